@@ -1,0 +1,28 @@
+# Sourced by the other scripts, with the name of an extra: uses the active virtual environment or makes
+# .venv, and installs the package with that extra unless this very version is installed already.
+extra="$1"
+
+if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
+    if [ ! -x .venv/bin/python ]; then
+        "${PYTHON:-python3}" -m venv .venv
+    fi
+    source .venv/bin/activate
+fi
+
+if ! python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "Python 3.11 or newer is needed, this is $(python --version): set PYTHON to a newer one" >&2
+    exit 1
+fi
+
+stamp="$(python -c 'import sys; print(sys.prefix)')/.vanilla_transformer_$extra"
+if ! cmp -s pyproject.toml "$stamp"; then
+    echo "Installing the package with its extra '$extra' into $(dirname "$stamp") ..."
+    if ! python -c 'import torch' 2>/dev/null; then
+        # Without a GPU the CPU build is enough and gigabytes smaller, where an index offers it.
+        if command -v nvidia-smi >/dev/null || ! python -m pip install --quiet 'torch==2.13.0+cpu' 2>/dev/null; then
+            python -m pip install --quiet 'torch==2.13.0'
+        fi
+    fi
+    python -m pip install --quiet --editable ".[$extra]"
+    cp pyproject.toml "$stamp"
+fi

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Runs every check: tests, lint, format, types, architecture. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/environment.sh test
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+python -m pytest -n 2 --dist worksteal "$@"

@@ -1,0 +1,87 @@
+"""Shared fixtures: a tiny config, tiny models and a padded batch, all seeded and offline."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+
+torch.set_num_threads(1)
+
+TINY = {
+    "vocab_size": 40,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 64,
+}
+
+
+def make_config(**changes):
+    return VanillaTransformerConfig(**{**TINY, **changes})
+
+
+def make_model(cls=VanillaTransformerForConditionalGeneration, seed=0, attention=None, **changes):
+    """A model in eval mode, every parameter of which (biases, norms) differs from its default."""
+    torch.manual_seed(seed)
+    model = cls(make_config(**changes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    if attention is not None:
+        model.set_attn_implementation(attention)
+    return model.eval()
+
+
+def make_batch(
+    source_lens=(7, 4, 6), target_lens=(5, 6, 3), vocab=40, decoder_vocab=None, side="right", seed=0
+):
+    """Random rows of the given lengths, padded on one side: ids, masks and labels."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def rows(lengths, size):
+        ids = torch.full((len(lengths), max(lengths)), 1)
+        mask = torch.zeros_like(ids)
+        for row, length in enumerate(lengths):
+            where = slice(0, length) if side == "right" else slice(max(lengths) - length, None)
+            ids[row, where] = torch.randint(3, size, (length,), generator=generator)
+            mask[row, where] = 1
+        return ids, mask
+
+    input_ids, attention_mask = rows(source_lens, vocab)
+    decoder_input_ids, decoder_attention_mask = rows(target_lens, decoder_vocab or vocab)
+    labels, label_mask = rows(target_lens, decoder_vocab or vocab)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "decoder_input_ids": decoder_input_ids,
+        "decoder_attention_mask": decoder_attention_mask,
+        "labels": labels.masked_fill(label_mask == 0, -100),
+    }
+
+
+@pytest.fixture
+def tiny_config():
+    return make_config
+
+
+@pytest.fixture
+def tiny_model():
+    return make_model
+
+
+@pytest.fixture
+def tiny_batch():
+    return make_batch

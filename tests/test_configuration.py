@@ -1,0 +1,219 @@
+"""The config: defaults, round trip, and an error for every bad value."""
+
+import json
+
+import pytest
+import torch
+from transformers.activations import ACT2FN
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerModel
+
+
+def test_the_defaults_are_the_base_model_of_the_paper():
+    config = VanillaTransformerConfig()
+    assert (config.d_model, config.encoder_layers, config.decoder_layers) == (512, 6, 6)
+    assert (config.encoder_attention_heads, config.encoder_ffn_dim) == (8, 2048)
+    assert (config.norm_placement, config.activation_function, config.dropout) == (
+        "post",
+        "relu",
+        0.1,
+    )
+    assert config.decoder_vocab_size == config.vocab_size == 32000
+    assert config.share_encoder_decoder_embeddings is True
+    assert config.tie_word_embeddings is True
+    assert config.final_layer_norm is False
+    assert config.is_encoder_decoder is True
+
+
+BAD_VALUES = [
+    *(
+        (name, value)
+        for name in (
+            "vocab_size",
+            "decoder_vocab_size",
+            "d_model",
+            "encoder_layers",
+            "decoder_layers",
+            "encoder_attention_heads",
+            "decoder_attention_heads",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "max_position_embeddings",
+        )
+        for value in (0, -3, 2.5, "16", True)
+    ),
+    *(
+        (name, value)
+        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+        for value in (-0.1, 1, 1.5, "0.1", True, None, float("nan"))
+    ),
+    *(
+        (name, value)
+        for name in ("scale_embedding", "attention_bias", "ffn_bias", "lm_head_bias")
+        for value in (1, 0, "yes", None)
+    ),
+    ("tie_word_embeddings", 1),
+    ("share_encoder_decoder_embeddings", "no"),
+    ("final_layer_norm", 1),
+    ("use_cache", "yes"),
+    ("norm_placement", "before"),
+    ("norm_placement", None),
+    ("position_embedding_type", "sinus"),
+    ("position_embedding_type", 3),
+    ("activation_function", "rellu"),
+    ("activation_function", None),
+    ("layer_norm_eps", 0.0),
+    ("layer_norm_eps", -1e-5),
+    ("layer_norm_eps", "1e-5"),
+    ("layer_norm_eps", float("nan")),
+    ("layer_norm_eps", float("inf")),
+    ("pad_token_id", "1"),
+    ("pad_token_id", True),
+    ("pad_token_id", -1),
+    ("pad_token_id", 40),
+    ("decoder_start_token_id", 40),
+    ("decoder_start_token_id", -2),
+    ("decoder_start_token_id", 0.0),
+    ("bos_token_id", 40),
+    ("eos_token_id", "2"),
+    ("eos_token_id", 40),
+    ("eos_token_id", [2, 40]),
+    ("forced_eos_token_id", 40),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_VALUES)
+def test_a_bad_value_names_field_and_value(tiny_config, name, value):
+    with pytest.raises(ValueError) as error:
+        tiny_config(**{name: value})
+    assert f"`{name}`" in str(error.value)
+    assert repr(value) in str(error.value) or str(value) in str(error.value)
+    assert any(
+        word in str(error.value)
+        for word in ("must", "choose", "change", "make", "set", "did you mean")
+    )
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("width", ["d_model", "hidden_size"])
+def test_heads_must_divide_the_width_under_either_of_its_names(tiny_config, side, width):
+    heads = {f"{side}_attention_heads": 3}
+    with pytest.raises(ValueError, match=f"{side}_attention_heads") as error:
+        VanillaTransformerConfig(**heads, **{width: 16})
+    assert "16" in str(error.value)
+    assert "3" in str(error.value)
+
+
+def test_sharing_needs_equal_vocabularies(tiny_config):
+    with pytest.raises(ValueError, match="share_encoder_decoder_embeddings=False"):
+        tiny_config(decoder_vocab_size=50, share_encoder_decoder_embeddings=True)
+    assert tiny_config(decoder_vocab_size=50).share_encoder_decoder_embeddings is False
+    assert tiny_config(decoder_vocab_size=40).share_encoder_decoder_embeddings is True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("norm_placment", "norm_placement"),
+        ("dmodel", "d_model"),
+        ("droput", "dropout"),
+        ("encoder_layer", "encoder_layers"),
+        ("atention_dropout", "attention_dropout"),
+        ("vocabsize", "vocab_size"),
+        ("position_embeddings_type", "position_embedding_type"),
+        ("tie_word_embedding", "tie_word_embeddings"),
+        ("hiden_size", "hidden_size"),
+        ("num_atention_heads", "num_attention_heads"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_right_name(tiny_config, wrong, right):
+    with pytest.raises(ValueError, match=f"{wrong}.*did you mean `{right}`"):
+        tiny_config(**{wrong: 1})
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"my_note": "kept"},
+        {"num_labels": 3},
+        {"id2label": {0: "a", 1: "b", 2: "c"}},
+        {"torch_dtype": "float32"},
+        {"output_hidden_states": True},
+        {"task_specific_params": {"a": 1}},
+        {"sep_token_id": 5},
+    ],
+)
+def test_fields_of_the_base_class_and_own_attributes_are_allowed(tiny_config, extra):
+    config = tiny_config(**extra)
+    name, value = next(iter(extra.items()))
+    name = "dtype" if name == "torch_dtype" else name
+    assert getattr(config, name) in (value, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "label_smoothing"])
+def test_zero_is_a_legal_probability_as_an_integer(tiny_config, name):
+    assert getattr(tiny_config(**{name: 0}), name) == 0
+
+
+def test_the_common_names_of_sizes_are_the_same_fields(tiny_config):
+    config = tiny_config()
+    assert config.hidden_size == config.d_model == 16
+    assert config.num_hidden_layers == config.encoder_layers
+    assert config.num_attention_heads == config.encoder_attention_heads
+    config.hidden_size = 32
+    assert config.d_model == 32
+    assert VanillaTransformerConfig(hidden_size=64).d_model == 64
+    model = VanillaTransformerModel(tiny_config(hidden_size=8))
+    assert model.get_input_embeddings().weight.shape == (40, 8)
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "gelu_new", "tanh"])
+def test_every_named_activation_is_legal(tiny_config, name):
+    assert name in ACT2FN
+    assert tiny_config(activation_function=name).activation_function == name
+
+
+CHANGES = [
+    {},
+    {"decoder_vocab_size": 50},
+    {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    {"norm_placement": "pre"},
+    {"norm_placement": "pre", "final_layer_norm": False},
+    {"norm_placement": "none", "final_layer_norm": True},
+    {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
+    {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},
+    {"my_note": "kept", "scale_embedding": False},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_round_trip_through_a_directory(tiny_config, tmp_path, changes):
+    config = tiny_config(**changes)
+    config.save_pretrained(tmp_path)
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
+    before, after = config.to_dict(), loaded.to_dict()
+    assert before == after
+    for name, value in changes.items():
+        assert getattr(loaded, name) == value
+    loaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again/config.json").read_text()) == json.loads(
+        (tmp_path / "config.json").read_text()
+    )
+
+
+def test_a_bad_value_in_a_file_or_an_override_is_refused(tiny_config, tmp_path):
+    tiny_config().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="norm_placement"):
+        VanillaTransformerModel(
+            VanillaTransformerConfig.from_pretrained(tmp_path, norm_placement="sandwich")
+        )
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"norm_placement": "post"', '"norm_placement": "x"'))
+    with pytest.raises(ValueError, match="norm_placement"):
+        VanillaTransformerConfig.from_pretrained(tmp_path)
+
+
+def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
+    auto_map = tiny_config().to_dict()["auto_map"]
+    assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
+    assert all(value.count(".") == 1 for value in auto_map.values())

@@ -1,0 +1,43 @@
+"""The Transformer of "Attention Is All You Need", from scratch, as a Hugging Face model.
+
+Importing the package registers its classes with transformers' Auto classes; that is its only side
+effect.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+
+__version__ = "0.1.0"
+__all__ = [
+    "VanillaTransformerConfig",
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerModel",
+    "VanillaTransformerTokenizer",
+]
+
+
+def _register() -> None:
+    """Registers each class for loading, and for being saved together with its code."""
+    AutoConfig.register(
+        VanillaTransformerConfig.model_type, VanillaTransformerConfig, exist_ok=True
+    )
+    VanillaTransformerConfig.register_for_auto_class()
+    for auto_class, model_class in (
+        (AutoModel, VanillaTransformerModel),
+        (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
+    ):
+        auto_class.register(VanillaTransformerConfig, model_class, exist_ok=True)
+        model_class.register_for_auto_class(auto_class.__name__)
+    AutoTokenizer.register(
+        VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
+    )
+    VanillaTransformerTokenizer.register_for_auto_class()
+
+
+_register()

@@ -1,0 +1,209 @@
+"""Multi-head attention: self- and cross-attention over one shared core (Vaswani et al. §3.2)."""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention, written out: softmax(QK^T / sqrt(head_dim)) V (§3.2.1).
+
+    Args:
+        module: The attention module that asks.
+        query: Of shape (batch, heads, target_len, head_dim).
+        key: Of shape (batch, heads, source_len, head_dim).
+        value: Of shape (batch, heads, source_len, head_dim).
+        attention_mask: Added to the scores: 0 where attention is allowed, the most negative
+            number of the type elsewhere; of shape (batch, 1, target_len, source_len).
+        scaling: Factor on the scores.
+        dropout: Probability of dropping an attention weight.
+        **kwargs: Ignored here; other implementations of the same interface use them.
+
+    Returns:
+        The mixed values, of shape (batch, target_len, heads, head_dim), and the attention weights,
+        of shape (batch, heads, target_len, source_len).
+    """
+    scores = query @ key.transpose(-2, -1) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def config_for_attention(
+    config: VanillaTransformerConfig, output_attentions: bool
+) -> VanillaTransformerConfig:
+    """Chooses the attention implementation of one call.
+
+    The fused implementations never form the attention weights, so a call that asks for weights is
+    answered by the eager one.
+
+    Args:
+        config: The model's config.
+        output_attentions: Whether the caller asked for the weights.
+
+    Returns:
+        The config itself, or a shallow copy of it set to eager attention.
+    """
+    if not output_attentions or config._attn_implementation == "eager":
+        return config
+    eager = copy(config)
+    eager._attn_implementation = "eager"
+    return eager
+
+
+class AttentionCore(nn.Module):
+    """What self- and cross-attention share: projections, heads and the attention function.
+
+    Args:
+        config: Gives width, biases and dropout.
+        num_heads: Number of heads; it divides `config.d_model`.
+        layer_idx: Index of the layer in its stack: the row of the cache that it writes.
+        is_causal: Whether a token attends to no later token.
+    """
+
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        num_heads: int,
+        layer_idx: int,
+        is_causal: bool = False,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.head_dim = config.d_model // num_heads
+        self.scaling = self.head_dim**-0.5
+        self.attention_dropout = config.attention_dropout
+        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.out_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        """(batch, length, d_model) -> (batch, heads, length, head_dim)."""
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attends with the implementation that the config names, and projects the result.
+
+        Args:
+            query: Of shape (batch, heads, target_len, head_dim).
+            key: Of shape (batch, heads, source_len, head_dim).
+            value: Of shape (batch, heads, source_len, head_dim).
+            attention_mask: In the form that the implementation asks for.
+            **kwargs: Passed to the implementation.
+
+        Returns:
+            The output, of shape (batch, target_len, d_model), and the attention weights, of shape
+            (batch, heads, target_len, source_len), or None from a fused implementation.
+        """
+        config = config_for_attention(self.config, kwargs.get("output_attentions", False))
+        attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
+            config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.attention_dropout if self.training else 0.0
+        mixed, weights = attention(
+            self, query, key, value, attention_mask,
+            dropout=dropout, scaling=self.scaling, **kwargs,
+        )  # fmt: skip
+        return self.out_proj(mixed.flatten(-2)), weights
+
+
+class SelfAttention(AttentionCore):
+    """Each token attends to the tokens of its own sequence; the cache grows with every call."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: Any = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attends within a sequence.
+
+        Args:
+            hidden_states: Of shape (batch, length, d_model).
+            attention_mask: In the form that the attention implementation asks for.
+            past_key_values: Keys and values of earlier tokens; this call appends its own.
+            **kwargs: Passed to the attention implementation.
+
+        Returns:
+            The output, of shape (batch, length, d_model), and the attention weights, of shape
+            (batch, heads, length, length with the past), or None from a fused implementation.
+        """
+        query = self.split_heads(self.q_proj(hidden_states))
+        key = self.split_heads(self.k_proj(hidden_states))
+        value = self.split_heads(self.v_proj(hidden_states))
+        if past_key_values is not None:
+            if isinstance(past_key_values, EncoderDecoderCache):
+                past_key_values = past_key_values.self_attention_cache
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        return self.attend(query, key, value, attention_mask, **kwargs)
+
+
+class CrossAttention(AttentionCore):
+    """Target tokens attend to the encoder's output, whose keys and values are cached once."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: Any = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attends from the target to the source.
+
+        Args:
+            hidden_states: Of shape (batch, target_len, d_model).
+            encoder_hidden_states: Of shape (batch, source_len, d_model).
+            attention_mask: In the form that the attention implementation asks for.
+            past_key_values: Holds the source's keys and values after the first call.
+            **kwargs: Passed to the attention implementation.
+
+        Returns:
+            The output, of shape (batch, target_len, d_model), and the attention weights, of shape
+            (batch, heads, target_len, source_len), or None from a fused implementation.
+        """
+        query = self.split_heads(self.q_proj(hidden_states))
+        key, value = self._keys_and_values(encoder_hidden_states, past_key_values)
+        return self.attend(query, key, value, attention_mask, **kwargs)
+
+    def _keys_and_values(
+        self, encoder_hidden_states: torch.Tensor, past_key_values: EncoderDecoderCache | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return cached.keys, cached.values
+        key = self.split_heads(self.k_proj(encoder_hidden_states))
+        value = self.split_heads(self.v_proj(encoder_hidden_states))
+        if past_key_values is not None:
+            key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+            past_key_values.is_updated[self.layer_idx] = True
+        return key, value

@@ -1,0 +1,223 @@
+"""Every choice of architecture: its name, meaning, legal values and source."""
+
+import difflib
+import math
+from typing import Any
+
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+
+_AUTO_MAP = {
+    "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
+    "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
+    "AutoModelForSeq2SeqLM": (
+        "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration"
+    ),
+}
+_CHOICES = {
+    "norm_placement": ("post", "pre", "none"),
+    "position_embedding_type": ("sinusoidal", "learned"),
+}
+_SIZES = (
+    "vocab_size",
+    "decoder_vocab_size",
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "max_position_embeddings",
+)
+_PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+_TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
+_TOKENIZER_FIELDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
+
+
+class VanillaTransformerConfig(PreTrainedConfig):
+    """Configuration of a vanilla encoder-decoder Transformer.
+
+    The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; section
+    numbers below refer to it).
+
+    Args:
+        vocab_size: Rows of the encoder's embedding matrix (and of the shared one).
+        decoder_vocab_size: Rows of the decoder's embedding matrix and of the output; None: the
+            same as `vocab_size`.
+        share_encoder_decoder_embeddings: One embedding matrix for source and target (§3.4). None:
+            share where both vocabularies have one size.
+        tie_word_embeddings: The output projection is the decoder's embedding matrix (§3.4).
+        d_model: Width of the residual stream (§3.1).
+        encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
+        encoder_attention_heads, decoder_attention_heads: Heads; each divides `d_model` (§3.2.2).
+        encoder_ffn_dim, decoder_ffn_dim: Width inside the feed-forward sublayer (§3.3).
+        activation_function: Any name in transformers' `ACT2FN`; "relu" in §3.3.
+        norm_placement: "post": norm(x + f(x)) (§3.1); "pre": x + f(norm(x)) (Xiong et al. 2020);
+            "none": x + f(x).
+        layer_norm_eps: Added to the variance inside the root.
+        final_layer_norm: A norm after each stack. None: only for "pre", whose residual stream
+            is otherwise never normalised.
+        position_embedding_type: "sinusoidal" (sin, cos interleaved, any length, §3.5) or "learned".
+        max_position_embeddings: Longest sequence, in tokens, for "learned"; the sinusoids have
+            no limit and ignore it.
+        scale_embedding: Multiply the embeddings by sqrt(d_model) (§3.4).
+        attention_bias, ffn_bias, lm_head_bias: Whether these projections have a bias.
+        dropout: On each sublayer's output and on embedding + position (§5.4).
+        attention_dropout: On the attention weights.
+        activation_dropout: After the feed-forward activation.
+        label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
+        use_cache: Keep keys and values of past tokens while decoding.
+        pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
+        decoder_start_token_id: First input of the decoder.
+        forced_eos_token_id: Token that ends a sequence cut at the maximum length, or None.
+        **kwargs: Fields of `PreTrainedConfig`, and attributes of your own.
+
+    Raises:
+        ValueError: If a value has the wrong type or is illegal, if sizes do not divide, or if an
+            unknown field looks like a misspelt one. The message names field, value and remedy.
+    """
+
+    model_type = "vanilla_transformer"
+    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - the base class's own form
+    attribute_map = {  # noqa: RUF012 - the base class's own form
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
+
+    vocab_size: int = 32000
+    decoder_vocab_size: int | None = None
+    share_encoder_decoder_embeddings: bool | None = None
+    tie_word_embeddings: bool = True
+    d_model: int = 512
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    encoder_attention_heads: int = 8
+    decoder_attention_heads: int = 8
+    encoder_ffn_dim: int = 2048
+    decoder_ffn_dim: int = 2048
+    activation_function: str = "relu"
+    norm_placement: str = "post"
+    layer_norm_eps: float = 1e-5
+    final_layer_norm: bool | None = None
+    position_embedding_type: str = "sinusoidal"
+    max_position_embeddings: int = 1024
+    scale_embedding: bool = True
+    attention_bias: bool = True
+    ffn_bias: bool = True
+    lm_head_bias: bool = False
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.0
+    activation_dropout: float | int = 0.0
+    label_smoothing: float | int = 0.0
+    is_encoder_decoder: bool = True
+    use_cache: bool = True
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = 0
+    eos_token_id: int | list | None = 2
+    decoder_start_token_id: int | None = 0
+    forced_eos_token_id: int | list | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Take other names of fields, then fill in dependent defaults and check every field."""
+        for name in self.attribute_map.keys() & kwargs.keys():
+            setattr(self, name, kwargs.pop(name))
+        self.check()
+        self._refuse_misspelt(kwargs)
+        self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
+        super().__post_init__(**kwargs)
+
+    def check(self) -> None:
+        """Fills in the dependent defaults and checks every field; so does a model when it is built.
+
+        Fields can change after the config was made: `from_pretrained(directory, field=value)` sets
+        them one by one.
+
+        Raises:
+            ValueError: As the constructor.
+        """
+        self._check_types()
+        self._fill_in()
+        self._check_values()
+        self._check_sizes_fit()
+        self._check_token_ids()
+
+    def _fill_in(self) -> None:
+        if self.decoder_vocab_size is None:
+            self.decoder_vocab_size = self.vocab_size
+        if self.share_encoder_decoder_embeddings is None:
+            self.share_encoder_decoder_embeddings = self.vocab_size == self.decoder_vocab_size
+        if self.final_layer_norm is None:
+            self.final_layer_norm = self.norm_placement == "pre"
+
+    def _check_types(self) -> None:
+        for name, kind in _own_fields().items():
+            value = getattr(self, name)
+            is_number_of_kind_bool = isinstance(value, bool) and kind not in (bool, bool | None)
+            if is_number_of_kind_bool or not isinstance(value, kind):
+                expected = getattr(kind, "__name__", str(kind))
+                raise ValueError(f"`{name}` must be of type {expected}, got {value!r}.")
+
+    def _check_values(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
+        for name in _SIZES:
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in _PROBABILITIES:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
+        if not 0 < self.layer_norm_eps < math.inf:
+            raise ValueError(
+                f"`layer_norm_eps` must be above 0 and finite, got {self.layer_norm_eps}."
+            )
+        if self.activation_function not in ACT2FN:
+            raise ValueError(
+                f"`activation_function` {self.activation_function!r} is unknown; "
+                f"choose one of {sorted(ACT2FN)}."
+            )
+
+    def _check_sizes_fit(self) -> None:
+        for name in ("encoder_attention_heads", "decoder_attention_heads"):
+            heads = getattr(self, name)
+            if self.d_model % heads:
+                raise ValueError(
+                    f"`d_model` ({self.d_model}) must be divisible by `{name}` ({heads}): "
+                    "change one of them."
+                )
+        if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
+            raise ValueError(
+                f"`vocab_size` ({self.vocab_size}) and `decoder_vocab_size` "
+                f"({self.decoder_vocab_size}) differ: make them equal or set "
+                "`share_encoder_decoder_embeddings=False`."
+            )
+
+    def _check_token_ids(self) -> None:
+        target_size = self.decoder_vocab_size or self.vocab_size
+        sizes = dict.fromkeys(_TARGET_TOKENS, target_size)
+        sizes["pad_token_id"] = min(self.vocab_size, target_size)
+        for name, size in sizes.items():
+            value = getattr(self, name)
+            for token in value if isinstance(value, list) else [value]:
+                if token is not None and token not in range(size):
+                    raise ValueError(
+                        f"`{name}` must lie within the vocabulary (0 to {size - 1}), got {value!r}."
+                    )
+
+    @staticmethod
+    def _refuse_misspelt(kwargs: dict[str, Any]) -> None:
+        known = [*_own_fields(), *VanillaTransformerConfig.attribute_map]
+        for name in kwargs.keys() - _TOKENIZER_FIELDS:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            if close:
+                raise ValueError(
+                    f"Unknown field `{name}`: did you mean `{close[0]}`? A field that does not "
+                    "exist would have no effect."
+                )
+
+
+def _own_fields() -> dict[str, Any]:
+    """Returns name and type of each field that this class declares itself."""
+    return dict(VanillaTransformerConfig.__annotations__)

@@ -1,0 +1,130 @@
+"""The two layers of the paper's figure 1, each read from bottom to top."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention import CrossAttention, SelfAttention
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .feed_forward import FeedForward
+from .normalization import norm_slots
+
+
+def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
+    make_norm = partial(nn.LayerNorm, config.d_model, eps=config.layer_norm_eps)
+    return norm_slots(config.norm_placement, make_norm)
+
+
+def _feed_forward(config: VanillaTransformerConfig, ffn_dim: int) -> FeedForward:
+    return FeedForward(
+        config.d_model,
+        ffn_dim,
+        activation=config.activation_function,
+        bias=config.ffn_bias,
+        dropout=config.activation_dropout,
+    )
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then feed-forward, each with its residual sum (Vaswani et al. §3.1).
+
+    Args:
+        config: The model's config.
+        layer_idx: Index of the layer in its stack.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
+        self.self_attn = SelfAttention(config, config.encoder_attention_heads, layer_idx)
+        self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
+        self.feed_forward = _feed_forward(config, config.encoder_ffn_dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any
+    ) -> torch.Tensor:
+        """Runs the layer.
+
+        Args:
+            hidden_states: Of shape (batch, source_len, d_model).
+            attention_mask: In the form that the attention implementation asks for.
+            **kwargs: Passed to the attention implementation.
+
+        Returns:
+            A tensor of shape (batch, source_len, d_model).
+        """
+        residual = hidden_states
+        hidden_states = self.self_attn_pre_norm(hidden_states)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
+
+        residual = hidden_states
+        hidden_states = self.feed_forward_pre_norm(hidden_states)
+        hidden_states = self.feed_forward(hidden_states)
+        hidden_states = self.feed_forward_post_norm(residual + self.dropout(hidden_states))
+        return hidden_states
+
+
+class DecoderLayer(GradientCheckpointingLayer):
+    """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. §3.1).
+
+    Args:
+        config: The model's config.
+        layer_idx: Index of the layer in its stack.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
+        super().__init__()
+        heads = config.decoder_attention_heads
+        self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
+        self.self_attn = SelfAttention(config, heads, layer_idx, is_causal=True)
+        self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _norm_slots(config)
+        self.encoder_attn = CrossAttention(config, heads, layer_idx)
+        self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
+        self.feed_forward = _feed_forward(config, config.decoder_ffn_dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: Any,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: Any = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Runs the layer.
+
+        Args:
+            hidden_states: Of shape (batch, target_len, d_model).
+            attention_mask: Causal, in the form that the attention implementation asks for.
+            encoder_hidden_states: Of shape (batch, source_len, d_model).
+            encoder_attention_mask: Hides source padding, in the same form.
+            past_key_values: Keys and values of earlier tokens and of the source.
+            **kwargs: Passed to the attention implementation.
+
+        Returns:
+            A tensor of shape (batch, target_len, d_model).
+        """
+        residual = hidden_states
+        hidden_states = self.self_attn_pre_norm(hidden_states)
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
+
+        residual = hidden_states
+        hidden_states = self.encoder_attn_pre_norm(hidden_states)
+        hidden_states, _ = self.encoder_attn(
+            hidden_states, encoder_hidden_states, encoder_attention_mask, past_key_values, **kwargs
+        )
+        hidden_states = self.encoder_attn_post_norm(residual + self.dropout(hidden_states))
+
+        residual = hidden_states
+        hidden_states = self.feed_forward_pre_norm(hidden_states)
+        hidden_states = self.feed_forward(hidden_states)
+        hidden_states = self.feed_forward_post_norm(residual + self.dropout(hidden_states))
+        return hidden_states

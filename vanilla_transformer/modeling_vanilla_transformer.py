@@ -1,0 +1,682 @@
+"""The stacks of the paper's figure 1, the bare model, and the model with its output projection."""
+
+import math
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention import CrossAttention, SelfAttention, config_for_attention
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .layers import DecoderLayer, EncoderLayer
+from .positions import LearnedPositions, SinusoidalPositions, positions_from_mask
+
+IGNORE_INDEX = -100
+
+
+def shift_right(
+    labels: torch.Tensor, pad_token_id: int, decoder_start_token_id: int
+) -> torch.Tensor:
+    """Turns the tokens to predict into the tokens that the decoder reads (Vaswani et al. §3.1).
+
+    Args:
+        labels: Of shape (batch, target_len), with -100 where there is nothing to predict; they are
+            not changed.
+        pad_token_id: Stands in for -100.
+        decoder_start_token_id: The first token of every row.
+
+    Returns:
+        A tensor of shape (batch, target_len).
+    """
+    start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
+    shifted = torch.cat([start, labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
+
+
+def token_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Cross-entropy per token to predict.
+
+    Args:
+        logits: Of shape (batch, target_len, vocab).
+        labels: Of shape (batch, target_len), already aligned with the logits; -100 is ignored.
+        label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
+        num_items_in_batch: What the sum is divided by: the number of tokens to predict over all
+            steps of gradient accumulation. None: the number of them in `labels`.
+
+    Returns:
+        A scalar in nats per token; 0 where there is nothing to predict.
+    """
+    labels = labels.to(logits.device)
+    total = F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        labels.flatten(),
+        ignore_index=IGNORE_INDEX,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
+    if num_items_in_batch is None:
+        num_items_in_batch = (labels != IGNORE_INDEX).sum().clamp(min=1)
+    if isinstance(num_items_in_batch, torch.Tensor):
+        num_items_in_batch = num_items_in_batch.to(total.device)
+    return total / num_items_in_batch
+
+
+def check_ids(
+    name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
+) -> None:
+    """Refuses ids that the embedding cannot hold, where looking costs no device synchronisation.
+
+    Args:
+        name: Name of the argument, for the message.
+        ids: Of any shape.
+        vocab_size: Ids must lie in [0, vocab_size).
+        ignore_index: An id that is legal besides.
+
+    Raises:
+        ValueError: If there are no ids, or if ids on the CPU lie outside the vocabulary.
+    """
+    if ids.numel() == 0:
+        raise ValueError(f"`{name}` is empty (shape {tuple(ids.shape)}): give at least one token.")
+    if ids.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return
+    outside = (ids < 0) | (ids >= vocab_size)
+    if ignore_index is not None:
+        outside &= ids != ignore_index
+    if outside.any():
+        raise ValueError(
+            f"`{name}` holds the id {int(ids[outside][0])}, but the vocabulary has ids 0 to "
+            f"{vocab_size - 1}: use the tokenizer that the model was trained with, or resize the "
+            "embeddings."
+        )
+
+
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    """What all models here share: initial values, and which weights are one and the same."""
+
+    config: VanillaTransformerConfig
+    config_class = VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - the base class's own form
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config.check()
+        super().__init__(config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Sets the initial value of every parameter; this is the only place that does.
+
+        Projections are Xavier-uniform. Embeddings are normal with std d_model^-0.5, so that after
+        the factor sqrt(d_model) of §3.4 they have the size of the position embeddings; learned
+        positions have the std that sinusoids have, sqrt(1/2), or d_model^-0.5 where the embeddings
+        are not scaled.
+        """
+        std = self.config.d_model**-0.5
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=std)
+            if module.padding_idx is not None and not _is_loaded(module.weight):
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, LearnedPositions):
+            init.normal_(module.weight, std=0.5**0.5 if self.config.scale_embedding else std)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:
+        """Returns which parameter is another name of which, {target: source}, seen from here."""
+        return {}
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Returns {target: source} for all weights that are tied under the current config.
+
+        The base class ties nothing when `tie_word_embeddings` is off; here source and target can
+        share a matrix whether or not the output projection does.
+        """
+        if all_submodels:
+            return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
+        return self._tied_weights_keys
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        """A small legal batch: two rows, the second with padding."""
+        pad = self.config.pad_token_id or 0
+        ids = torch.tensor([[3, 4, 5, 2], [3, 4, 2, pad]], device=self.device)
+        ids = ids % min(self.config.vocab_size, cast(int, self.config.decoder_vocab_size))
+        mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=self.device)
+        return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids}
+
+
+def _is_loaded(parameter: torch.Tensor) -> bool:
+    return getattr(parameter, "_is_hf_initialized", False)
+
+
+class _Stack(VanillaTransformerPreTrainedModel):
+    """What both stacks share: embeddings, positions, dropout, layers and the final norm."""
+
+    def __init__(
+        self, config: VanillaTransformerConfig, vocab_size: int, layers: list[nn.Module]
+    ) -> None:
+        super().__init__(config)
+        self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
+        self.embed_positions = _make_positions(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = (
+            nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+            if config.final_layer_norm
+            else nn.Identity()
+        )
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def embed(
+        self,
+        name: str,
+        input_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Looks the tokens up, or takes the embeddings given, and scales them (§3.4).
+
+        Args:
+            name: What the caller names the ids, for messages.
+            input_ids: Of shape (batch, length).
+            inputs_embeds: Of shape (batch, length, d_model), not yet scaled.
+
+        Returns:
+            A tensor of shape (batch, length, d_model).
+
+        Raises:
+            ValueError: If both or neither are given, or if the ids are outside the vocabulary.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(
+                f"Give exactly one of `{name}` and `{name.replace('input_ids', 'inputs_embeds')}`."
+            )
+        if inputs_embeds is None:
+            input_ids = cast(torch.Tensor, input_ids)
+            check_ids(name, input_ids, self.embed_tokens.num_embeddings)
+            inputs_embeds = self.embed_tokens(input_ids)
+        return inputs_embeds * self.embed_scale
+
+    def add_positions(self, embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Adds the position embeddings and drops out (§3.5, §5.4).
+
+        Args:
+            embeds: Scaled token embeddings, of shape (batch, length, d_model).
+            position_ids: Of shape (batch or 1, length).
+
+        Returns:
+            The input of the first layer, of shape (batch, length, d_model).
+        """
+        positions = self.embed_positions(position_ids, embeds.dtype)
+        return cast(torch.Tensor, self.dropout(embeds + positions.embedding))
+
+
+def _make_positions(config: VanillaTransformerConfig) -> nn.Module:
+    if config.position_embedding_type == "learned":
+        return LearnedPositions(config.max_position_embeddings, config.d_model)
+    return SinusoidalPositions(config.d_model)
+
+
+def _position_ids(
+    embeds: torch.Tensor, attention_mask: torch.Tensor | None, past_len: int | torch.Tensor = 0
+) -> torch.Tensor:
+    """Positions of the current tokens, of shape (batch or 1, length), counted over real tokens."""
+    length = embeds.shape[1]
+    if attention_mask is not None and attention_mask.dim() == 2:
+        return positions_from_mask(attention_mask)[:, -length:].to(embeds.device)
+    return torch.arange(length, device=embeds.device)[None] + past_len
+
+
+class VanillaTransformerEncoder(_Stack):
+    """Token and position embeddings, then the stack of encoder layers.
+
+    Args:
+        config: The model's config.
+    """
+
+    main_input_name = "input_ids"
+    _can_record_outputs = {  # noqa: RUF012 - the base class's own form
+        "hidden_states": EncoderLayer,
+        "attentions": SelfAttention,
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Encodes the source.
+
+        Args:
+            input_ids: Of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            inputs_embeds: Instead of ids, of shape (batch, source_len, d_model), not yet scaled.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
+
+        Raises:
+            ValueError: On an empty batch, ids outside the vocabulary, both or neither of ids and
+                embeddings, or a source too long for learned positions.
+        """
+        embeds = self.embed("input_ids", input_ids, inputs_embeds)
+        hidden_states = self.add_positions(embeds, _position_ids(embeds, attention_mask))
+        mask = create_bidirectional_mask(
+            config=config_for_attention(self.config, kwargs.get("output_attentions", False)),
+            inputs_embeds=embeds,
+            attention_mask=attention_mask,
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.final_norm(hidden_states))
+
+
+class VanillaTransformerDecoder(_Stack):
+    """Token and position embeddings, then the stack of decoder layers.
+
+    Args:
+        config: The model's config.
+    """
+
+    main_input_name = "input_ids"
+    _can_record_outputs = {  # noqa: RUF012 - the base class's own form
+        "hidden_states": DecoderLayer,
+        "attentions": OutputRecorder(SelfAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(CrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
+        super().__init__(config, cast(int, config.decoder_vocab_size), layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decodes the target given the encoded source.
+
+        Args:
+            input_ids: The target's tokens that are not in the cache, of shape (batch, target_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
+                past).
+            encoder_hidden_states: Of shape (batch, source_len, d_model).
+            encoder_attention_mask: Of shape (batch, source_len).
+            past_key_values: Keys and values of earlier tokens and of the source.
+            inputs_embeds: Instead of ids, of shape (batch, target_len, d_model), not yet scaled.
+            use_cache: Return the keys and values of this call too.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
+            was asked for.
+
+        Raises:
+            ValueError: As the encoder's forward.
+        """
+        embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds)
+        cache = _as_cache(past_key_values, bool(use_cache), self.config)
+        past_len = 0 if cache is None else cache.get_seq_length()
+        position_ids = _position_ids(embeds, attention_mask, past_len)
+        hidden_states = self.add_positions(embeds, position_ids)
+
+        mask_config = config_for_attention(self.config, kwargs.get("output_attentions", False))
+        causal_mask = create_causal_mask(
+            config=mask_config,
+            inputs_embeds=embeds,
+            attention_mask=attention_mask,
+            past_key_values=None if cache is None else cache.self_attention_cache,
+        )
+        source_mask = create_bidirectional_mask(
+            config=mask_config,
+            inputs_embeds=embeds,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                causal_mask,
+                encoder_hidden_states,
+                encoder_attention_mask=source_mask,
+                past_key_values=cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.final_norm(hidden_states), past_key_values=cache
+        )
+
+
+def _as_cache(
+    past_key_values: Cache | None, use_cache: bool, config: VanillaTransformerConfig
+) -> EncoderDecoderCache | None:
+    """Makes a cache where one is wanted, and completes a self-attention cache to a pair."""
+    if isinstance(past_key_values, EncoderDecoderCache):
+        return past_key_values
+    if past_key_values is None and not use_cache:
+        return None
+    return EncoderDecoderCache(
+        past_key_values or DynamicCache(config=config), DynamicCache(config=config)
+    )
+
+
+class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
+    """The encoder-decoder without an output projection.
+
+    Args:
+        config: The model's config.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.decoder = VanillaTransformerDecoder(config)
+        self.post_init()
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:
+        if not self.config.share_encoder_decoder_embeddings:
+            return {}
+        return {
+            "encoder.embed_tokens.weight": "shared.weight",
+            "decoder.embed_tokens.weight": "shared.weight",
+        }
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the source's embedding: the shared one where it is shared."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replaces the source's embedding; a shared one in all its places."""
+        self.encoder.embed_tokens = value
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = value
+            self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Encodes the source and decodes the target.
+
+        Args:
+            input_ids: The source, of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            decoder_input_ids: The target, starting with `decoder_start_token_id`, of shape
+                (batch, target_len).
+            decoder_attention_mask: Of shape (batch, target_len with the past).
+            encoder_outputs: The encoder's output of an earlier call, instead of the source.
+            past_key_values: Keys and values of earlier target tokens and of the source.
+            inputs_embeds: Instead of `input_ids`, of shape (batch, source_len, d_model).
+            decoder_inputs_embeds: Instead of `decoder_input_ids`, of shape (batch, target_len,
+                d_model).
+            use_cache: Return the keys and values of this call too.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
+            encoder's output, and what was asked for.
+
+        Raises:
+            ValueError: On an empty batch, ids outside the vocabulary, both or neither of ids and
+                embeddings, or a sequence too long for learned positions.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                **kwargs,
+            )
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            names = ("last_hidden_state", "hidden_states", "attentions")
+            encoder_outputs = BaseModelOutput(**dict(zip(names, encoder_outputs, strict=False)))
+
+        encoded = cast(BaseModelOutput, encoder_outputs)
+        decoded = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoded.last_hidden_state,
+            past_key_values=decoded.past_key_values,
+            decoder_hidden_states=decoded.hidden_states,
+            decoder_attentions=decoded.attentions,
+            cross_attentions=decoded.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+        )
+
+
+class VanillaTransformerForConditionalGeneration(
+    VanillaTransformerPreTrainedModel, GenerationMixin
+):
+    """The encoder-decoder with a projection to the target's vocabulary: translation and the like.
+
+    Args:
+        config: The model's config.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.model = VanillaTransformerModel(config)
+        self.lm_head = nn.Linear(
+            config.d_model, cast(int, config.decoder_vocab_size), bias=config.lm_head_bias
+        )
+        self.post_init()
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:
+        shared = self.config.share_encoder_decoder_embeddings
+        tied = {f"model.{k}": f"model.{v}" for k, v in self.model._tied_weights_keys.items()}
+        if self.config.tie_word_embeddings:
+            source = "model.shared.weight" if shared else "model.decoder.embed_tokens.weight"
+            tied["lm_head.weight"] = source
+        return tied
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shifts labels right; `DataCollatorForSeq2Seq` calls this.
+
+        Args:
+            labels: Of shape (batch, target_len).
+
+        Returns:
+            The decoder's input, of shape (batch, target_len).
+        """
+        pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
+        if pad is None or start is None:
+            raise ValueError(
+                "`pad_token_id` and `decoder_start_token_id` are needed to make the decoder's "
+                f"input from labels, got {pad} and {start}: set them in the config."
+            )
+        return shift_right(labels, pad, start)
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Resizes both vocabularies where they share a matrix, and the source's alone elsewhere.
+
+        Args:
+            new_num_tokens: New number of rows.
+            pad_to_multiple_of: Round that number up to a multiple of this.
+            mean_resizing: Draw new rows around the mean of the old ones.
+
+        Returns:
+            The resized embedding.
+        """
+        embedding = super().resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = self.config.vocab_size
+        return cast(nn.Embedding, embedding)
+
+    def _resize_token_embeddings(
+        self,
+        new_num_tokens: int | None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Module:
+        """Leaves the output projection alone where the source has a vocabulary of its own."""
+        if self.config.share_encoder_decoder_embeddings:
+            return cast(
+                nn.Module,
+                super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing),
+            )
+        return cast(
+            nn.Module,
+            self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing),
+        )
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Predicts the target's next tokens, and the loss where labels are given.
+
+        Args:
+            input_ids: The source, of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            decoder_input_ids: The target, starting with `decoder_start_token_id`, of shape
+                (batch, target_len). None with labels: the labels, shifted right.
+            decoder_attention_mask: Of shape (batch, target_len with the past).
+            encoder_outputs: The encoder's output of an earlier call, instead of the source.
+            past_key_values: Keys and values of earlier target tokens and of the source.
+            inputs_embeds: Instead of `input_ids`, of shape (batch, source_len, d_model).
+            decoder_inputs_embeds: Instead of `decoder_input_ids`, of shape (batch, target_len,
+                d_model).
+            labels: Tokens to predict, of shape (batch, target_len), -100 where there is none; not
+                shifted, and not changed here.
+            use_cache: Return the keys and values of this call too. Off by default with labels.
+            num_items_in_batch: Number of tokens to predict over all steps of gradient accumulation,
+                which the loss is divided by; Trainer passes it. None: those in `labels`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
+            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for.
+
+        Raises:
+            ValueError: As the bare model, and for labels outside the vocabulary.
+        """
+        if labels is not None:
+            check_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
+            use_cache = bool(use_cache)
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )

@@ -1,0 +1,193 @@
+"""What a training run is told: one dataclass per topic, from the command line or a file."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from transformers import HfArgumentParser
+
+from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.training.batching import TokenBudgetTrainingArguments
+from vanilla_transformer.training.data import DataArguments
+from vanilla_transformer.training.metrics import METRICS
+
+# The tokenizer decides these, or they are no choice of architecture.
+_NOT_ARCHITECTURE = {
+    "vocab_size",
+    "decoder_vocab_size",
+    "is_encoder_decoder",
+    "use_cache",
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "forced_eos_token_id",
+}
+
+
+@dataclass
+class ModelArguments:
+    """Which model is trained: a saved one, or a new one."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Saved model to train on, with its tokenizer. None: a new model."},
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Delete what output_dir holds and start anew."}
+    )
+    metrics: list[str] = field(
+        default_factory=lambda: ["bleu", "chrf"],
+        metadata={
+            "help": f"Scores of generated text, of {', '.join(METRICS)}; the first one chooses "
+            "the best checkpoint unless metric_for_best_model is set."
+        },
+    )
+
+
+@dataclass
+class TokenizerArguments:
+    """Which tokenizer is used: a saved one, or one trained on the training split."""
+
+    tokenizer_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Saved tokenizer. None: the model's, or a new one from the training text."
+        },
+    )
+    tokenizer_kind: str = field(
+        default="bpe", metadata={"help": "One of bpe, unigram, word, char, byte_bpe."}
+    )
+    target_tokenizer_kind: str | None = field(
+        default=None,
+        metadata={"help": "Kind of the target's vocabulary; needs separate_vocabularies."},
+    )
+    vocab_size: int = field(
+        default=8000, metadata={"help": "Largest number of tokens, special tokens included."}
+    )
+    target_vocab_size: int | None = field(
+        default=None, metadata={"help": "The same for a separate target vocabulary."}
+    )
+    separate_vocabularies: bool = field(
+        default=False, metadata={"help": "One vocabulary per side instead of a shared one."}
+    )
+    lowercase: bool = field(default=False, metadata={"help": "Lowercase all text."})
+
+
+@dataclass
+class CardArguments:
+    """What the model card says beyond what the run knows."""
+
+    dataset_label: str | None = field(
+        default=None, metadata={"help": "Name of the data, for the card."}
+    )
+    language: list[str] | None = field(
+        default=None, metadata={"help": "ISO codes of the languages, for the card."}
+    )
+    license: str = field(
+        default="apache-2.0", metadata={"help": "Licence of the weights, for the card."}
+    )
+    task: str = field(
+        default="translation", metadata={"help": "Pipeline tag of the card, as the Hub names it."}
+    )
+
+
+def _architecture_fields() -> list[tuple[str, Any, Any]]:
+    """Makes an optional argument of each architecture field of the config: None keeps its value."""
+    own = VanillaTransformerConfig.__annotations__
+    defaults = VanillaTransformerConfig()
+    described = []
+    for name, kind in own.items():
+        if name in _NOT_ARCHITECTURE:
+            continue
+        simple = next(k for k in (bool, int, str, float) if kind in (k, k | None, float | int))
+        text = f"Field of VanillaTransformerConfig, by default {getattr(defaults, name)!r}."
+        argument_type = float | None if kind == float | int else simple | None
+        described.append((name, argument_type, field(default=None, metadata={"help": text})))
+    return described
+
+
+ArchitectureArguments = make_dataclass("ArchitectureArguments", _architecture_fields())
+ArchitectureArguments.__doc__ = "The fields of `VanillaTransformerConfig` that a run may change."
+
+
+@dataclass
+class RunArguments:
+    """All arguments of one run."""
+
+    model: ModelArguments
+    architecture: Any
+    tokenizer: TokenizerArguments
+    data: DataArguments
+    card: CardArguments
+    training: TokenBudgetTrainingArguments
+    command: Sequence[str]
+
+    def architecture_changes(self) -> dict[str, Any]:
+        """Returns the architecture fields that were given, by name."""
+        values = {f.name: getattr(self.architecture, f.name) for f in fields(self.architecture)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
+    """Reads arguments from the command line, or from a file with the command line on top of it.
+
+    Args:
+        argv: Arguments; None: those of the process. If the first ends in .yaml, .yml or .json, it is
+            a file of `name: value` pairs, and the arguments after it override it.
+
+    Returns:
+        The arguments.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file does not hold one mapping, or a metric is unknown.
+        SystemExit: If an argument is unknown or has the wrong type.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    command = [sys.argv[0], *argv]
+    if argv and argv[0].endswith((".yaml", ".yml", ".json")):
+        argv = [*_file_as_arguments(Path(argv[0])), *argv[1:]]
+    parser = HfArgumentParser(
+        cast(
+            Any,
+            (
+                ModelArguments,
+                ArchitectureArguments,
+                TokenizerArguments,
+                DataArguments,
+                CardArguments,
+                TokenBudgetTrainingArguments,
+            ),
+        )
+    )
+    parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    arguments = RunArguments(*parsed, command=command)
+    unknown = [name for name in arguments.model.metrics if name not in METRICS]
+    if unknown:
+        raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")
+    return arguments
+
+
+def _file_as_arguments(path: Path) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"The arguments file {os.fspath(path)!r} does not exist.")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    if not isinstance(values, dict):
+        raise ValueError(f"{os.fspath(path)!r} must hold one mapping of argument names to values.")
+    arguments: list[str] = []
+    for name, value in values.items():
+        if value is not None:
+            arguments += [f"--{name}", *_value_as_arguments(value)]
+    return arguments
+
+
+def _value_as_arguments(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return [json.dumps(value) if isinstance(value, dict) else str(value)]
