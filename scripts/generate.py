@@ -1,6 +1,12 @@
 """Turns lines of text into lines of text: `python scripts/generate.py MODEL [LINE ...]`."""
 
-from vanilla_transformer.inference import main
+import sys
+from pathlib import Path
+
+# This folder's evaluate.py would hide the library of that name.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent]
+
+from vanilla_transformer.inference import main  # noqa: E402 - after the path is mended
 
 if __name__ == "__main__":
     main()

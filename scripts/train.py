@@ -1,6 +1,12 @@
 """Trains a model: `python scripts/train.py --help`, or `python scripts/train.py recipe.yaml`."""
 
-from vanilla_transformer.training.run import main
+import sys
+from pathlib import Path
+
+# This folder's evaluate.py would hide the library of that name.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent]
+
+from vanilla_transformer.training.run import main  # noqa: E402 - after the path is mended
 
 if __name__ == "__main__":
     main()

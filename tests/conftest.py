@@ -33,13 +33,15 @@ def make_config(**changes):
     return VanillaTransformerConfig(**{**TINY, **changes})
 
 
-def make_model(cls=VanillaTransformerForConditionalGeneration, seed=0, attention=None, **changes):
+def make_model(
+    cls=VanillaTransformerForConditionalGeneration, seed=0, attention=None, noise=0.2, **changes
+):
     """A model in eval mode, every parameter of which (biases, norms) differs from its default."""
     torch.manual_seed(seed)
     model = cls(make_config(**changes))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+            parameter.add_(noise * torch.randn_like(parameter))
     if attention is not None:
         model.set_attn_implementation(attention)
     return model.eval()
@@ -70,6 +72,21 @@ def make_batch(
         "decoder_attention_mask": decoder_attention_mask,
         "labels": labels.masked_fill(label_mask == 0, -100),
     }
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the tests that compile, too")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes more than some seconds; runs with --slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs --slow"))
 
 
 @pytest.fixture

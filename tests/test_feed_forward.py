@@ -13,7 +13,9 @@ def test_it_is_two_linear_maps_with_an_activation_between(activation, bias):
     torch.manual_seed(0)
     layer = FeedForward(6, 10, activation, bias=bias, dropout=0.5).eval()
     assert {name for name, _ in layer.named_parameters()} == {
-        f"{fc}.{part}" for fc in ("fc1", "fc2") for part in (("weight", "bias") if bias else ("weight",))
+        f"{fc}.{part}"
+        for fc in ("fc1", "fc2")
+        for part in (("weight", "bias") if bias else ("weight",))
     }
     x = torch.randn(2, 3, 6)
     inner = x @ layer.fc1.weight.T + (layer.fc1.bias if bias else 0)

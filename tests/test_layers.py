@@ -47,7 +47,9 @@ def test_the_decoder_layer_attends_to_the_source_in_between(tiny_config, placeme
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
 def test_dropout_acts_in_training_only(tiny_config, placement, name):
     rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
-    layer = scrambled(DecoderLayer(tiny_config(norm_placement=placement, **(rates | {name: 0.5})), 0))
+    layer = scrambled(
+        DecoderLayer(tiny_config(norm_placement=placement, **(rates | {name: 0.5})), 0)
+    )
     x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     torch.testing.assert_close(layer(x, None, source), layer(x, None, source), rtol=0, atol=0)
     layer.train()

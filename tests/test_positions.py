@@ -8,6 +8,7 @@ import torch
 from vanilla_transformer.positions import (
     LearnedPositions,
     SinusoidalPositions,
+    positions_from_causal_mask,
     positions_from_mask,
 )
 
@@ -65,7 +66,7 @@ def test_learned_positions_have_a_limit_with_a_remedy(tiny_model):
     model = tiny_model(position_embedding_type="learned", max_position_embeddings=8)
     fits, long = torch.full((1, 8), 5), torch.full((1, 9), 5)
     model(fits, decoder_input_ids=fits)
-    with pytest.raises(ValueError, match="9 positions.*`max_position_embeddings` is 8.*truncate"):
+    with pytest.raises(ValueError, match=r"9 positions.*`max_position_embeddings` is 8.*truncate"):
         model(long, decoder_input_ids=fits)
     with pytest.raises(ValueError, match="9 positions"):
         model(fits, decoder_input_ids=long)
@@ -96,3 +97,12 @@ def test_generation_past_the_limit_is_an_error_and_not_garbage(tiny_model):
 def test_real_tokens_are_numbered_from_zero(mask, positions):
     assert positions_from_mask(torch.tensor([mask])).tolist() == [positions]
     assert positions_from_mask(torch.tensor([mask]).bool()).tolist() == [positions]
+
+
+def test_a_causal_mask_gives_the_same_numbers():
+    padding = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
+    causal = torch.ones(5, 5, dtype=torch.bool).tril() & padding[:, None, None]
+    added = torch.zeros(2, 1, 5, 5).masked_fill(~causal, torch.finfo(torch.float32).min)
+    for mask in (causal, added):
+        found = positions_from_causal_mask(mask)
+        assert torch.equal(found[padding], positions_from_mask(padding)[padding])

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import pickle
-import random
 import re
 import subprocess
 import sys
@@ -134,22 +133,27 @@ def test_the_same_texts_give_the_same_vocabulary_in_another_process(tmp_path):
 
 
 def test_unigram_scores_do_not_depend_on_the_order_of_a_hash_map():
-    random.seed(0)
-    letters = "abcdefghijklmnopqrstuvwxyzäöüß"
-    texts = ["".join(random.choices(letters, k=6)) for _ in range(60)]
-    texts += ["ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    # The trainer keeps no piece of its own for several letters of these texts (T, a, b, n, p).
+    texts = [
+        "Model, Tokenizer and Trainer of the Transformer",
+        "Version 2, written in June",
+        "1. Definitions of Attention: an attention is a weighted sum.",
+        "Yellow boats sail north while grey boats sail south.",
+        "The Attention of a Head is the sum over the positions of the source.",
+        "Boats and trains and the attention of the trains, and the trains of attention.",
+        "No boat sails; no train runs; no head attends to the padding.",
+        "Further positions are positions after the end, and no position is after the end.",
+    ]
     states = {
         VanillaTransformerTokenizer.train(
-            texts, kind="unigram", vocab_size=75
+            texts, kind="unigram", vocab_size=70
         ).backend_tokenizer.to_str()
-        for _ in range(5)
+        for _ in range(6)
     }
     assert len(states) == 1
     pieces = json.loads(states.pop())["model"]["vocab"]
     assert [piece for piece, _ in pieces[:4]] == list(SPECIAL_TOKENS)
-    assert {*letters.upper().replace("SS", ""), *letters} - {piece for piece, _ in pieces} <= set(
-        "ÄÖÜ"
-    )
+    assert set("Tabnp") <= {piece for piece, _ in pieces}
 
 
 def test_generators_are_enough_for_training():
@@ -262,7 +266,7 @@ def test_special_tokens_are_recognised_on_request(shared):
 
 
 def test_word_splits_at_white_space_only():
-    tokens = train("word").tokenize("dog,  old\tgrey, 42,")
+    tokens = train("word").tokenize("dog,  old\tgrey 42,")
     assert tokens == ["dog,", "old", "<unk>", "<unk>"]
 
 
@@ -448,14 +452,14 @@ def test_core_special_tokens_need_one_id_on_both_sides(separate):
     source = Tokenizer(models.WordLevel(dict(zip(SPECIAL_TOKENS, range(4), strict=True))))
     target = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "<pad>": 2, "<unk>": 3}))
     with pytest.raises(ValueError, match=r"pad_token='<pad>' has the id 1 in.* and 2 in"):
-        VanillaTransformerTokenizer(source, target)
+        VanillaTransformerTokenizer(tokenizer_object=source, target_tokenizer_object=target)
 
 
 def test_foreign_backends_get_the_end_of_sequence():
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, "a"])}
     source = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     target = Tokenizer(models.WordLevel({**vocabulary, "b": 5}, unk_token="<unk>"))
-    tokenizer = VanillaTransformerTokenizer(source, target)
+    tokenizer = VanillaTransformerTokenizer(tokenizer_object=source, target_tokenizer_object=target)
     assert tokenizer("a", text_target="b").labels == [5, 2]
     assert tokenizer("a").input_ids == [4, 2]
     assert source.post_processor is None

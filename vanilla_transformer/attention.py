@@ -39,10 +39,10 @@ def eager_attention_forward(
         The mixed values, of shape (batch, target_len, heads, head_dim), and the attention weights,
         of shape (batch, heads, target_len, source_len).
     """
-    scores = query @ key.transpose(-2, -1) * scaling
+    scores = (query @ key.transpose(-2, -1) * scaling).float()  # a half type's minimum may overflow
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = scores.softmax(dim=-1).to(query.dtype)
     weights = nn.functional.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
@@ -100,7 +100,7 @@ class AttentionCore(nn.Module):
 
     def split_heads(self, states: torch.Tensor) -> torch.Tensor:
         """(batch, length, d_model) -> (batch, heads, length, head_dim)."""
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return states.view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
     def attend(
         self,
@@ -199,7 +199,7 @@ class CrossAttention(AttentionCore):
         self, encoder_hidden_states: torch.Tensor, past_key_values: EncoderDecoderCache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
-            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             return cached.keys, cached.values
         key = self.split_heads(self.k_proj(encoder_hidden_states))
         value = self.split_heads(self.v_proj(encoder_hidden_states))

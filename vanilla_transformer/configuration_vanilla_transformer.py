@@ -115,9 +115,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     use_cache: bool = True
     pad_token_id: int | None = 1
     bos_token_id: int | None = 0
-    eos_token_id: int | list | None = 2
+    eos_token_id: int | list | None = 2  # type: ignore[type-arg]  # isinstance takes none
     decoder_start_token_id: int | None = 0
-    forced_eos_token_id: int | list | None = None
+    forced_eos_token_id: int | list | None = None  # type: ignore[type-arg]  # isinstance takes none
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Take other names of fields, then fill in dependent defaults and check every field."""
@@ -126,7 +126,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self.check()
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
-        super().__post_init__(**kwargs)
+        super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
 
     def check(self) -> None:
         """Fills in the dependent defaults and checks every field; so does a model when it is built.

@@ -1,6 +1,7 @@
 """The stacks of the paper's figure 1, the bare model, and the model with its output projection."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.generation import GenerationMixin
+from transformers.generation.utils import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -17,14 +18,18 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.utils import can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
-from .positions import LearnedPositions, SinusoidalPositions, positions_from_mask
+from .positions import (
+    LearnedPositions,
+    SinusoidalPositions,
+    positions_from_causal_mask,
+    positions_from_mask,
+)
 
 IGNORE_INDEX = -100
 
@@ -96,8 +101,8 @@ def check_ids(
         ValueError: If there are no ids, or if ids on the CPU lie outside the vocabulary.
     """
     if ids.numel() == 0:
-        raise ValueError(f"`{name}` is empty (shape {tuple(ids.shape)}): give at least one token.")
-    if ids.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        raise _empty(name, ids)
+    if ids.device.type != "cpu" or torch.compiler.is_compiling():
         return
     outside = (ids < 0) | (ids >= vocab_size)
     if ignore_index is not None:
@@ -108,6 +113,11 @@ def check_ids(
             f"{vocab_size - 1}: use the tokenizer that the model was trained with, or resize the "
             "embeddings."
         )
+
+
+def _empty(name: str, tensor: torch.Tensor) -> ValueError:
+    shape = tuple(tensor.shape)
+    return ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
@@ -153,7 +163,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
 
     @property
-    def _tied_weights_keys(self) -> dict[str, str]:
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
         """Returns which parameter is another name of which, {target: source}, seen from here."""
         return {}
 
@@ -166,6 +176,29 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if all_submodels:
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Resizes both vocabularies where they share a matrix, and the source's alone elsewhere.
+
+        Args:
+            new_num_tokens: New number of rows.
+            pad_to_multiple_of: Round that number up to a multiple of this.
+            mean_resizing: Draw new rows around the mean of the old ones.
+
+        Returns:
+            The resized embedding.
+        """
+        embedding = super().resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = self.config.vocab_size
+        return embedding
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:
@@ -185,7 +218,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
     """What both stacks share: embeddings, positions, dropout, layers and the final norm."""
 
     def __init__(
-        self, config: VanillaTransformerConfig, vocab_size: int, layers: list[nn.Module]
+        self, config: VanillaTransformerConfig, vocab_size: int, layers: Sequence[nn.Module]
     ) -> None:
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
@@ -199,7 +232,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
             else nn.Identity()
         )
         self.gradient_checkpointing = False
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     def embed(
         self,
@@ -220,14 +253,15 @@ class _Stack(VanillaTransformerPreTrainedModel):
         Raises:
             ValueError: If both or neither are given, or if the ids are outside the vocabulary.
         """
+        embeds_name = name.replace("input_ids", "inputs_embeds")
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                f"Give exactly one of `{name}` and `{name.replace('input_ids', 'inputs_embeds')}`."
-            )
+            raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.")
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
             check_ids(name, input_ids, self.embed_tokens.num_embeddings)
             inputs_embeds = self.embed_tokens(input_ids)
+        elif inputs_embeds.numel() == 0:
+            raise _empty(embeds_name, inputs_embeds)
         return inputs_embeds * self.embed_scale
 
     def add_positions(self, embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
@@ -251,13 +285,24 @@ def _make_positions(config: VanillaTransformerConfig) -> nn.Module:
 
 
 def _position_ids(
-    embeds: torch.Tensor, attention_mask: torch.Tensor | None, past_len: int | torch.Tensor = 0
+    embeds: torch.Tensor,
+    attention_mask: Any,
+    past_len: int | torch.Tensor = 0,
+    is_causal: bool = False,
 ) -> torch.Tensor:
-    """Positions of the current tokens, of shape (batch or 1, length), counted over real tokens."""
+    """Positions of the current tokens, of shape (batch or 1, length), counted over real tokens.
+
+    `generate()` with a static cache gives the decoder no padding mask but the causal mask made of
+    it: there, a token's position is the number of tokens before it that it may attend to.
+    """
     length = embeds.shape[1]
-    if attention_mask is not None and attention_mask.dim() == 2:
+    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
+    if dims == 2:
         return positions_from_mask(attention_mask)[:, -length:].to(embeds.device)
-    return torch.arange(length, device=embeds.device)[None] + past_len
+    position_ids = torch.arange(length, device=embeds.device)[None] + past_len
+    if dims == 4 and is_causal:
+        return torch.minimum(positions_from_causal_mask(attention_mask), position_ids)
+    return position_ids
 
 
 class VanillaTransformerEncoder(_Stack):
@@ -369,7 +414,7 @@ class VanillaTransformerDecoder(_Stack):
         embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds)
         cache = _as_cache(past_key_values, bool(use_cache), self.config)
         past_len = 0 if cache is None else cache.get_seq_length()
-        position_ids = _position_ids(embeds, attention_mask, past_len)
+        position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
         hidden_states = self.add_positions(embeds, position_ids)
 
         mask_config = config_for_attention(self.config, kwargs.get("output_attentions", False))
@@ -407,9 +452,9 @@ def _as_cache(
         return past_key_values
     if past_key_values is None and not use_cache:
         return None
-    return EncoderDecoderCache(
-        past_key_values or DynamicCache(config=config), DynamicCache(config=config)
-    )
+    if past_key_values is None:  # an empty cache is falsy
+        past_key_values = DynamicCache(config=config)
+    return EncoderDecoderCache(past_key_values, DynamicCache(config=config))
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
@@ -425,10 +470,10 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
         self.encoder = VanillaTransformerEncoder(config)
         self.decoder = VanillaTransformerDecoder(config)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @property
-    def _tied_weights_keys(self) -> dict[str, str]:
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
         if not self.config.share_encoder_decoder_embeddings:
             return {}
         return {
@@ -495,7 +540,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
             names = ("last_hidden_state", "hidden_states", "attentions")
-            encoder_outputs = BaseModelOutput(**dict(zip(names, encoder_outputs, strict=False)))
+            given: dict[str, Any] = dict(zip(names, encoder_outputs, strict=False))
+            encoder_outputs = BaseModelOutput(**given)
 
         encoded = cast(BaseModelOutput, encoder_outputs)
         decoded = self.decoder(
@@ -535,10 +581,10 @@ class VanillaTransformerForConditionalGeneration(
         self.lm_head = nn.Linear(
             config.d_model, cast(int, config.decoder_vocab_size), bias=config.lm_head_bias
         )
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @property
-    def _tied_weights_keys(self) -> dict[str, str]:
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
         shared = self.config.share_encoder_decoder_embeddings
         tied = {f"model.{k}": f"model.{v}" for k, v in self.model._tied_weights_keys.items()}
         if self.config.tie_word_embeddings:
@@ -563,29 +609,6 @@ class VanillaTransformerForConditionalGeneration(
             )
         return shift_right(labels, pad, start)
 
-    def resize_token_embeddings(
-        self,
-        new_num_tokens: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Embedding:
-        """Resizes both vocabularies where they share a matrix, and the source's alone elsewhere.
-
-        Args:
-            new_num_tokens: New number of rows.
-            pad_to_multiple_of: Round that number up to a multiple of this.
-            mean_resizing: Draw new rows around the mean of the old ones.
-
-        Returns:
-            The resized embedding.
-        """
-        embedding = super().resize_token_embeddings(
-            new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = self.config.vocab_size
-        return cast(nn.Embedding, embedding)
-
     def _resize_token_embeddings(
         self,
         new_num_tokens: int | None,
@@ -593,15 +616,11 @@ class VanillaTransformerForConditionalGeneration(
         mean_resizing: bool = True,
     ) -> nn.Module:
         """Leaves the output projection alone where the source has a vocabulary of its own."""
-        if self.config.share_encoder_decoder_embeddings:
-            return cast(
-                nn.Module,
-                super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing),
-            )
-        return cast(
-            nn.Module,
-            self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing),
+        shared = self.config.share_encoder_decoder_embeddings
+        resize: Callable[..., nn.Module] = (
+            super()._resize_token_embeddings if shared else self.model._resize_token_embeddings
         )
+        return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
     @can_return_tuple
     def forward(

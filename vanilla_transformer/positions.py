@@ -103,3 +103,17 @@ def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
         Positions of shape (batch, length); padding gets some legal position.
     """
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def positions_from_causal_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Numbers tokens from 0 by how many tokens each may attend to, itself included.
+
+    Args:
+        attention_mask: True (or 0, in a mask that is added to the scores) where attention is
+            allowed, of shape (batch, 1, length, length with the past).
+
+    Returns:
+        Positions of shape (batch, length); padding gets some non-negative position.
+    """
+    allowed = attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0
+    return (allowed[:, 0].sum(-1) - 1).clamp(min=0)

@@ -85,13 +85,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     separate vocabularies), `tokenizer_config.json` and this module.
 
     Args:
-        tokenizer_object: The backend of the source, or of both sides. It is copied.
-        target_tokenizer_object: The backend of the target, for separate vocabularies.
-        tokenizer_file: Path of a saved backend, in place of `tokenizer_object`.
-        target_tokenizer_file: Path of a saved backend, in place of `target_tokenizer_object`.
-        separate_vocabularies: Whether the target has its own vocabulary. None: whether one of the
-            two target arguments is given. False ignores both.
-        **kwargs: What `transformers.TokenizersBackend` takes, e.g. `model_max_length` (tokens),
+        separate_vocabularies: Whether the target has its own vocabulary. None: whether a target
+            backend is given. False ignores the target backend.
+        **kwargs: `tokenizer_object`, a `tokenizers.Tokenizer` that is copied, or `tokenizer_file`,
+            the path of a saved one: the backend of the source, or of both sides;
+            `target_tokenizer_object` or `target_tokenizer_file`: that of the target; and what
+            `transformers.TokenizersBackend` takes, e.g. `model_max_length` (tokens),
             `padding_side`, `truncation_side`. `bos_token`, `pad_token`, `eos_token` and
             `unk_token` default to `<s>`, `<pad>`, `</s>`, `<unk>`.
 
@@ -108,22 +107,16 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     _auto_class = "AutoTokenizer"
     _target_tokenizer: Tokenizer | None = None
 
-    def __init__(
-        self,
-        tokenizer_object: Tokenizer | None = None,
-        target_tokenizer_object: Tokenizer | None = None,
-        *,
-        tokenizer_file: str | os.PathLike[str] | None = None,
-        target_tokenizer_file: str | os.PathLike[str] | None = None,
-        separate_vocabularies: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
-        target_given = target_tokenizer_object is not None or target_tokenizer_file is not None
-        separate = target_given if separate_vocabularies is None else separate_vocabularies
+    def __init__(self, *, separate_vocabularies: bool | None = None, **kwargs: Any) -> None:
+        target_object = kwargs.pop("target_tokenizer_object", None)
+        target_file = kwargs.pop("target_tokenizer_file", None)
+        separate = separate_vocabularies
+        if separate is None:
+            separate = target_object is not None or target_file is not None
         if separate:
-            target = _backend(target_tokenizer_object, target_tokenizer_file, "target_tokenizer")
-            self._target_tokenizer = target
-        source = _backend(tokenizer_object, tokenizer_file, "tokenizer")
+            self._target_tokenizer = _backend(target_object, target_file, "target_tokenizer")
+        source_file = kwargs.pop("tokenizer_file", None)
+        source = _backend(kwargs.pop("tokenizer_object", None), source_file, "tokenizer")
         if source.post_processor is None:
             kwargs.setdefault("add_eos_token", True)
         for name, token in zip(_CORE_TOKEN_NAMES, SPECIAL_TOKENS, strict=True):
@@ -202,7 +195,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             _train_backend(texts, side_kind, size, lowercase, min_frequency, show_progress)
             for texts, side_kind, size in zip(corpora, kinds, sizes, strict=False)
         ]
-        return cls(*backends, model_max_length=model_max_length)
+        names = ("tokenizer_object", "target_tokenizer_object")
+        named: dict[str, Any] = dict(zip(names, backends, strict=False))
+        return cls(**named, model_max_length=model_max_length)
 
     @property
     def separate_vocabularies(self) -> bool:

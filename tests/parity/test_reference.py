@@ -71,7 +71,9 @@ class TorchReference(nn.Module):
                 self.finals.append(final)
 
     def embed(self, ids):
-        return F.embedding(ids, self.embedding) * math.sqrt(D_MODEL) + sinusoids(ids.shape[1])
+        return F.embedding(ids, self.embedding, padding_idx=1) * math.sqrt(D_MODEL) + sinusoids(
+            ids.shape[1]
+        )
 
     def forward(self, input_ids, attention_mask, decoder_input_ids):
         source, padding = self.embed(input_ids), attention_mask == 0
@@ -158,8 +160,10 @@ def plain_feed_forward(weights, name, x):
 def plain_model(config, weights, input_ids, attention_mask, decoder_input_ids):
     """A residual-only encoder-decoder as one function of its state dict."""
     embedding = weights["model.shared.weight"]
-    x = embedding[input_ids] * 4 + sinusoids(input_ids.shape[1])
-    y = embedding[decoder_input_ids] * 4 + sinusoids(decoder_input_ids.shape[1])
+    x = F.embedding(input_ids, embedding, padding_idx=1) * 4 + sinusoids(input_ids.shape[1])
+    y = F.embedding(decoder_input_ids, embedding, padding_idx=1) * 4 + sinusoids(
+        decoder_input_ids.shape[1]
+    )
     real = attention_mask[:, None, :].bool()
     causal = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).tril()
     for i in range(config.encoder_layers):
@@ -185,6 +189,8 @@ def test_the_residual_only_model_is_a_plain_function_of_its_weights(tiny_model, 
     found.std().backward()
     expected.std().backward()
     for name, parameter in model.named_parameters():
+        scale = weights[name].grad.abs().max() + 1e-3
         torch.testing.assert_close(
-            parameter.grad, weights[name].grad, rtol=1e-3, atol=1e-4, msg=lambda m, n=name: n + m
-        )
+            parameter.grad / scale, weights[name].grad / scale, rtol=0, atol=1e-4,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )  # fmt: skip

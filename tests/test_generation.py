@@ -1,0 +1,260 @@
+"""generate() against a hand-written loop over the uncached forward, and its outputs."""
+
+import pytest
+import torch
+from transformers.modeling_outputs import BaseModelOutput
+
+MAX_NEW = 8
+LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
+VOCABS = [{}, {"decoder_vocab_size": 60}, {"vocab_size": 60, "decoder_vocab_size": 40}]
+
+
+def greedy_by_hand(model, source, mask=None, steps=MAX_NEW, start=(0,)):
+    """One row, no cache: the whole prefix is decoded anew for every token."""
+    ids = torch.tensor([list(start)])
+    for _ in range(steps):
+        logits = model(source, attention_mask=mask, decoder_input_ids=ids, use_cache=False).logits
+        ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)
+        if ids[0, -1] == 2:
+            break
+    return ids[0].tolist()
+
+
+def rows_of(ids):
+    """Rows without the padding after their end."""
+    rows = []
+    for row in ids.tolist():
+        end = row.index(2) + 1 if 2 in row else len(row)
+        assert all(token == 1 for token in row[end:])
+        rows.append(row[:end])
+    return rows
+
+
+def source(tiny_batch, side="right", vocab=40, lens=(7, 4, 6)):
+    batch = tiny_batch(lens, (2,) * len(lens), side=side, vocab=vocab)
+    return {k: batch[k] for k in ("input_ids", "attention_mask")}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("vocabs", VOCABS)
+def test_greedy_search_equals_a_loop_without_cache(
+    tiny_model, tiny_batch, vocabs, positions, attention, side
+):
+    model = tiny_model(
+        position_embedding_type=positions, attention=attention, seed=1, **LIVELY, **vocabs
+    )
+    inputs = source(tiny_batch, side, model.config.vocab_size)
+    with torch.no_grad():
+        expected = [
+            greedy_by_hand(model, ids[mask == 1][None])
+            for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)
+        ]
+    assert len({tuple(row) for row in expected}) == 3, "rows must differ to tell anything"
+    for use_cache in (True, False):
+        ids = model.generate(**inputs, max_new_tokens=MAX_NEW, use_cache=use_cache)
+        assert rows_of(ids) == expected
+
+
+def test_rows_stop_at_the_end_token_and_are_padded(tiny_model, tiny_batch):
+    model = tiny_model(seed=1, **LIVELY)
+    inputs = source(tiny_batch)
+    free = model.generate(**inputs, max_new_tokens=MAX_NEW, eos_token_id=None)
+    end = free[0, 3].item()
+    ids = model.generate(**inputs, max_new_tokens=MAX_NEW, eos_token_id=end)
+    assert end in ids[0].tolist()
+    for row, whole in zip(ids.tolist(), free.tolist(), strict=True):
+        stop = whole.index(end) + 1 if end in whole else len(whole)
+        assert row[:stop] == whole[:stop]
+        assert all(token == 1 for token in row[stop:])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_batch_generates_what_its_rows_generate(tiny_model, tiny_batch, beams, side):
+    model = tiny_model(seed=1, **LIVELY)
+    inputs = source(tiny_batch, side)
+    options = {"max_new_tokens": MAX_NEW, "num_beams": beams}
+    batched = rows_of(model.generate(**inputs, **options))
+    for row, expected in enumerate(batched):
+        ids = inputs["input_ids"][row][inputs["attention_mask"][row] == 1]
+        assert rows_of(model.generate(ids[None], **options))[0] == expected
+
+
+@pytest.mark.parametrize("vocabs", VOCABS)
+def test_beam_search_is_the_same_without_cache_and_scores_its_sequences(
+    tiny_model, tiny_batch, vocabs
+):
+    model = tiny_model(seed=2, **LIVELY, **vocabs)
+    inputs = source(tiny_batch, vocab=model.config.vocab_size)
+    options = {
+        "max_new_tokens": MAX_NEW,
+        "num_beams": 4,
+        "num_return_sequences": 3,
+        "length_penalty": 0.0,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+    }
+    cached = model.generate(**inputs, **options)
+    plain = model.generate(**inputs, **options, use_cache=False)
+    assert torch.equal(cached.sequences, plain.sequences)
+    assert cached.sequences.shape[0] == 9
+    repeated = {k: v.repeat_interleave(3, 0) for k, v in inputs.items()}
+    logits = model(**repeated, decoder_input_ids=cached.sequences[:, :-1]).logits
+    targets = cached.sequences[:, 1:]
+    scores = logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    after_end = (targets == 2).cumsum(-1) - (targets == 2).long() > 0
+    scores = scores.masked_fill(after_end, 0).sum(-1)
+    torch.testing.assert_close(cached.sequences_scores, scores, rtol=1e-4, atol=1e-4)
+
+
+def test_sampling_follows_its_seed(tiny_model, tiny_batch):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch)
+    draws = []
+    for seed, use_cache in ((5, True), (5, True), (5, False), (6, True)):
+        torch.manual_seed(seed)
+        draws.append(
+            model.generate(
+                **inputs, do_sample=True, top_k=0, max_new_tokens=MAX_NEW, use_cache=use_cache
+            ).tolist()
+        )
+    assert draws[0] == draws[1] == draws[2]
+    assert draws[0] != draws[3]
+
+
+def test_dropout_is_off_while_generating(tiny_model, tiny_batch):
+    inputs = source(tiny_batch)
+    rates = {"dropout": 0.9, "attention_dropout": 0.5, "activation_dropout": 0.5}
+    noisy, clean = (tiny_model(seed=1, **LIVELY, **r) for r in (rates, dict.fromkeys(rates, 0.0)))
+    for _ in range(2):
+        assert torch.equal(
+            noisy.generate(**inputs, max_new_tokens=MAX_NEW),
+            clean.generate(**inputs, max_new_tokens=MAX_NEW),
+        )
+    assert not noisy.training
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_scores_attentions_and_hidden_states_are_returned(tiny_model, tiny_batch, attention):
+    model, inputs = tiny_model(seed=1, **LIVELY, attention=attention), source(tiny_batch)
+    output = model.generate(
+        **inputs,
+        max_new_tokens=4,
+        min_new_tokens=4,
+        return_dict_in_generate=True,
+        output_scores=True,
+        output_logits=True,
+        output_attentions=True,
+        output_hidden_states=True,
+    )
+    assert len(output.scores) == len(output.cross_attentions) == 4
+    assert [layer.shape for layer in output.encoder_attentions] == [(3, 2, 7, 7)] * 2
+    assert [layer.shape for layer in output.cross_attentions[2]] == [(3, 4, 1, 7)] * 3
+    assert [layer.shape for layer in output.decoder_attentions[2]] == [(3, 4, 1, 3)] * 3
+    assert len(output.decoder_hidden_states[0]) == 1 + 3
+    assert len(output.encoder_hidden_states) == 1 + 2
+    whole = model(**inputs, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
+    torch.testing.assert_close(torch.stack(output.logits, 1), whole.logits, rtol=1e-4, atol=1e-4)
+    steps = torch.cat([step[1] for step in output.cross_attentions], dim=2)
+    torch.testing.assert_close(steps, whole.cross_attentions[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_left_padded_prompts_of_the_decoder_go_on_from_their_own_positions(
+    tiny_model, tiny_batch, beams, cache, positions
+):
+    model = tiny_model(seed=1, **LIVELY, position_embedding_type=positions)
+    model.generation_config.disable_compile = True
+    inputs = source(tiny_batch)
+    prompts = [[0], [0, 5, 9, 4], [0, 7]]
+    options = {
+        "max_new_tokens": 5,
+        "eos_token_id": None,
+        "num_beams": beams,
+        "cache_implementation": cache,
+    }
+    if cache == "dynamic":
+        del options["cache_implementation"]
+    padded = torch.tensor([[1] * (4 - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (4 - len(p)) + [1] * len(p) for p in prompts])
+    batched = model.generate(
+        **inputs, decoder_input_ids=padded, decoder_attention_mask=mask, **options
+    )
+    for row, prompt in enumerate(prompts):
+        single = model.generate(
+            inputs["input_ids"][row : row + 1],
+            attention_mask=inputs["attention_mask"][row : row + 1],
+            decoder_input_ids=torch.tensor([prompt]),
+            **options,
+        )
+        assert batched[row, 4:].tolist() == single[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(("encoder_layers", "decoder_layers"), [(2, 3), (3, 1), (1, 4)])
+def test_a_static_cache_generates_the_same(tiny_model, tiny_batch, encoder_layers, decoder_layers):
+    model = tiny_model(
+        seed=1, **LIVELY, encoder_layers=encoder_layers, decoder_layers=decoder_layers
+    )
+    model.generation_config.disable_compile = True
+    inputs = source(tiny_batch)
+    dynamic = model.generate(**inputs, max_new_tokens=MAX_NEW)
+    static = model.generate(**inputs, max_new_tokens=MAX_NEW, cache_implementation="static")
+    assert torch.equal(dynamic, static)
+
+
+@pytest.mark.slow
+def test_a_compiled_forward_generates_the_same(tiny_model, tiny_batch):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch)
+    expected = model.generate(**inputs, max_new_tokens=4)
+    model.forward = torch.compile(model.forward, fullgraph=True)
+    found = model.generate(**inputs, max_new_tokens=4, cache_implementation="static")
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_source_of_padding_only_generates_something(tiny_model, attention):
+    model = tiny_model(seed=1, **LIVELY, attention=attention)
+    ids, mask = torch.ones(2, 4).long(), torch.tensor([[0] * 4, [1] * 4])
+    output = model.generate(
+        ids, attention_mask=mask, max_new_tokens=4, output_scores=True, return_dict_in_generate=True
+    )
+    assert all(not score.isnan().any() for score in output.scores)
+
+
+def test_encoder_outputs_and_embeddings_can_be_given(tiny_model, tiny_batch):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch)
+    expected = model.generate(**inputs, max_new_tokens=MAX_NEW)
+    encoded = model.get_encoder()(**inputs)
+    assert isinstance(encoded, BaseModelOutput)
+    found = model.generate(
+        encoder_outputs=encoded, attention_mask=inputs["attention_mask"], max_new_tokens=MAX_NEW
+    )
+    assert torch.equal(found, expected)
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    found = model.generate(
+        inputs_embeds=embeds, attention_mask=inputs["attention_mask"], max_new_tokens=MAX_NEW
+    )
+    assert torch.equal(found, expected)
+
+
+def test_the_mask_is_made_from_the_padding_where_none_is_given(tiny_model, tiny_batch):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch)
+    with_mask = model.generate(**inputs, max_new_tokens=MAX_NEW)
+    assert torch.equal(model.generate(inputs["input_ids"], max_new_tokens=MAX_NEW), with_mask)
+
+
+def test_a_sequence_cut_at_the_limit_can_be_made_to_end(tiny_model, tiny_batch):
+    model = tiny_model(seed=1, **LIVELY, forced_eos_token_id=2)
+    ids = model.generate(**source(tiny_batch), max_length=4, forced_eos_token_id=2)
+    assert set(ids[:, -1].tolist()) <= {1, 2}
+
+
+def test_an_assistant_of_the_same_kind_changes_nothing(tiny_model, tiny_batch):
+    model, helper = tiny_model(seed=1, **LIVELY), tiny_model(seed=2, **LIVELY, decoder_layers=1)
+    inputs = {k: v[:1] for k, v in source(tiny_batch).items()}
+    expected = model.generate(**inputs, max_new_tokens=MAX_NEW)
+    found = model.generate(**inputs, max_new_tokens=MAX_NEW, assistant_model=helper)
+    assert torch.equal(found, expected)

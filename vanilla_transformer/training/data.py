@@ -1,0 +1,466 @@
+"""Parallel data: from files or the Hub to columns of text, and from text to token ids."""
+
+import codecs
+import csv
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import datasets
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
+from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+SPLITS = ("train", "validation", "test")
+_BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_FORMATS = ".csv, .json, .jsonl (each also with .gz), .parquet"
+
+D = TypeVar("D", Dataset, DatasetDict)
+
+
+def _option(help_text: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass
+class DataArguments:
+    """Where the data come from, and how much of them is used.
+
+    The data are one of: a data set of the Hub (or a directory in one of its forms), a file for each
+    split, or a pair of plain text files for each split.
+
+    Raises:
+        ValueError: when a limit is below 1.
+    """
+
+    dataset_name: str | None = _option("Data set on the Hub, or a directory that holds one.")
+    dataset_config_name: str | None = _option("Configuration of the data set on the Hub.")
+    train_file: str | None = _option(f"Training data in one file: {_FORMATS}.")
+    validation_file: str | None = _option("Validation data, as train_file.")
+    test_file: str | None = _option("Test data, as train_file.")
+    train_source: str | None = _option(
+        "Source side of the training data: UTF-8 text, one sentence a line, plain or .gz."
+    )
+    train_target: str | None = _option("Target side, line by line the same sentences.")
+    validation_source: str | None = _option("Source side of the validation data.")
+    validation_target: str | None = _option("Target side of the validation data.")
+    test_source: str | None = _option("Source side of the test data.")
+    test_target: str | None = _option("Target side of the test data.")
+    source_column: str = _option("Column of the source text (not for text files).", "source")
+    target_column: str = _option("Column of the target text (not for text files).", "target")
+    source_lang: str | None = _option(
+        'Key of the source in rows like {"translation": {"en": ..., "de": ...}}.'
+    )
+    target_lang: str | None = _option("Key of the target in such rows.")
+    max_train_samples: int | None = _option("Use only the first so many training pairs.")
+    max_eval_samples: int | None = _option("Use only the first so many validation pairs.")
+    max_test_samples: int | None = _option("Use only the first so many test pairs.")
+    max_source_length: int | None = _option("Truncate sources to so many tokens.")
+    max_target_length: int | None = _option("Truncate targets to so many tokens.")
+
+    def __post_init__(self) -> None:
+        limits = ("train_samples", "eval_samples", "test_samples", "source_length", "target_length")
+        for name in (f"max_{limit}" for limit in limits):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is {value}: it must be at least 1, or left out")
+
+
+def load_parallel_data(args: DataArguments) -> DatasetDict:
+    """Load the splits that the arguments name.
+
+    Pairs with an empty side are skipped, with a warning that counts them. Files are read again
+    whenever their content has changed; Arrow copies are kept under `HF_DATASETS_CACHE`.
+
+    Args:
+        args: names one source of data.
+
+    Returns:
+        Splits "train", "validation" and "test", those that are given, with the text columns
+        "source" and "target", and "references" (a list of texts) where the data have such a column.
+
+    Raises:
+        FileNotFoundError: when a file does not exist.
+        ValueError: when no source of data is given, or more than one, or one side alone; when a
+            file is empty, of an unknown format, damaged or not UTF-8; when two sides differ in
+            length; when a column is missing or holds no text; when a split has no usable pair.
+    """
+    load = {"hub": _load_hub, "files": _load_files, "texts": _load_texts}[_kind_of_source(args)]
+    limits = {
+        "train": args.max_train_samples,
+        "validation": args.max_eval_samples,
+        "test": args.max_test_samples,
+    }
+    splits = {name: drop_empty_pairs(split, name) for name, split in load(args).items()}
+    for name, split in splits.items():
+        splits[name] = split.select(range(min(limits[name] or len(split), len(split))))
+    return DatasetDict(splits)
+
+
+def _kind_of_source(args: DataArguments) -> str:
+    options = {
+        "hub": ["dataset_name"],
+        "files": [f"{split}_file" for split in SPLITS],
+        "texts": [f"{split}_{side}" for split in SPLITS for side in ("source", "target")],
+    }
+    given = {
+        kind: [name for name in names if getattr(args, name) is not None]
+        for kind, names in options.items()
+    }
+    kinds = [kind for kind, names in given.items() if names]
+    if not kinds:
+        raise ValueError(
+            "no data: give dataset_name, or train_file (validation_file, test_file), or "
+            "train_source and train_target (the same with validation_, test_)"
+        )
+    if len(kinds) > 1:
+        both = " and ".join(given[kind][0] for kind in kinds)
+        raise ValueError(f"{both} name more than one source of data: give only one")
+    return kinds[0]
+
+
+def drop_empty_pairs(dataset: Dataset, name: str) -> Dataset:
+    """Drop the pairs whose source or target is missing, empty or white space; warn with counts.
+
+    Args:
+        dataset: has the text columns "source" and "target".
+        name: of the split, for messages.
+
+    Raises:
+        ValueError: when no pair is left.
+    """
+    source, target = (_has_text(dataset, column) for column in ("source", "target"))
+    kept = source & target
+    if not kept.any():
+        raise ValueError(f"the {name} split has no pair with text on both sides: check its files")
+    if kept.all():
+        return dataset
+    logger.warning(
+        f"{name}: skipped {(~kept).sum()} of {len(kept)} pairs for an empty side "
+        f"(source {(~source).sum()}, target {(~target).sum()}); "
+        f"the first is pair {np.flatnonzero(~kept)[0] + 1}"
+    )
+    return dataset.select(np.flatnonzero(kept))
+
+
+def _has_text(dataset: Dataset, column: str) -> NDArray[np.bool_]:
+    tables = dataset.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
+    trimmed = (pc.utf8_trim_whitespace(table[column]) for table in tables)
+    masks = [pc.fill_null(pc.not_equal(text, ""), False).to_numpy() for text in trimmed]
+    return np.concatenate([np.zeros(0, np.bool_), *masks])
+
+
+# Plain text -----------------------------------------------------------------------------------
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    r"""Yield the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
+
+    A line ends at "\n" or "\r\n" alone: other characters that Unicode counts as line ends, such as
+    U+2028, are text. A byte order mark at the start is dropped.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: at bytes that are not UTF-8 (naming the line), or when a `.gz` is damaged.
+    """
+    try:
+        with _open(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                yield _decode(line, path, number)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is no intact gzip file ({error}): make it again") from error
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    existing = _existing(path)
+    return cast(BinaryIO, gzip.open(path)) if existing.suffix == ".gz" else existing.open("rb")
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path} does not exist or is no file: check the path")
+    return Path(path)
+
+
+def _decode(line: bytes, path: str | os.PathLike[str], number: int) -> str:
+    if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} at position {error.start + 1} "
+            "is not UTF-8: convert the file (iconv -t UTF-8) or mend the line"
+        ) from error
+
+
+def _load_texts(args: DataArguments) -> dict[str, Dataset]:
+    splits = {}
+    for name in SPLITS:
+        paths = {side: getattr(args, f"{name}_{side}") for side in ("source", "target")}
+        missing = [side for side, path in paths.items() if path is None]
+        if len(missing) == 1:
+            raise ValueError(f"{name}_{missing[0]} is missing: give both sides of the {name} split")
+        if not missing:
+            features = Features({"source": Value("string"), "target": Value("string")})
+            splits[name] = _from_rows(_text_rows, features, paths)
+    return splits
+
+
+def _text_rows(source: str, target: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    pairs, lines, shorter = 0, 0, ""
+    for first, second in zip_longest(read_lines(source), read_lines(target)):
+        lines += 1
+        if first is None or second is None:
+            shorter = source if first is None else target
+        else:
+            pairs += 1
+            yield {"source": first, "target": second}
+    if shorter:
+        longer = target if shorter == source else source
+        raise ValueError(
+            f"{shorter} has {pairs} lines and {longer} has {lines} lines: line n of the one must "
+            "belong to line n of the other"
+        )
+    if not pairs:
+        raise ValueError(f"{source} and {target} are empty: give files with text")
+
+
+def _from_rows(
+    rows: Callable[..., Iterator[dict[str, str]]], features: Features, paths: dict[str, str]
+) -> Dataset:
+    """Write rows to Arrow; the digests make the cache depend on the content of the files."""
+    # a tuple, since a list would be taken for shards
+    digests = tuple(_digest(path) for path in paths.values())
+    try:
+        return Dataset.from_generator(
+            rows, features=features, gen_kwargs={**paths, "digests": digests}
+        )
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+
+
+def _digest(path: str) -> str:
+    with _existing(path).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+# Files with columns ---------------------------------------------------------------------------
+
+
+def _load_files(args: DataArguments) -> dict[str, Dataset]:
+    paths = {name: getattr(args, f"{name}_file") for name in SPLITS}
+    return {
+        name: _standard_columns(_load_file(path), args, path)
+        for name, path in paths.items()
+        if path is not None
+    }
+
+
+def _load_file(path: str) -> Dataset:
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix == ".csv":
+        features = Features({name: Value("string") for name in _csv_header(path)})
+        return _from_rows(_csv_rows, features, {"path": path})
+    if suffix not in _BUILDERS or path.endswith(".parquet.gz"):
+        raise ValueError(f"{path} is of no known format: give one of {_FORMATS}")
+    # a folder for each content, because the cache of `load_dataset` looks at the time alone
+    cache = Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer", _digest(path))
+    if suffix != ".parquet" and not sum(1 for line in read_lines(path) if line.strip()):
+        raise ValueError(f"{path} is empty: give a file with data")
+    try:
+        return load_dataset(
+            _BUILDERS[suffix], data_files={"train": path}, split="train", cache_dir=str(cache)
+        )
+    except (DatasetGenerationError, pa.ArrowInvalid) as error:
+        raise ValueError(
+            f"{path} cannot be read as {suffix}: {error.__cause__ or error}"
+        ) from error
+
+
+def _csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the records of a CSV file, each with the number of its last line."""
+    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    try:
+        yield from ((reader.line_num, record) for record in reader if record)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}: mend the line") from error
+
+
+def _csv_header(path: str) -> list[str]:
+    _, header = next(_csv_records(path), (0, []))
+    if not header:
+        raise ValueError(f"{path} is empty: give a file with a header line and data")
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path} names a column twice in its header {header}: rename one")
+    return header
+
+
+def _csv_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    records = _csv_records(path)
+    _, header = next(records)
+    line = 1
+    for line, record in records:
+        if len(record) != len(header):
+            raise ValueError(
+                f"{path}, line {line}: {len(record)} fields where the header has {len(header)}: "
+                "quote texts that hold commas"
+            )
+        yield dict(zip(header, record, strict=True))
+    if line == 1:
+        raise ValueError(f"{path} has a header and no data: give a file with data")
+
+
+# The Hub, and columns -------------------------------------------------------------------------
+
+
+def _load_hub(args: DataArguments) -> dict[str, Dataset]:
+    name = str(args.dataset_name)
+    if Path(name, "dataset_dict.json").is_file():
+        found = load_from_disk(name)
+    else:
+        found = load_dataset(name, args.dataset_config_name)
+    splits = {split: found[split] for split in SPLITS if split in found}
+    if not splits:
+        raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}")
+    return {
+        split: _standard_columns(rows, args, f"{name} ({split})") for split, rows in splits.items()
+    }
+
+
+def _standard_columns(dataset: Dataset, args: DataArguments, where: str) -> Dataset:
+    """Reduce a data set to "source", "target" and, if it has them, "references"."""
+    if args.source_lang is not None or args.target_lang is not None:
+        if args.source_lang is None or args.target_lang is None:
+            raise ValueError("source_lang and target_lang go together: give both")
+        dataset = dataset.flatten()
+        wanted = {
+            f"translation.{args.source_lang}": "source",
+            f"translation.{args.target_lang}": "target",
+        }
+    else:
+        wanted = {args.source_column: "source", args.target_column: "target"}
+    _check_columns(dataset, wanted, where)
+    kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
+    dataset = dataset.select_columns(kept)
+    return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
+
+
+def _check_columns(dataset: Dataset, wanted: dict[str, str], where: str) -> None:
+    if len(wanted) < 2:
+        raise ValueError(f"source and target are both column {list(wanted)}: name two columns")
+    for column in wanted:
+        if column not in dataset.column_names:
+            raise ValueError(
+                f"{where} has no column {column!r}, it has {dataset.column_names}: set "
+                "source_column and target_column, or source_lang and target_lang for a column "
+                "'translation'"
+            )
+        if not _is_text(feature := dataset.features[column]):
+            raise ValueError(f"{where}: column {column!r} holds {feature}: it must hold text")
+    if (references := dataset.features.get("references")) is None:
+        return
+    if not _is_text(getattr(references, "feature", None)):
+        raise ValueError(
+            f"{where}: column 'references' holds {references}: it must hold lists of text"
+        )
+
+
+def _is_text(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
+
+
+# Tokens ---------------------------------------------------------------------------------------
+
+
+def encode(
+    data: D,
+    tokenizer: PreTrainedTokenizerBase,
+    max_source_length: int | None = None,
+    max_target_length: int | None = None,
+    num_proc: int | None = None,
+) -> D:
+    """Turn text into token ids, and warn with the number of texts that were truncated.
+
+    Args:
+        data: a data set, or splits, with the text columns "source" and "target".
+        tokenizer: encodes the source, and the target as `text_target`.
+        max_source_length: the most tokens of a source, special tokens included; None for no limit.
+        max_target_length: the same for a target.
+        num_proc: processes to use; None for this one.
+
+    Returns:
+        The same rows with the columns "input_ids", "attention_mask", "labels", and "length" (tokens
+        of source and target together). The text columns stay in `data`, which is unchanged.
+    """
+    if isinstance(data, DatasetDict):
+        options = max_source_length, max_target_length, num_proc
+        return DatasetDict({name: encode(rows, tokenizer, *options) for name, rows in data.items()})
+    limits = {"source": max_source_length, "target": max_target_length}
+    encoded = data.map(
+        _encode_batch,
+        batched=True,
+        fn_kwargs={"tokenizer": tokenizer, "limits": limits},
+        remove_columns=data.column_names,
+        num_proc=num_proc,
+        desc="Tokenizing",
+    )
+    for side, limit in limits.items():
+        if cut := sum(encoded[f"{side}_truncated"][:]):
+            logger.warning(f"truncated {cut} of {len(data)} {side} texts to {limit} tokens")
+    return encoded.remove_columns([f"{side}_truncated" for side in limits])
+
+
+def _encode_batch(
+    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]
+) -> dict[str, Any]:
+    encoded, truncated = {}, {}
+    for side, argument in (("source", "text"), ("target", "text_target")):
+        tokenize = partial(_tokenize, tokenizer, argument)
+        encoded[side] = tokenize(batch[side], limits[side])
+        truncated[side] = _truncated(
+            batch[side], encoded[side]["input_ids"], limits[side], tokenize
+        )
+    pairs = zip(encoded["source"]["input_ids"], encoded["target"]["input_ids"], strict=True)
+    return {
+        "input_ids": encoded["source"]["input_ids"],
+        "attention_mask": encoded["source"]["attention_mask"],
+        "labels": encoded["target"]["input_ids"],
+        "length": [len(source) + len(target) for source, target in pairs],
+        "source_truncated": truncated["source"],
+        "target_truncated": truncated["target"],
+    }
+
+
+def _tokenize(
+    tokenizer: PreTrainedTokenizerBase, argument: str, texts: list[str], limit: int | None
+) -> Any:
+    options = {"truncation": True, "max_length": limit} if limit else {"truncation": False}
+    texts_of_side: dict[str, Any] = {argument: texts}
+    return tokenizer(**texts_of_side, **options, return_attention_mask=True, verbose=False)
+
+
+def _truncated(
+    texts: list[str],
+    ids: Sequence[Sequence[int]],
+    limit: int | None,
+    tokenize: Callable[[list[str], None], Any],
+) -> list[bool]:
+    """Tell which texts lost tokens: of those that fill the limit, those that are longer than it."""
+    full = [i for i, tokens in enumerate(ids) if limit and len(tokens) >= limit]
+    whole = tokenize([texts[i] for i in full], None)["input_ids"] if full else []
+    cut = {i for i, tokens in zip(full, whole, strict=True) if len(tokens) > (limit or 0)}
+    return [i in cut for i in range(len(texts))]

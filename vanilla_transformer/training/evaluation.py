@@ -1,0 +1,102 @@
+"""Scoring a saved model on a data set."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from transformers import HfArgumentParser
+
+from vanilla_transformer.inference import generate_lines, load_model
+from vanilla_transformer.training.data import DataArguments, load_parallel_data
+from vanilla_transformer.training.metrics import METRICS
+
+
+@dataclasses.dataclass
+class EvaluationArguments:
+    """What is scored, and how."""
+
+    model: str = dataclasses.field(metadata={"help": "Directory of a saved model, or Hub name."})
+    split: str = dataclasses.field(
+        default="test", metadata={"help": "Split to score: train, validation or test."}
+    )
+    metrics: list[str] = dataclasses.field(
+        default_factory=lambda: ["bleu", "chrf"],
+        metadata={"help": f"Of {', '.join(METRICS)}."},
+    )
+    num_beams: int | None = dataclasses.field(
+        default=None, metadata={"help": "Beam width; None: as saved with the model."}
+    )
+    max_new_tokens: int | None = dataclasses.field(
+        default=None, metadata={"help": "Longest output, in tokens; None: as saved."}
+    )
+    batch_size: int = dataclasses.field(default=64, metadata={"help": "Examples per batch."})
+    output: str | None = dataclasses.field(
+        default=None, metadata={"help": "JSON file for scores, signatures and outputs."}
+    )
+    overwrite: bool = dataclasses.field(
+        default=False, metadata={"help": "Replace an existing output file."}
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Generates for one split of a data set and prints its scores: `scripts/evaluate.py`.
+
+    Args:
+        argv: Arguments; None: those of the process.
+
+    Returns:
+        For each metric everything that it computes.
+
+    Raises:
+        ValueError: If the split or a metric does not exist, if the output file does, or if the
+            model cannot be loaded.
+    """
+    parser = HfArgumentParser(
+        cast(Any, (EvaluationArguments, DataArguments)),
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    options, data_arguments = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    _check(options)
+    data = load_parallel_data(data_arguments)
+    if options.split not in data:
+        raise ValueError(f"There is no split {options.split!r}: the data have {sorted(data)}.")
+    rows = data[options.split]
+    model, tokenizer = load_model(options.model)
+    search = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    outputs = generate_lines(
+        model,
+        tokenizer,
+        rows["source"],
+        batch_size=options.batch_size,
+        progress=sys.stderr.isatty(),
+        **{name: value for name, value in search.items() if value is not None},
+    )
+    predictions = [texts[0] for texts in outputs]
+    named = "references" if "references" in rows.column_names else "target"
+    scores = {
+        name: METRICS[name]().compute(predictions=predictions, references=list(rows[named]))
+        for name in options.metrics
+    }
+    _report(scores, predictions, options.output)
+    return scores
+
+
+def _check(options: EvaluationArguments) -> None:
+    unknown = [name for name in options.metrics if name not in METRICS]
+    if unknown:
+        raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")
+    if options.output and Path(options.output).exists() and not options.overwrite:
+        raise ValueError(
+            f"`output` {options.output!r} exists: add `--overwrite True` or choose another."
+        )
+
+
+def _report(scores: dict[str, Any], predictions: list[str], output: str | None) -> None:
+    print(json.dumps(scores, indent=2))
+    if output:
+        report = {"scores": scores, "predictions": predictions}
+        Path(output).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
