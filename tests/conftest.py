@@ -1,6 +1,10 @@
 """Shared fixtures: a tiny config, tiny models and a padded batch, all seeded and offline."""
 
+import json
 import os
+import subprocess
+import sys
+from functools import partial
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -74,6 +78,62 @@ def make_batch(
     }
 
 
+STRANGER = """
+import importlib.abc, sys
+
+class NotInstalled(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "vanilla_transformer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+try:
+    import vanilla_transformer
+except ModuleNotFoundError:
+    pass
+else:
+    raise SystemExit("the package is importable here: the test would prove nothing")
+
+import json, torch
+torch.set_num_threads(1)
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+
+directory, again, ids = sys.argv[1], sys.argv[2], torch.tensor(json.loads(sys.argv[3]))
+config = AutoConfig.from_pretrained(directory, trust_remote_code=True)
+model = AutoModelForSeq2SeqLM.from_pretrained(directory, trust_remote_code=True)
+bare = AutoModel.from_pretrained(directory, trust_remote_code=True)
+tokens = model.generate(ids, max_new_tokens=6)
+hidden = bare(ids, decoder_input_ids=tokens[:, :2]).last_hidden_state
+model.save_pretrained(again)
+modules = [type(x).__module__ for x in (config, model, bare)]
+assert all(name.startswith("transformers_modules.") for name in modules), modules
+assert "vanilla_transformer" not in sys.modules
+print(json.dumps({"tokens": tokens.tolist(), "hidden": hidden.sum().item()}))
+"""
+
+
+def run_stranger(directory, again, ids, tmp_path):
+    """Loads, generates and saves in a process that cannot import the package."""
+    (tmp_path / "empty").mkdir(exist_ok=True)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HF_"))}
+    environment |= {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "hf_home"),
+        "HF_MODULES_CACHE": str(tmp_path / f"modules_{again.name}"),
+    }
+    result = subprocess.run(
+        [sys.executable, "-I", "-c", STRANGER, str(directory), str(again), json.dumps(ids)],
+        cwd=tmp_path / "empty",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests that compile, too")
 
@@ -102,3 +162,8 @@ def tiny_model():
 @pytest.fixture
 def tiny_batch():
     return make_batch
+
+
+@pytest.fixture
+def load_as_a_stranger(tmp_path):
+    return partial(run_stranger, tmp_path=tmp_path)

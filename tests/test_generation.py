@@ -240,12 +240,6 @@ def test_encoder_outputs_and_embeddings_can_be_given(tiny_model, tiny_batch):
     assert torch.equal(found, expected)
 
 
-def test_the_mask_is_made_from_the_padding_where_none_is_given(tiny_model, tiny_batch):
-    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch)
-    with_mask = model.generate(**inputs, max_new_tokens=MAX_NEW)
-    assert torch.equal(model.generate(inputs["input_ids"], max_new_tokens=MAX_NEW), with_mask)
-
-
 def test_a_sequence_cut_at_the_limit_can_be_made_to_end(tiny_model, tiny_batch):
     model = tiny_model(seed=1, **LIVELY, forced_eos_token_id=2)
     ids = model.generate(**source(tiny_batch), max_length=4, forced_eos_token_id=2)

@@ -27,17 +27,17 @@ def _register() -> None:
     AutoConfig.register(
         VanillaTransformerConfig.model_type, VanillaTransformerConfig, exist_ok=True
     )
-    VanillaTransformerConfig.register_for_auto_class()
+    VanillaTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]  # it has no types
     for auto_class, model_class in (
         (AutoModel, VanillaTransformerModel),
         (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
     ):
         auto_class.register(VanillaTransformerConfig, model_class, exist_ok=True)
-        model_class.register_for_auto_class(auto_class.__name__)
+        model_class.register_for_auto_class(auto_class.__name__)  # type: ignore[no-untyped-call]  # it has no types
     AutoTokenizer.register(
         VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
     )
-    VanillaTransformerTokenizer.register_for_auto_class()
+    VanillaTransformerTokenizer.register_for_auto_class()  # type: ignore[no-untyped-call]  # it has no types
 
 
 _register()

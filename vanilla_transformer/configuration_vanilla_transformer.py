@@ -128,6 +128,28 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
+        """Makes a config from the content of a config file.
+
+        Args:
+            config_dict: Names and values of the fields.
+            **kwargs: Fields to override; `return_unused_kwargs` to get back what is no field.
+
+        Returns:
+            The config; a pair of it and the unused arguments where these are asked for.
+
+        Raises:
+            ValueError: As the constructor, and if the file describes another kind of model.
+        """
+        kind = config_dict.get("model_type", cls.model_type)
+        if kind != cls.model_type:
+            raise ValueError(
+                f"`model_type` is {kind!r}, not {cls.model_type!r}: the directory holds another "
+                "model. Load it with transformers' Auto classes, or give another directory."
+            )
+        return super().from_dict(config_dict, **kwargs)
+
     def check(self) -> None:
         """Fills in the dependent defaults and checks every field; so does a model when it is built.
 

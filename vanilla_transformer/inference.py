@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
+from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
 
@@ -150,10 +151,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _parse(argv)
     if options.output and Path(options.output).exists() and not options.overwrite:
-        raise ValueError(f"`--output` {options.output!r} exists: add --overwrite or choose another.")
+        raise ValueError(
+            f"`--output` {options.output!r} exists: add --overwrite or choose another."
+        )
+    logging.disable_progress_bar()
     model, tokenizer = load_model(options.model, options.device)
     set_seed(options.seed)
-    search = {name: getattr(options, name) for name in _SEARCH if getattr(options, name) is not None}
+    search = {
+        name: getattr(options, name) for name in _SEARCH if getattr(options, name) is not None
+    }
     outputs = generate_lines(
         model,
         tokenizer,

@@ -487,10 +487,11 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replaces the source's embedding; a shared one in all its places."""
-        self.encoder.embed_tokens = value
+        embedding = cast(nn.Embedding, value)
+        self.encoder.embed_tokens = embedding
         if self.config.share_encoder_decoder_embeddings:
-            self.shared = value
-            self.decoder.embed_tokens = value
+            self.shared = embedding
+            self.decoder.embed_tokens = embedding
 
     @can_return_tuple
     def forward(

@@ -1,6 +1,6 @@
 """The gradient of the same 16 examples under 1, 4 and 8 accumulation steps of the stock Trainer.
 
-`python tests/parity/test_accumulation.py` prints the table of the README: ours beside MarianMTModel.
+`python tests/parity/test_accumulation.py` prints the README's table: ours beside MarianMTModel.
 """
 
 import pytest

@@ -118,7 +118,7 @@ ArchitectureArguments.__doc__ = "The fields of `VanillaTransformerConfig` that a
 
 @dataclass
 class RunArguments:
-    """All arguments of one run."""
+    """All arguments of one run, with the command that gave them and the file that it names."""
 
     model: ModelArguments
     architecture: Any
@@ -127,6 +127,7 @@ class RunArguments:
     card: CardArguments
     training: TokenBudgetTrainingArguments
     command: Sequence[str]
+    recipe: Path | None = None
 
     def architecture_changes(self) -> dict[str, Any]:
         """Returns the architecture fields that were given, by name."""
@@ -138,8 +139,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
     """Reads arguments from the command line, or from a file with the command line on top of it.
 
     Args:
-        argv: Arguments; None: those of the process. If the first ends in .yaml, .yml or .json, it is
-            a file of `name: value` pairs, and the arguments after it override it.
+        argv: Arguments; None: those of the process. If the first ends in .yaml, .yml or .json, it
+            is a file of `name: value` pairs, and the arguments after it override it.
 
     Returns:
         The arguments.
@@ -150,9 +151,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
         SystemExit: If an argument is unknown or has the wrong type.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    command = [sys.argv[0], *argv]
+    command = ["python", sys.argv[0], *argv]
+    recipe = None
     if argv and argv[0].endswith((".yaml", ".yml", ".json")):
-        argv = [*_file_as_arguments(Path(argv[0])), *argv[1:]]
+        recipe = Path(argv[0])
+        argv = [*_file_as_arguments(recipe), *argv[1:]]
     parser = HfArgumentParser(
         cast(
             Any,
@@ -166,8 +169,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
             ),
         )
     )
-    parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-    arguments = RunArguments(*parsed, command=command)
+    parsed: Any = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    model, architecture, tokenizer, data, card, training = parsed
+    arguments = RunArguments(
+        model, architecture, tokenizer, data, card, training, command=command, recipe=recipe
+    )
     unknown = [name for name in arguments.model.metrics if name not in METRICS]
     if unknown:
         raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")

@@ -44,8 +44,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     example appears exactly once. Examples are sorted into narrow bands of target length and by
     source length within a band, forwards and backwards in turn, so that neighbours are alike in
     both; the sorted order is cut greedily, and the batches are shuffled. Lengths are jittered
-    before they are sorted, and the edges of the bands move from epoch to epoch: an example meets
-    other examples each time.
+    before they are sorted, so an example meets other examples in each epoch.
 
     The order is a function of (seed, epoch) alone, and all epochs have the same number of batches,
     a multiple of `num_processes`: where a draw gives fewer, its largest batches are halved. No
@@ -131,8 +130,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         count, jitter = len(self.source_lengths), _JITTER if self.shuffle else 0.0
         source = (self.source_lengths + 1) * (1 + jitter * rng.random(count))
         target = (self.target_lengths + 1) * (1 + jitter * rng.random(count))
-        edge = rng.random() if self.shuffle else 0.0
-        band = np.floor(np.log(target) / np.log(_BAND) + edge)
+        band = np.floor(np.log(target) / np.log(_BAND))
         return np.lexsort((np.where(band % 2, -source, source), band))
 
     def _cut(self, source: Ints, target: Ints) -> Ints:

@@ -54,7 +54,7 @@ def write_model_card(
     Returns:
         The path of the card.
     """
-    folder = Path(arguments.training.output_dir)
+    folder = Path(str(arguments.training.output_dir))
     name = folder.resolve().name
     card = ModelCard.from_template(
         _card_data(arguments.card, name, arguments.model.metrics, results),
@@ -66,7 +66,8 @@ def write_model_card(
         example=repr(example),
         results=_results_table(arguments.model.metrics, results, signatures),
         data=f"Trained on {_dataset(arguments.card)} with this command:",
-        command=shlex.join(["python", *arguments.command]),
+        command=shlex.join(arguments.command),
+        recipe=_recipe(arguments.recipe),
         procedure=_procedure(arguments, results),
         architecture=_architecture_table(model.config),
         limits="Trained and measured on the data named above only; expect less on other text.",
@@ -114,21 +115,28 @@ def _results_table(
     rows = ["| metric | validation | test | lower is better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
         cells = [
-            f"{results[f'{prefix}_{metric}']:.2f}" if f"{prefix}_{metric}" in results else "–"
+            f"{results[f'{prefix}_{metric}']:.2f}" if f"{prefix}_{metric}" in results else "-"
             for prefix in ("eval", "test")
         ]
         lower = "yes" if METRICS[metric].lower_is_better else "no"
-        signature = f"`{signatures[metric]}`" if metric in signatures else "–"
+        signature = f"`{signatures[metric]}`" if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {lower} | {signature} |")
     return "\n".join(rows)
+
+
+def _recipe(path: Path | None) -> str:
+    if path is None:
+        return ""
+    text = path.read_text(encoding="utf-8").strip()
+    return f"where `{path.name}` holds\n\n```yaml\n{text}\n```\n"
 
 
 def _procedure(arguments: RunArguments, results: Mapping[str, float]) -> str:
     lines = []
     if "train_runtime" in results:
         lines.append(
-            f"Training took {results['train_runtime']:.0f} seconds ({results['train_epoch']:.1f} epochs) "
-            f"on {_hardware(arguments)}."
+            f"Training took {results['train_runtime']:.0f} seconds "
+            f"({results['train_epoch']:.1f} epochs) on {_hardware(arguments)}."
         )
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     lines.append(f"Versions: {versions}, Python {platform.python_version()}.")

@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: Arguments; None: those of the process.
     """
     options, overrides = _parse(argv)
+    logging.set_verbosity_warning()
     name = "cmudict-full" if options.full else "cmudict-demo"
     folder = Path(options.output_dir or Path("runs", name))
     if options.retrain or not _reuse(folder):
@@ -66,9 +67,9 @@ def _reuse(folder: Path) -> bool:
 
 
 def _train(recipe: Path, folder: Path, anew: bool, overrides: list[str]) -> None:
-    logging.set_verbosity_warning()
     started = ["--overwrite_output_dir", "True"] if anew else ["--resume_from_checkpoint", "True"]
     arguments = parse_arguments([str(recipe), "--output_dir", str(folder), *started, *overrides])
+    arguments.command = ["bash", "scripts/demo.sh", *sys.argv[1:]]
     data = load_cmudict()
     print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
     limit = arguments.data.max_eval_samples
@@ -79,6 +80,7 @@ def _train(recipe: Path, folder: Path, anew: bool, overrides: list[str]) -> None
 
 def _show_held_out_words(folder: Path, count: int = 10) -> None:
     words = load_cmudict()["test"].shuffle(seed=0).select(range(count))
+    logging.disable_progress_bar()
     model, tokenizer = load_model(str(folder))
     rows = [("word", "prediction", "", "reference")]
     for row, outputs in zip(words, generate_lines(model, tokenizer, words["source"]), strict=True):

@@ -16,7 +16,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.inference import check_model_directory, load_model
+from vanilla_transformer.inference import check_model_directory
 from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -116,7 +116,7 @@ def prepare_output_directory(arguments: RunArguments) -> str | None:
         FileNotFoundError: If the checkpoint asked for does not exist.
     """
     training = arguments.training
-    folder, resume = Path(training.output_dir), training.resume_from_checkpoint
+    folder, resume = Path(str(training.output_dir)), training.resume_from_checkpoint
     if resume and str(resume).lower() != "false":
         return _checkpoint_to_resume(folder, str(resume))
     if folder.exists() and any(folder.iterdir()):
@@ -269,7 +269,7 @@ def make_trainer(
 
 
 def references(data: DatasetDict, split: str) -> Any:
-    """Returns the reference texts of a split: one or several per example; None without the split."""
+    """Returns the reference texts of a split, one or several per example; None: no such split."""
     if split not in data:
         return None
     rows = data[split]

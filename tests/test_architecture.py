@@ -1,0 +1,135 @@
+"""The order of imports, what the model floor may import, and lint, format and types."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "vanilla_transformer"
+LEVELS = {
+    "configuration_vanilla_transformer": 0,
+    "normalization": 1,
+    "feed_forward": 1,
+    "positions": 1,
+    "attention": 2,
+    "layers": 3,
+    "modeling_vanilla_transformer": 4,
+}
+FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
+ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
+ALSO_ALLOWED = {"tokenization_vanilla_transformer": {"tokenizers"}}  # transformers depends on it
+RELATIVE_IMPORTS = (  # the two expressions by which transformers finds files to copy
+    re.compile(r"^\s*import\s+\.(\S+)\s*$", re.MULTILINE),
+    re.compile(r"^\s*from\s+\.(\S+)\s+import", re.MULTILINE),
+)
+
+
+def imports(source):
+    """(dots, module, names) of each import statement, wherever it stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or "", [alias.name for alias in node.names]
+
+
+def upward_imports(name, source):
+    """The imports of a floor module that do not run down the order of the design."""
+    allowed = {module for module, height in LEVELS.items() if height < LEVELS.get(name, 0)}
+    libraries = ALLOWED | ALSO_ALLOWED.get(name, set())
+    problems = []
+    for dots, module, _ in imports(source):
+        if dots == 1 and module not in allowed:
+            problems.append(f"{name} imports .{module}")
+        if dots > 1 or (dots == 0 and module.split(".")[0] not in libraries):
+            problems.append(f"{name} imports {'.' * dots}{module}")
+    return problems
+
+
+def branches_in_forward(source):
+    """Conditions inside any function called forward."""
+    return [
+        (node.lineno, type(node).__name__)
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, ast.FunctionDef) and function.name == "forward"
+        for node in ast.walk(function)
+        if isinstance(node, ast.If | ast.IfExp | ast.Match | ast.BoolOp)
+    ]
+
+
+@pytest.mark.parametrize("name", FLOOR)
+def test_a_floor_module_imports_only_what_stands_below_it(name):
+    assert upward_imports(name, (PACKAGE / f"{name}.py").read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("attention", "from .layers import EncoderLayer"),
+        ("attention", "def f():\n    from .modeling_vanilla_transformer import x"),
+        ("normalization", "from .positions import x"),
+        ("layers", "from . import attention"),
+        ("layers", "from .training.batching import x"),
+        ("layers", "from vanilla_transformer.attention import SelfAttention"),
+        ("layers", "import numpy"),
+        ("tokenization_vanilla_transformer", "from .configuration_vanilla_transformer import x"),
+    ],
+)
+def test_the_check_of_imports_sees_what_is_wrong(name, line):
+    assert upward_imports(name, line)
+    assert not upward_imports(name, "import torch\nfrom transformers.cache_utils import Cache")
+
+
+@pytest.mark.parametrize("name", FLOOR)
+def test_no_line_looks_like_an_import_of_a_file_that_is_not_there(name):
+    text = (PACKAGE / f"{name}.py").read_text()
+    for expression in RELATIVE_IMPORTS:
+        assert set(expression.findall(text)) <= set(FLOOR)
+
+
+def test_the_floor_is_complete():
+    files = {path.stem for path in PACKAGE.glob("*_vanilla_transformer.py")}
+    assert files <= set(FLOOR)
+    assert all((PACKAGE / f"{name}.py").is_file() for name in FLOOR)
+
+
+@pytest.mark.parametrize("folder", ["interop", "inspection", "training"])
+def test_the_package_imports_neither_scripts_nor_tests(folder):
+    for path in (PACKAGE / folder).rglob("*.py"):
+        for _, module, _ in imports(path.read_text()):
+            assert module.split(".")[0] not in ("scripts", "tests"), path
+
+
+def test_a_layer_forward_has_no_branch():
+    assert branches_in_forward((PACKAGE / "layers.py").read_text()) == []
+    assert branches_in_forward("def forward(x):\n    if x:\n        return 1") == [(2, "If")]
+    assert branches_in_forward("def forward(x):\n    return 1 if x else 2") == [(2, "IfExp")]
+
+
+@pytest.mark.parametrize("name", FLOOR[:-1])
+def test_functions_are_short(name):
+    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text())):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = node.end_lineno - body[0].lineno + 1 if body else 0
+            assert lines <= 50, f"{name}.{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["mypy"],
+    ],
+    ids=["lint", "format", "types"],
+)
+def test_lint_format_and_types_are_clean(command):
+    result = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

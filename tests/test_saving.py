@@ -1,0 +1,222 @@
+"""Saving and loading: tying, Auto classes, code beside the weights, broken directories."""
+
+import itertools
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+
+LAYOUTS = [
+    {"share_encoder_decoder_embeddings": share, "tie_word_embeddings": tie, **vocab}
+    for share, tie, vocab in itertools.product(
+        (True, False), (True, False), ({}, {"decoder_vocab_size": 52}, {"decoder_vocab_size": 30})
+    )
+    if not (share and vocab)
+]
+
+
+def assert_tied_as_configured(model):
+    config = model.config
+    encoder, decoder = model.model.encoder.embed_tokens, model.model.decoder.embed_tokens
+    shared, tied = config.share_encoder_decoder_embeddings, config.tie_word_embeddings
+    assert (encoder.weight.data_ptr() == decoder.weight.data_ptr()) is shared
+    assert (model.lm_head.weight.data_ptr() == decoder.weight.data_ptr()) is tied
+    assert hasattr(model.model, "shared") is shared
+    if shared:
+        assert model.model.shared.weight is encoder.weight
+    assert encoder.weight.shape[0] == encoder.num_embeddings == config.vocab_size
+    assert decoder.weight.shape[0] == decoder.num_embeddings == config.decoder_vocab_size
+    assert model.lm_head.out_features == config.decoder_vocab_size
+    matrices = {p.data_ptr(): p for p in (encoder.weight, decoder.weight, model.lm_head.weight)}
+    assert len(matrices) == 3 - shared - tied
+    parameters = {id(p) for p in model.parameters()}
+    assert sum(p.shape[-1] == config.d_model and p.shape[0] in _vocabs(config)
+               for p in model.parameters() if p.dim() == 2) == 3 - shared - tied  # fmt: skip
+    assert len(parameters) == len(list(model.parameters()))
+
+
+def _vocabs(config):
+    assert config.d_model not in (config.vocab_size, config.decoder_vocab_size)
+    return (config.vocab_size, config.decoder_vocab_size)
+
+
+def reload(model, directory):
+    model.save_pretrained(directory)
+    loaded, info = type(model).from_pretrained(directory, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+        assert not info[kind], (kind, info[kind])
+    return loaded.eval()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_of_the_embeddings_survives_saving_twice(
+    tiny_model, tiny_batch, tmp_path, layout
+):
+    model = tiny_model(**layout)
+    decoder_vocab = model.config.decoder_vocab_size
+    batch = tiny_batch(decoder_vocab=decoder_vocab)
+    expected = model(**batch).logits
+    for step in ("first", "second"):
+        assert_tied_as_configured(model)
+        model = reload(model, tmp_path / step)
+        torch.testing.assert_close(model(**batch).logits, expected, rtol=0, atol=0)
+    assert_tied_as_configured(model)
+    with safe_open(tmp_path / "second/model.safetensors", "pt") as file:
+        stored = sum(file.get_tensor(key).numel() for key in file.keys())  # noqa: SIM118 - no dict
+    assert stored == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_bare_model_survives_saving(tiny_model, tiny_batch, tmp_path, share):
+    model = tiny_model(cls=VanillaTransformerModel, share_encoder_decoder_embeddings=share)
+    batch = tiny_batch()
+    del batch["labels"]
+    loaded = reload(model, tmp_path)
+    torch.testing.assert_close(loaded(**batch)[0], model(**batch)[0], rtol=0, atol=0)
+    same = loaded.encoder.embed_tokens.weight is loaded.decoder.embed_tokens.weight
+    assert same is share
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_resized_embeddings_stay_tied_and_survive_saving(tiny_model, tmp_path, layout):
+    model = tiny_model(**layout)
+    old = model.get_input_embeddings().weight.detach().clone()
+    old_target = model.config.decoder_vocab_size
+    resized = model.resize_token_embeddings(70)
+    assert resized.num_embeddings == model.config.vocab_size == 70
+    torch.testing.assert_close(model.get_input_embeddings().weight[:40], old)
+    shared = layout["share_encoder_decoder_embeddings"]
+    assert model.config.decoder_vocab_size == (70 if shared else old_target)
+    assert_tied_as_configured(model)
+    loaded = reload(model, tmp_path)
+    assert_tied_as_configured(loaded)
+    target = torch.tensor([[0, 5]])
+    expected = model(torch.tensor([[69, 4]]), decoder_input_ids=target).logits
+    found = loaded(torch.tensor([[69, 4]]), decoder_input_ids=target).logits
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_bare_model_can_be_resized_and_saved(tiny_model, tmp_path):
+    model = tiny_model(cls=VanillaTransformerModel)
+    model.resize_token_embeddings(44, pad_to_multiple_of=16)
+    loaded = reload(model, tmp_path)
+    assert loaded.config.vocab_size == loaded.config.decoder_vocab_size == 48
+    assert loaded.decoder.embed_tokens.weight.shape == (48, 16)
+
+
+def test_the_parameters_are_those_of_the_paper_counted_by_hand():
+    config = VanillaTransformerConfig(vocab_size=1000, encoder_layers=2, decoder_layers=3)
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(config)
+    attention, norm = 4 * (512 * 512 + 512), 2 * 512
+    feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
+    encoder = 2 * (attention + feed_forward + 2 * norm)
+    decoder = 3 * (2 * attention + feed_forward + 3 * norm)
+    assert model.num_parameters() == 1000 * 512 + encoder + decoder
+
+
+def test_weights_of_another_norm_placement_are_seen(tiny_model, tmp_path):
+    tiny_model(norm_placement="pre").save_pretrained(tmp_path)
+    _, info = VanillaTransformerForConditionalGeneration.from_pretrained(
+        tmp_path, norm_placement="post", output_loading_info=True
+    )
+    assert any("self_attn_post_norm" in key for key in info["missing_keys"])
+    assert any("self_attn_pre_norm" in key for key in info["unexpected_keys"])
+    with pytest.raises(RuntimeError, match="self_attn_post_norm"):
+        tiny_model(norm_placement="post").load_state_dict(
+            tiny_model(norm_placement="pre").state_dict()
+        )
+
+
+def test_parameters_missing_from_a_file_get_their_initial_values(tiny_model, tmp_path):
+    tiny_model(cls=VanillaTransformerModel).save_pretrained(tmp_path)
+    model, info = VanillaTransformerForConditionalGeneration.from_pretrained(
+        tmp_path, lm_head_bias=True, tie_word_embeddings=False, output_loading_info=True
+    )
+    assert set(info["missing_keys"]) == {"lm_head.weight", "lm_head.bias"}
+    assert (model.lm_head.bias == 0).all()
+    assert model.lm_head.weight.abs().max() <= (6 / (16 + 40)) ** 0.5
+    assert model.model.shared.weight[1].abs().max() > 0, "the loaded padding row was overwritten"
+
+
+def test_the_auto_classes_load_after_import(tiny_model, tiny_batch, tmp_path):
+    model, batch = tiny_model(), tiny_batch()
+    model.save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is VanillaTransformerConfig
+    assert type(AutoModel.from_pretrained(tmp_path)) is VanillaTransformerModel
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert type(loaded) is VanillaTransformerForConditionalGeneration
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
+    built = AutoModelForSeq2SeqLM.from_config(model.config)
+    assert type(built) is VanillaTransformerForConditionalGeneration
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_type_of_the_weights_survives(tiny_model, tmp_path, dtype):
+    tiny_model().to(dtype).save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert loaded.dtype == dtype
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.float32).dtype == (
+        torch.float32
+    )
+
+
+# --- a machine without the package ---------------------------------------------------------------
+
+
+def test_the_saved_code_runs_where_the_package_is_not_installed(
+    tiny_model, tmp_path, load_as_a_stranger
+):
+    """Loads, saves again, and loads that: three generations of the directory agree."""
+    model, ids = tiny_model(tie_word_embeddings=False, norm_placement="pre"), [[5, 6, 7, 8]]
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    model.save_pretrained(first)
+    tokens = model.generate(torch.tensor(ids), max_new_tokens=6)
+    hidden = model.model(torch.tensor(ids), decoder_input_ids=tokens[:, :2]).last_hidden_state
+    for source, target in ((first, second), (second, third)):
+        found = load_as_a_stranger(source, target, ids)
+        assert found["tokens"] == tokens.tolist()
+        assert found["hidden"] == pytest.approx(hidden.sum().item(), abs=1e-4)
+    code = {path.name for path in first.glob("*.py")}
+    assert {"attention.py", "layers.py", "modeling_vanilla_transformer.py"} <= code
+    assert {path.name for path in third.glob("*.py")} == code
+    loaded = VanillaTransformerForConditionalGeneration.from_pretrained(third)
+    assert torch.equal(loaded.generate(torch.tensor(ids), max_new_tokens=6), tokens)
+
+
+# --- broken directories --------------------------------------------------------------------------
+
+
+def test_truncated_weights_are_an_error(tiny_model, tmp_path):
+    tiny_model().save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(Exception, match=r"(?i)safetensors|incomplete|metadata|header|deserializ"):
+        VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
+
+
+def test_a_directory_of_another_model_is_an_error(tmp_path):
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+    )
+    BertModel(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"bert.*vanilla_transformer"):
+        VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"bert.*vanilla_transformer"):
+        VanillaTransformerConfig.from_pretrained(tmp_path)
+
+
+def test_a_directory_without_a_model_is_an_error(tmp_path):
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
