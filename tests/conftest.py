@@ -12,6 +12,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from toy import corpus, trained  # noqa: F401 - fixtures for all tests
 
 from vanilla_transformer import (
     VanillaTransformerConfig,

@@ -72,3 +72,14 @@ def test_every_parameter_of_every_layer_is_trained(tiny_model, tiny_batch, place
     ]
     assert untrained == []
     assert sum(name.endswith("q_proj.weight") for name, _ in model.named_parameters()) == 2 + 2 * 3
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
+def test_dropout_acts_on_the_output_of_every_sublayer(tiny_config, kind):
+    """With everything dropped, only the residual stream is left."""
+    layer = scrambled(kind(tiny_config(norm_placement="none"), 0)).train()
+    x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    arguments = (x, None, source) if kind is DecoderLayer else (x,)
+    assert not torch.allclose(layer(*arguments), x)
+    layer.dropout.p = 1.0
+    torch.testing.assert_close(layer(*arguments), x, rtol=0, atol=0)

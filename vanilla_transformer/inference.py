@@ -36,8 +36,27 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
     """
     check_model_directory(path)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_weights(path).to(device).eval()
+    return model, AutoTokenizer.from_pretrained(path)
+
+
+def load_weights(path: str, **changes: Any) -> Any:
+    """Loads a model through its Auto class.
+
+    Args:
+        path: Directory, or name on the Hub.
+        **changes: Fields of the config to change, e.g. `dropout=0.3`.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the weights cannot be read, or do not fit the config with its changes.
+    """
     try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(path).to(device).eval()
+        model, report = AutoModelForSeq2SeqLM.from_pretrained(
+            path, output_loading_info=True, **changes
+        )
     except Exception as error:
         if "safetensor" not in f"{type(error).__name__} {error}".lower():
             raise
@@ -45,7 +64,13 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
             f"The weights in {path!r} cannot be read ({error}); the file is damaged or was cut "
             "off: copy it again, or use an earlier checkpoint."
         ) from error
-    return model, AutoTokenizer.from_pretrained(path)
+    unfit = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
+    if unfit:
+        raise ValueError(
+            f"The weights in {path!r} do not fit the architecture asked for ({unfit}): leave its "
+            "fields as they were saved, or train a new model."
+        )
+    return model
 
 
 def check_model_directory(path: str) -> None:

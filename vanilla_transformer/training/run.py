@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    set_seed,
-)
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.inference import check_model_directory
+from vanilla_transformer.inference import check_model_directory, load_weights
 from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -58,6 +53,8 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     Raises:
         ValueError: If the output directory is in use, or the arguments contradict each other.
     """
+    if arguments.model.model_name_or_path is not None:
+        check_model_directory(arguments.model.model_name_or_path)
     checkpoint = prepare_output_directory(arguments)
     set_seed(arguments.training.seed)
     tokenizer = make_tokenizer(arguments, data, checkpoint)
@@ -189,15 +186,14 @@ def make_model(arguments: RunArguments, tokenizer: Any) -> Any:
         A model whose generation config holds the search that the run evaluates with.
 
     Raises:
-        ValueError: If a saved model is of another kind, or is to be given another architecture.
+        ValueError: If the weights cannot be read, or do not fit the architecture asked for.
     """
     saved, changes = arguments.model.model_name_or_path, arguments.architecture_changes()
     if saved is None:
         config = new_config(tokenizer, changes)
         model = VanillaTransformerForConditionalGeneration(config)
     else:
-        check_model_directory(saved)
-        model = AutoModelForSeq2SeqLM.from_pretrained(saved, **changes)
+        model = load_weights(saved, **changes)
     _set_search(model, arguments)
     return model
 

@@ -1,0 +1,91 @@
+"""A small made-up language pair, and the arguments of a run that learns it in seconds."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NOUNS = {
+    "dog": "Hund",
+    "cat": "Katze",
+    "man": "Mann",
+    "woman": "Frau",
+    "child": "Kind",
+    "horse": "Pferd",
+    "bird": "Vogel",
+    "boat": "Boot",
+}
+VERBS = {"sees": "sieht", "likes": "mag", "finds": "findet"}
+SIZES = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "norm_placement": "pre",
+}
+TRAINING = {
+    "tokenizer_kind": "word",
+    "max_tokens": 512,
+    "learning_rate": 0.01,
+    "lr_scheduler_type": "linear",
+    "warmup_steps": 20,
+    "num_train_epochs": 12,
+    "generation_num_beams": 2,
+    "generation_max_length": 16,
+    "seed": 3,
+}
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A folder with train, val and test in two languages; every word is translated by itself."""
+    folder = tmp_path_factory.mktemp("corpus")
+    chance = random.Random(0)
+    for name, count in (("train", 400), ("val", 16), ("test", 16)):
+        pairs = []
+        for _ in range(count):
+            first, second = chance.choices(list(NOUNS), k=2)
+            verb = chance.choice(list(VERBS))
+            german = f"{NOUNS[first]} {VERBS[verb]} {NOUNS[second]} ."
+            pairs.append((f"a {first} {verb} a {second} .", german))
+        for side, suffix in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def arguments(corpus, output_dir, *splits, **changes):
+    """The command line of a run on the corpus, as a list."""
+    files = {"train": "train", "validation": "val", "test": "test"}
+    data = {
+        f"{split}_{side}": corpus / f"{files[split]}.{suffix}"
+        for split in splits or files
+        for side, suffix in (("source", "en"), ("target", "de"))
+    }
+    options = {**data, "output_dir": output_dir, **SIZES, **TRAINING, **changes}
+    return [text for name, value in options.items() for text in (f"--{name}", str(value))]
+
+
+def script(name, *argv, **options):
+    """Runs a program of scripts/ as a user does, in a process of its own."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(REPOSITORY / "scripts" / name), *map(str, argv)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(corpus, tmp_path_factory):
+    """The directory of a finished run of scripts/train.py on the corpus."""
+    folder = tmp_path_factory.mktemp("runs") / "toy"
+    done = script("train.py", *arguments(corpus, folder, save_strategy="epoch", save_total_limit=1))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
