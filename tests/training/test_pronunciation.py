@@ -1,0 +1,54 @@
+"""The demo, with a model too small and a run too short to be any good."""
+
+import json
+
+import pytest
+
+from vanilla_transformer.training import pronunciation
+
+SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
+SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "model"
+
+
+@pytest.fixture
+def run_demo(folder, monkeypatch, capsys):
+    """Runs the demo on a few words and returns the lines that it prints."""
+    whole = pronunciation.load_cmudict
+
+    def shortened():
+        data = whole()
+        for split, count in (("train", 300), ("test", 20)):
+            data[split] = data[split].select(range(count))
+        return data
+
+    def run(*argv):
+        monkeypatch.setattr(pronunciation, "load_cmudict", shortened)
+        pronunciation.main(["--output_dir", str(folder), *argv])
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_it_prints_scores_a_table_and_the_words_asked_for(run_demo, folder):
+    lines = run_demo("--words", "transformer", "attention", *SHORT, *SMALL)
+    figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+    assert lines[-1] == f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}"
+    table = lines.index("Ten words that the model has not seen:")
+    assert lines[table + 1].split() == ["word", "prediction", "reference"]
+    assert len([line for line in lines[table + 2 : table + 12] if line]) == 10
+    assert any(line.startswith("transformer: ") for line in lines)
+    assert any(line.startswith("attention: ") for line in lines)
+    assert "bash scripts/demo.sh" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
+    trained = (folder / "model.safetensors").stat().st_mtime_ns
+    assert any("holds a trained model" in line for line in run_demo("--words", "reuse"))
+    assert (folder / "model.safetensors").stat().st_mtime_ns == trained
+    run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
+    assert (folder / "model.safetensors").stat().st_mtime_ns > trained
