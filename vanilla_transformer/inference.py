@@ -5,9 +5,10 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from tqdm.auto import tqdm
@@ -194,12 +195,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         **search,
     )
     with ExitStack() as stack:
-        stream = sys.stdout
+        stream: TextIO = sys.stdout
         if options.output:
             stream = stack.enter_context(open(options.output, "w", encoding="utf-8"))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
         for texts in outputs:
-            stream.writelines(f"{text}\n" for text in texts)
+            stream.writelines(f"{_one_line(text)}\n" for text in texts)
             stream.flush()
+
+
+def _one_line(text: str) -> str:
+    """Keeps outputs aligned with lines: a byte-level model can generate a line break."""
+    return text.replace("\r", " ").replace("\n", " ")
 
 
 _SEARCH = {

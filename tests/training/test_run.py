@@ -124,6 +124,15 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(corpus, tmp_path):
         assert torch.equal(one, other)
 
 
+def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
+    changes = {"position_embedding_type": "learned", "max_position_embeddings": 5, "max_steps": 2}
+    done = script("train.py", *arguments(corpus, tmp_path / "out", **changes))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "truncated 400 of 400 source texts to 5 tokens" in done.stderr
+    said = script("generate.py", tmp_path / "out", "a dog sees a cat and a bird .")
+    assert said.returncode == 0, said.stderr[-2000:]
+
+
 def test_a_yaml_file_gives_arguments_and_the_command_line_overrides_it(corpus, tmp_path):
     argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=2)
     pairs = zip(argv[::2], argv[1::2], strict=True)

@@ -59,8 +59,7 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     set_seed(arguments.training.seed)
     tokenizer = make_tokenizer(arguments, data, checkpoint)
     model = make_model(arguments, tokenizer)
-    limits = arguments.data.max_source_length, arguments.data.max_target_length
-    encoded = DatasetDict({split: encode(rows, tokenizer, *limits) for split, rows in data.items()})
+    encoded = encode(data, tokenizer, *_length_limits(arguments, model, tokenizer))
     scorer = GenerationMetrics(tokenizer, arguments.model.metrics)
     trainer = make_trainer(arguments, model, tokenizer, encoded, scorer)
 
@@ -224,9 +223,26 @@ def new_config(tokenizer: Any, changes: dict[str, Any]) -> VanillaTransformerCon
 def _set_search(model: Any, arguments: RunArguments) -> None:
     """Saves with the model how it was evaluated, so that a plain `generate()` repeats it."""
     training = arguments.training
-    model.generation_config.num_beams = training.generation_num_beams or 1
-    model.generation_config.max_length = training.generation_max_length or 256
-    model.generation_config.early_stopping = bool((training.generation_num_beams or 1) > 1)
+    longest = training.generation_max_length or 256
+    if model.config.position_embedding_type == "learned":
+        longest = min(longest, model.config.max_position_embeddings)
+    training.generation_max_length = longest
+    training.generation_num_beams = training.generation_num_beams or 1
+    model.generation_config.update(
+        max_length=longest,
+        num_beams=training.generation_num_beams,
+        early_stopping=training.generation_num_beams > 1,
+    )
+
+
+def _length_limits(arguments: RunArguments, model: Any, tokenizer: Any) -> list[int | None]:
+    """Returns the most tokens of a source and of a target; learned positions set a limit too."""
+    given = [arguments.data.max_source_length, arguments.data.max_target_length]
+    if model.config.position_embedding_type != "learned":
+        return given
+    positions = model.config.max_position_embeddings
+    tokenizer.model_max_length = positions
+    return [min(limit or positions, positions) for limit in given]
 
 
 def make_trainer(
