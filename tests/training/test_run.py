@@ -124,6 +124,22 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(corpus, tmp_path):
         assert torch.equal(one, other)
 
 
+def test_two_processes_train_one_model(corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "out", max_steps=130, use_cpu=True)
+    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    launch += ["--main_process_port", "0", str(REPOSITORY / "scripts" / "train.py")]
+    done = subprocess.run(
+        [sys.executable, *launch, *argv],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert results(tmp_path / "out")["test_bleu"] > 90
+    assert "2 process(es)" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
 def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
     changes = {"position_embedding_type": "learned", "max_position_embeddings": 5, "max_steps": 2}
     done = script("train.py", *arguments(corpus, tmp_path / "out", **changes))

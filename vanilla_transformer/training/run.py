@@ -55,11 +55,14 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     """
     if arguments.model.model_name_or_path is not None:
         check_model_directory(arguments.model.model_name_or_path)
-    checkpoint = prepare_output_directory(arguments)
+    with arguments.training.main_process_first(desc="output directory"):
+        checkpoint = prepare_output_directory(arguments)
     set_seed(arguments.training.seed)
     tokenizer = make_tokenizer(arguments, data, checkpoint)
     model = make_model(arguments, tokenizer)
-    encoded = encode(data, tokenizer, *_length_limits(arguments, model, tokenizer))
+    limits = _length_limits(arguments, model, tokenizer)
+    with arguments.training.main_process_first(desc="tokenizing"):
+        encoded = encode(data, tokenizer, *limits)
     scorer = GenerationMetrics(tokenizer, arguments.model.metrics)
     trainer = make_trainer(arguments, model, tokenizer, encoded, scorer)
 
@@ -98,7 +101,7 @@ def _score(trainer: TokenBudgetSeq2SeqTrainer, rows: Dataset, prefix: str) -> di
 
 
 def prepare_output_directory(arguments: RunArguments) -> str | None:
-    """Makes sure that no earlier work is lost.
+    """Makes sure that no earlier work is lost; of several processes the first one does.
 
     Args:
         arguments: Of the run.
@@ -115,15 +118,14 @@ def prepare_output_directory(arguments: RunArguments) -> str | None:
     folder, resume = Path(str(training.output_dir)), training.resume_from_checkpoint
     if resume and str(resume).lower() != "false":
         return _checkpoint_to_resume(folder, str(resume))
-    if folder.exists() and any(folder.iterdir()):
+    if training.process_index == 0 and folder.exists() and any(folder.iterdir()):
         if not arguments.model.overwrite_output_dir:
             raise ValueError(
                 f"`output_dir` {str(folder)!r} is not empty: go on with its training by "
                 "`--resume_from_checkpoint True`, delete its contents by `--overwrite_output_dir "
                 "True`, or choose another directory."
             )
-        if training.process_index == 0:
-            shutil.rmtree(folder)
+        shutil.rmtree(folder)
     return None
 
 
