@@ -126,8 +126,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(corpus, tmp_path):
 
 def test_two_processes_train_one_model(corpus, tmp_path):
     argv = arguments(corpus, tmp_path / "out", max_steps=130, use_cpu=True)
-    launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    launch += ["--main_process_port", "0", str(REPOSITORY / "scripts" / "train.py")]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch += [str(REPOSITORY / "scripts" / "train.py")]
     done = subprocess.run(
         [sys.executable, *launch, *argv],
         env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
