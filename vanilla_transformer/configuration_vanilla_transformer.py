@@ -6,6 +6,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -46,7 +49,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         decoder_vocab_size: Rows of the decoder's embedding matrix and of the output; None: the
             same as `vocab_size`.
         share_encoder_decoder_embeddings: One embedding matrix for source and target (§3.4). None:
-            share where both vocabularies have one size.
+            share where both vocabularies have one size. While it is shared, setting `vocab_size`
+            sets `decoder_vocab_size` too.
         tie_word_embeddings: The output projection is the decoder's embedding matrix (§3.4).
         d_model: Width of the residual stream (§3.1).
         encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
@@ -127,6 +131,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a field; a shared embedding matrix has one size, so both vocabularies change."""
+        super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
+        if name == "vocab_size" and self.share_encoder_decoder_embeddings:
+            self.decoder_vocab_size = value
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
@@ -228,16 +238,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
                         f"`{name}` must lie within the vocabulary (0 to {size - 1}), got {value!r}."
                     )
 
-    @staticmethod
-    def _refuse_misspelt(kwargs: dict[str, Any]) -> None:
+    def _refuse_misspelt(self, kwargs: dict[str, Any]) -> None:
+        """A saved config only gets a warning: any attribute may have been set on it."""
         known = [*_own_fields(), *VanillaTransformerConfig.attribute_map]
         for name in kwargs.keys() - _TOKENIZER_FIELDS:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            if close:
-                raise ValueError(
-                    f"Unknown field `{name}`: did you mean `{close[0]}`? A field that does not "
-                    "exist would have no effect."
-                )
+            if not close:
+                continue
+            message = f"Unknown field `{name}`: did you mean `{close[0]}`? It would have no effect."
+            if self.transformers_version is None:
+                raise ValueError(message)
+            logger.warning(message)
 
 
 def _own_fields() -> dict[str, Any]:

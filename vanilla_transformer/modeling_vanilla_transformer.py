@@ -177,13 +177,16 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
 
-    def resize_token_embeddings(
+    def resize_decoder_token_embeddings(
         self,
         new_num_tokens: int | None = None,
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Resizes both vocabularies where they share a matrix, and the source's alone elsewhere.
+        """Resizes the target's vocabulary where it is separate: its embedding and the projection.
+
+        `resize_token_embeddings` resizes the source's vocabulary there, and both where they share
+        a matrix.
 
         Args:
             new_num_tokens: New number of rows.
@@ -192,12 +195,26 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         Returns:
             The resized embedding.
+
+        Raises:
+            ValueError: If both vocabularies share a matrix.
         """
-        embedding = super().resize_token_embeddings(
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError(
+                "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
+                "own: call `resize_token_embeddings`, which resizes both."
+            )
+        untyped: Any = self  # the base class's methods have no types
+        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(
             new_num_tokens, pad_to_multiple_of, mean_resizing
         )
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = self.config.vocab_size
+        if (head := untyped.get_output_embeddings()) is not None:
+            new_head = self._get_resized_lm_head(
+                head, embedding.num_embeddings, mean_resizing=mean_resizing
+            )
+            untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
+        self.config.decoder_vocab_size = embedding.num_embeddings
+        self.tie_weights()
         return embedding
 
     @property
@@ -492,6 +509,17 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         if self.config.share_encoder_decoder_embeddings:
             self.shared = embedding
             self.decoder.embed_tokens = embedding
+
+    def get_decoder_input_embeddings(self) -> nn.Module:
+        """Returns the target's embedding: the shared one where it is shared."""
+        return self.decoder.embed_tokens
+
+    def set_decoder_input_embeddings(self, value: nn.Module) -> None:
+        """Replaces the target's embedding; a shared one in all its places."""
+        if self.config.share_encoder_decoder_embeddings:
+            self.set_input_embeddings(value)
+        else:
+            self.decoder.embed_tokens = cast(nn.Embedding, value)
 
     @can_return_tuple
     def forward(
