@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,11 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import (
+    TransformersKwargs,
+    can_return_tuple,
+    merge_with_config_defaults,
+)
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention, config_for_attention
@@ -346,7 +350,7 @@ class VanillaTransformerEncoder(_Stack):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes the source.
 
@@ -367,7 +371,7 @@ class VanillaTransformerEncoder(_Stack):
         embeds = self.embed("input_ids", input_ids, inputs_embeds)
         hidden_states = self.add_positions(embeds, _position_ids(embeds, attention_mask))
         mask = create_bidirectional_mask(
-            config=config_for_attention(self.config, kwargs.get("output_attentions", False)),
+            config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
             inputs_embeds=embeds,
             attention_mask=attention_mask,
         )
@@ -405,7 +409,7 @@ class VanillaTransformerDecoder(_Stack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decodes the target given the encoded source.
 
@@ -434,7 +438,7 @@ class VanillaTransformerDecoder(_Stack):
         position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
         hidden_states = self.add_positions(embeds, position_ids)
 
-        mask_config = config_for_attention(self.config, kwargs.get("output_attentions", False))
+        mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
         causal_mask = create_causal_mask(
             config=mask_config,
             inputs_embeds=embeds,
@@ -533,7 +537,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Encodes the source and decodes the target.
 
@@ -652,7 +656,7 @@ class VanillaTransformerForConditionalGeneration(
         return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -665,7 +669,7 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and the loss where labels are given.
 
