@@ -21,6 +21,12 @@ _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
     "position_embedding_type": ("sinusoidal", "learned"),
 }
+_ATTENTION_TP_PLAN = {
+    "q_proj": "colwise",
+    "k_proj": "colwise",
+    "v_proj": "colwise",
+    "out_proj": "rowwise",
+}
 _SIZES = (
     "vocab_size",
     "decoder_vocab_size",
@@ -88,6 +94,20 @@ class VanillaTransformerConfig(PreTrainedConfig):
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
+    }
+
+    # Names as a stack sees them; each model keeps the rules that name something in it.
+    base_model_tp_plan = {  # noqa: RUF012 - the base class's own form
+        "shared": "embedding_rowwise",
+        **{f"layers.*.self_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
+        **{f"layers.*.encoder_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
+        "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.fc2": "rowwise",
+    }
+    # The embeddings stay in the root's group, the only one in which shared matrices stay shared.
+    base_model_fsdp_plan = {  # noqa: RUF012 - the base class's own form
+        "layers.*": "free_full_weight",
+        "final_norm": "keep_full_weight",
     }
 
     vocab_size: int = 32000

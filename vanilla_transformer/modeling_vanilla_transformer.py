@@ -1,6 +1,8 @@
 """The stacks of the paper's figure 1, the bare model, and the model with its output projection."""
 
+import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack, cast
 
@@ -180,6 +182,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if all_submodels:
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
+
+    def init_parallel_plans(self) -> None:
+        """Gathers the plans for splitting the model over devices; called when it has been built.
+
+        A rule is kept where it names something: the stacks, and the layouts of the embeddings,
+        have different modules.
+        """
+        super().init_parallel_plans()
+        named = itertools.chain(self.named_modules(), self.named_parameters())
+        names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in named}
+        self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
+        self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
 
     def resize_decoder_token_embeddings(
         self,
@@ -607,6 +621,8 @@ class VanillaTransformerForConditionalGeneration(
     Args:
         config: The model's config.
     """
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
