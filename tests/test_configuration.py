@@ -130,6 +130,28 @@ def test_a_misspelt_field_is_refused_with_the_right_name(tiny_config, wrong, rig
         tiny_config(**{wrong: 1})
 
 
+def test_an_attribute_set_on_a_config_does_not_make_its_file_unreadable(tiny_config, tmp_path):
+    config = tiny_config()
+    config.layer_norm_epsilon = 1.0
+    config.save_pretrained(tmp_path)
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
+    assert loaded.layer_norm_epsilon == 1.0
+    assert loaded.layer_norm_eps == config.layer_norm_eps
+    assert loaded.to_dict() == config.to_dict()
+
+
+def test_both_vocabularies_change_where_they_share_a_matrix(tiny_config, tmp_path):
+    config = tiny_config()
+    config.vocab_size = 12
+    assert VanillaTransformerModel(config).decoder.embed_tokens.num_embeddings == 12
+    config.save_pretrained(tmp_path)
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path, vocab_size=20)
+    assert loaded.decoder_vocab_size == 20
+    separate = tiny_config(share_encoder_decoder_embeddings=False)
+    separate.vocab_size = 12
+    assert separate.decoder_vocab_size == 40
+
+
 @pytest.mark.parametrize(
     "extra",
     [

@@ -1,6 +1,8 @@
 """The bare model and the model with its output projection: masks, caches, outputs, errors."""
 
+import inspect
 import math
+from typing import get_args
 
 import pytest
 import torch
@@ -531,3 +533,12 @@ def test_dummy_inputs_are_legal(tiny_model):
     for changes in ({}, {"vocab_size": 3}, {"vocab_size": 50, "decoder_vocab_size": 4}):
         model = tiny_model(**changes)
         assert model(**model.dummy_inputs).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
+)
+def test_the_signature_names_what_every_model_of_transformers_takes(cls):
+    kwargs = inspect.signature(cls.forward).parameters["kwargs"].annotation
+    names = get_args(kwargs)[0].__annotations__
+    assert {"output_attentions", "output_hidden_states"} <= names.keys()

@@ -103,6 +103,45 @@ def test_resized_embeddings_stay_tied_and_survive_saving(tiny_model, tmp_path, l
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_target_vocabulary_is_resized_where_it_is_separate(tiny_model, tmp_path, layout):
+    model = tiny_model(**layout, lm_head_bias=True)
+    old = model.get_decoder().embed_tokens.weight.detach().clone()
+    ids = {"input_ids": torch.tensor([[5, 4]]), "decoder_input_ids": torch.tensor([[0, 7]])}
+    before = model(**ids).logits
+    if layout["share_encoder_decoder_embeddings"]:
+        with pytest.raises(ValueError, match="call `resize_token_embeddings`"):
+            model.resize_decoder_token_embeddings(70)
+        return
+    model.lm_head.weight.requires_grad_(False)
+    resized = model.resize_decoder_token_embeddings(65, pad_to_multiple_of=7)
+    assert resized is model.model.get_decoder_input_embeddings()
+    assert resized.num_embeddings == model.config.decoder_vocab_size == 70
+    assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 40
+    torch.testing.assert_close(resized.weight[: len(old)], old, rtol=0, atol=0)
+    torch.testing.assert_close(model(**ids).logits[..., : len(old)], before)
+    assert not model.lm_head.weight.requires_grad
+    assert_tied_as_configured(model)
+    assert_tied_as_configured(reload(model, tmp_path))
+
+
+def test_the_bare_models_target_vocabulary_can_be_resized(tiny_model, tmp_path):
+    model = tiny_model(cls=VanillaTransformerModel, decoder_vocab_size=50)
+    model.resize_decoder_token_embeddings(30)
+    loaded = reload(model, tmp_path)
+    assert loaded.decoder.embed_tokens.weight.shape == (30, 16)
+    assert loaded.encoder.embed_tokens.weight.shape == (40, 16)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_targets_embedding_can_be_replaced(tiny_model, share):
+    model = tiny_model(cls=VanillaTransformerModel, share_encoder_decoder_embeddings=share)
+    embedding = torch.nn.Embedding(40, 16)
+    model.set_decoder_input_embeddings(embedding)
+    assert model.get_decoder_input_embeddings() is embedding
+    assert (model.get_input_embeddings() is embedding) is share
+
+
 def test_the_bare_model_can_be_resized_and_saved(tiny_model, tmp_path):
     model = tiny_model(cls=VanillaTransformerModel)
     model.resize_token_embeddings(44, pad_to_multiple_of=16)

@@ -6,6 +6,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -17,6 +20,12 @@ _AUTO_MAP = {
 _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
     "position_embedding_type": ("sinusoidal", "learned"),
+}
+_ATTENTION_TP_PLAN = {
+    "q_proj": "colwise",
+    "k_proj": "colwise",
+    "v_proj": "colwise",
+    "out_proj": "rowwise",
 }
 _SIZES = (
     "vocab_size",
@@ -46,7 +55,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         decoder_vocab_size: Rows of the decoder's embedding matrix and of the output; None: the
             same as `vocab_size`.
         share_encoder_decoder_embeddings: One embedding matrix for source and target (§3.4). None:
-            share where both vocabularies have one size.
+            share where both vocabularies have one size. While it is shared, setting `vocab_size`
+            sets `decoder_vocab_size` too.
         tie_word_embeddings: The output projection is the decoder's embedding matrix (§3.4).
         d_model: Width of the residual stream (§3.1).
         encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
@@ -84,6 +94,20 @@ class VanillaTransformerConfig(PreTrainedConfig):
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
+    }
+
+    # Names as a stack sees them; each model keeps the rules that name something in it.
+    base_model_tp_plan = {  # noqa: RUF012 - the base class's own form
+        "shared": "embedding_rowwise",
+        **{f"layers.*.self_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
+        **{f"layers.*.encoder_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
+        "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.fc2": "rowwise",
+    }
+    # The embeddings stay in the root's group, the only one in which shared matrices stay shared.
+    base_model_fsdp_plan = {  # noqa: RUF012 - the base class's own form
+        "layers.*": "free_full_weight",
+        "final_norm": "keep_full_weight",
     }
 
     vocab_size: int = 32000
@@ -127,6 +151,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a field; a shared embedding matrix has one size, so both vocabularies change."""
+        super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
+        if name == "vocab_size" and self.share_encoder_decoder_embeddings:
+            self.decoder_vocab_size = value
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
@@ -228,16 +258,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
                         f"`{name}` must lie within the vocabulary (0 to {size - 1}), got {value!r}."
                     )
 
-    @staticmethod
-    def _refuse_misspelt(kwargs: dict[str, Any]) -> None:
+    def _refuse_misspelt(self, kwargs: dict[str, Any]) -> None:
+        """A saved config only gets a warning: any attribute may have been set on it."""
         known = [*_own_fields(), *VanillaTransformerConfig.attribute_map]
         for name in kwargs.keys() - _TOKENIZER_FIELDS:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            if close:
-                raise ValueError(
-                    f"Unknown field `{name}`: did you mean `{close[0]}`? A field that does not "
-                    "exist would have no effect."
-                )
+            if not close:
+                continue
+            message = f"Unknown field `{name}`: did you mean `{close[0]}`? It would have no effect."
+            if self.transformers_version is None:
+                raise ValueError(message)
+            logger.warning(message)
 
 
 def _own_fields() -> dict[str, Any]:

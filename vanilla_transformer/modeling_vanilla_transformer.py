@@ -1,8 +1,10 @@
 """The stacks of the paper's figure 1, the bare model, and the model with its output projection."""
 
+import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +20,11 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import (
+    TransformersKwargs,
+    can_return_tuple,
+    merge_with_config_defaults,
+)
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention, config_for_attention
@@ -177,13 +183,28 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
 
-    def resize_token_embeddings(
+    def init_parallel_plans(self) -> None:
+        """Gathers the plans for splitting the model over devices; called when it has been built.
+
+        A rule is kept where it names something: the stacks, and the layouts of the embeddings,
+        have different modules.
+        """
+        super().init_parallel_plans()
+        named = itertools.chain(self.named_modules(), self.named_parameters())
+        names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in named}
+        self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
+        self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
+
+    def resize_decoder_token_embeddings(
         self,
         new_num_tokens: int | None = None,
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Resizes both vocabularies where they share a matrix, and the source's alone elsewhere.
+        """Resizes the target's vocabulary where it is separate: its embedding and the projection.
+
+        `resize_token_embeddings` resizes the source's vocabulary there, and both where they share
+        a matrix.
 
         Args:
             new_num_tokens: New number of rows.
@@ -192,12 +213,26 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         Returns:
             The resized embedding.
+
+        Raises:
+            ValueError: If both vocabularies share a matrix.
         """
-        embedding = super().resize_token_embeddings(
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError(
+                "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
+                "own: call `resize_token_embeddings`, which resizes both."
+            )
+        untyped: Any = self  # the base class's methods have no types
+        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(
             new_num_tokens, pad_to_multiple_of, mean_resizing
         )
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = self.config.vocab_size
+        if (head := untyped.get_output_embeddings()) is not None:
+            new_head = self._get_resized_lm_head(
+                head, embedding.num_embeddings, mean_resizing=mean_resizing
+            )
+            untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
+        self.config.decoder_vocab_size = embedding.num_embeddings
+        self.tie_weights()
         return embedding
 
     @property
@@ -329,7 +364,7 @@ class VanillaTransformerEncoder(_Stack):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes the source.
 
@@ -350,7 +385,7 @@ class VanillaTransformerEncoder(_Stack):
         embeds = self.embed("input_ids", input_ids, inputs_embeds)
         hidden_states = self.add_positions(embeds, _position_ids(embeds, attention_mask))
         mask = create_bidirectional_mask(
-            config=config_for_attention(self.config, kwargs.get("output_attentions", False)),
+            config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
             inputs_embeds=embeds,
             attention_mask=attention_mask,
         )
@@ -388,7 +423,7 @@ class VanillaTransformerDecoder(_Stack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decodes the target given the encoded source.
 
@@ -417,7 +452,7 @@ class VanillaTransformerDecoder(_Stack):
         position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
         hidden_states = self.add_positions(embeds, position_ids)
 
-        mask_config = config_for_attention(self.config, kwargs.get("output_attentions", False))
+        mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
         causal_mask = create_causal_mask(
             config=mask_config,
             inputs_embeds=embeds,
@@ -493,6 +528,17 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             self.shared = embedding
             self.decoder.embed_tokens = embedding
 
+    def get_decoder_input_embeddings(self) -> nn.Module:
+        """Returns the target's embedding: the shared one where it is shared."""
+        return self.decoder.embed_tokens
+
+    def set_decoder_input_embeddings(self, value: nn.Module) -> None:
+        """Replaces the target's embedding; a shared one in all its places."""
+        if self.config.share_encoder_decoder_embeddings:
+            self.set_input_embeddings(value)
+        else:
+            self.decoder.embed_tokens = cast(nn.Embedding, value)
+
     @can_return_tuple
     def forward(
         self,
@@ -505,7 +551,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Encodes the source and decodes the target.
 
@@ -576,6 +622,8 @@ class VanillaTransformerForConditionalGeneration(
         config: The model's config.
     """
 
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
@@ -624,7 +672,7 @@ class VanillaTransformerForConditionalGeneration(
         return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -637,7 +685,7 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and the loss where labels are given.
 

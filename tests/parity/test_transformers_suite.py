@@ -1,0 +1,108 @@
+"""The common tests that transformers' own models pass, on ours: as many passes, no skip more.
+
+They are in the source distribution of transformers, not in its wheel: pip downloads that of the
+installed version once, into a cache outside the repository. The modules of the distribution import
+tests of generation that it does not ship; for these see test_generation.py.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import transformers
+
+CASES = Path(__file__).with_name("transformers_suite.py")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vanilla_transformer"
+# These take the source's embedding for the target's; Marian fails them when it has two.
+WRONG_FOR_SEPARATE_VOCABULARIES = {
+    "test_inputs_embeds_matches_input_ids",
+    "test_resize_embeddings_untied",
+}
+FAST = {"Vanilla": set(), "Separate": WRONG_FOR_SEPARATE_VOCABULARIES}
+ALL = {
+    **FAST,
+    "PreNorm": set(),
+    "SharedUntied": set(),
+    "Untied": WRONG_FOR_SEPARATE_VOCABULARIES,
+    "Learned": set(),
+}
+
+
+def download(folder):
+    """Fetches the source distribution into a folder; returns its path, or None and pip's words."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--no-build-isolation", "--no-binary", "transformers", "--dest", folder]
+    command += [f"transformers=={transformers.__version__}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return next(Path(folder).glob("transformers-*.tar.gz"), None), done.stderr.strip()
+
+
+@pytest.fixture(scope="module")
+def suite():
+    """The folder of the tests of the installed version of transformers."""
+    if importlib.util.find_spec("parameterized") is None:
+        pytest.skip("transformers' tests need the package `parameterized`")
+    folder = CACHE / f"transformers-{transformers.__version__}-tests"
+    if folder.is_dir():
+        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
+        archive, complaint = download(temporary)
+        if archive is None:
+            pytest.skip(f"no source distribution of transformers: {complaint[-300:]}")
+        with tarfile.open(archive) as tar:
+            top = archive.name.removesuffix(".tar.gz")
+            wanted = [m for m in tar.getmembers() if m.name.startswith(f"{top}/tests/")]
+            tar.extractall(temporary, members=wanted, filter="data")
+        tests = Path(temporary) / top / "tests"
+        (tests / "__init__.py").touch()  # one of its modules imports the folder as a package
+        try:
+            tests.rename(folder)
+        except OSError:  # another process was faster
+            assert folder.is_dir()
+    return folder
+
+
+def outcomes(suite, configurations, tmp_path):
+    """Runs the tests in a process of their own; returns {configuration: {test: outcome}}."""
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+    command += ["--tb=short", "--show-capture=no", f"--junitxml={report}"]
+    command += [f"{CASES}::{name}Test" for name in configurations]
+    environment = {**os.environ, "TRANSFORMERS_SUITE": str(suite), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=1200, check=False
+    )
+    assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    results = {name: {} for name in configurations}
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if kinds else "passed"
+        name = case.get("classname").rpartition(".")[2].removesuffix("Test")
+        results[name].setdefault(case.get("name"), set()).add(outcome)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return results
+
+
+def check(suite, configurations, references, tmp_path):
+    results = outcomes(suite, [*configurations, *references], tmp_path)
+    expected = {t for name in references for t, o in results[name].items() if o == {"passed"}}
+    assert len(expected) > 80
+    for name, excused in configurations.items():
+        passed = {test for test, outcome in results[name].items() if outcome == {"passed"}}
+        assert expected - passed == excused, name
+
+
+def test_two_configurations_pass_what_marian_passes(suite, tmp_path):
+    check(suite, FAST, ["Marian"], tmp_path)
+
+
+@pytest.mark.slow
+def test_all_configurations_pass_what_marian_and_bart_pass(suite, tmp_path):
+    check(suite, ALL, ["Marian", "Bart"], tmp_path)

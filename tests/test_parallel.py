@@ -1,0 +1,55 @@
+"""Models split over two processes: tensor parallel and fully sharded, by the model's own plans."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer import VanillaTransformerModel
+
+SCRIPT = Path(__file__).with_name("parallel_run.py")
+MODELS = {
+    "shared": {},
+    "separate": {"decoder_vocab_size": 51, "norm_placement": "pre"},
+    "untied": {"tie_word_embeddings": False, "lm_head_bias": True},
+}
+SPLIT = ("_proj.weight", "fc1.weight", "fc2.weight", "shared.weight", "embed_tokens.weight")
+
+
+def test_a_split_model_computes_what_a_whole_one_does(tiny_model, tmp_path):
+    for name, changes in MODELS.items():
+        tiny_model(**changes).save_pretrained(tmp_path / name)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc_per_node", "2", str(SCRIPT), str(tmp_path)]
+    command += [str(tmp_path / name) for name in MODELS]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(2):
+        report = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert len(report) == 2 * len(MODELS)
+        for run, shares in report.items():
+            split = [name for name in shares if name.endswith(SPLIT) or "fsdp" in run]
+            assert len(split) >= 20
+            for name in split:
+                assert 0.2 < shares[name] < 0.8, (run, name)
+
+
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("cls", [None, VanillaTransformerModel], ids=["head", "bare"])
+def test_every_rule_of_a_plan_names_something(tiny_model, changes, cls):
+    model = tiny_model(**changes, **({} if cls is None else {"cls": cls}))
+    names = {name.replace(".0", ".*") for name, _ in model.named_modules()}
+    assert model.tp_plan.keys() <= names
+    assert model.fsdp_plan.keys() <= names
+    prefix = "model." if cls is None else ""
+    assert ("shared" in {name.removeprefix(prefix) for name in model.tp_plan}) is hasattr(
+        model.base_model, "shared"
+    )
+    assert f"{prefix}decoder.layers.*.encoder_attn.out_proj" in model.tp_plan
+    assert f"{prefix}encoder.final_norm" in model.fsdp_plan
