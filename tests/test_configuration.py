@@ -49,7 +49,13 @@ BAD_VALUES = [
     ),
     *(
         (name, value)
-        for name in ("scale_embedding", "attention_bias", "ffn_bias", "lm_head_bias")
+        for name in (
+            "normalize_embedding",
+            "scale_embedding",
+            "attention_bias",
+            "ffn_bias",
+            "lm_head_bias",
+        )
         for value in (1, 0, "yes", None)
     ),
     ("tie_word_embeddings", 1),
@@ -58,6 +64,8 @@ BAD_VALUES = [
     ("use_cache", "yes"),
     ("norm_placement", "before"),
     ("norm_placement", None),
+    ("norm_type", "batch_norm"),
+    ("norm_type", None),
     ("position_embedding_type", "sinus"),
     ("position_embedding_type", 3),
     ("activation_function", "rellu"),
@@ -179,6 +187,7 @@ CHANGES = [
     {"norm_placement": "pre"},
     {"norm_placement": "pre", "final_layer_norm": False},
     {"norm_placement": "none", "final_layer_norm": True},
+    {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},
     {"my_note": "kept", "scale_embedding": False},

@@ -16,6 +16,7 @@ _AUTO_MAP = {
 }
 _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
+    "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
     "position_embedding_type": ("sinusoidal", "learned"),
 }
 _SIZES = (
@@ -55,9 +56,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
         activation_function: Any name in transformers' `ACT2FN`; "relu" in §3.3.
         norm_placement: "post": norm(x + f(x)) (§3.1); "pre": x + f(norm(x)) (Xiong et al. 2020);
             "none": x + f(x).
-        layer_norm_eps: Added to the variance inside the root.
+        norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019), or
+            "unbiased_std": gain * (x - mean) / (std + eps) + bias with the sample standard
+            deviation (The Annotated Transformer).
+        layer_norm_eps: Added to the variance inside the root ("unbiased_std": to the standard
+            deviation).
         final_layer_norm: A norm after each stack. None: only for "pre", whose residual stream
             is otherwise never normalised.
+        normalize_embedding: A norm after embeddings and positions are added (BART, Lewis et al.
+            2020).
         position_embedding_type: "sinusoidal" (sin, cos interleaved, any length, §3.5) or "learned".
         max_position_embeddings: Longest sequence, in tokens, for "learned"; the sinusoids have
             no limit and ignore it.
@@ -99,8 +106,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_ffn_dim: int = 2048
     activation_function: str = "relu"
     norm_placement: str = "post"
+    norm_type: str = "layer_norm"
     layer_norm_eps: float = 1e-5
     final_layer_norm: bool | None = None
+    normalize_embedding: bool = False
     position_embedding_type: str = "sinusoidal"
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
@@ -194,6 +203,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if not 0 < self.layer_norm_eps < math.inf:
             raise ValueError(
                 f"`layer_norm_eps` must be above 0 and finite, got {self.layer_norm_eps}."
+            )
+        if self.norm_type == "unbiased_std" and self.d_model < 2:
+            raise ValueError(
+                f"`d_model` ({self.d_model}) must be at least 2 for `norm_type='unbiased_std'`: "
+                "one number has no sample standard deviation."
             )
         if self.activation_function not in ACT2FN:
             raise ValueError(

@@ -11,12 +11,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import FeedForward
-from .normalization import norm_slots
+from .normalization import make_norm, norm_slots
 
 
 def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
-    make_norm = partial(nn.LayerNorm, config.d_model, eps=config.layer_norm_eps)
-    return norm_slots(config.norm_placement, make_norm)
+    make = partial(make_norm, config.norm_type, config.d_model, config.layer_norm_eps)
+    return norm_slots(config.norm_placement, make)
 
 
 def _feed_forward(config: VanillaTransformerConfig, ffn_dim: int) -> FeedForward:

@@ -24,6 +24,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CrossAttention, SelfAttention, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
+from .normalization import UnbiasedStdNorm, make_norm
 from .positions import (
     LearnedPositions,
     SinusoidalPositions,
@@ -158,9 +159,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=0.5**0.5 if self.config.scale_embedding else std)
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, nn.LayerNorm | UnbiasedStdNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            init.ones_(module.weight)
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
@@ -224,13 +227,10 @@ class _Stack(VanillaTransformerPreTrainedModel):
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = _make_positions(config)
+        self.embed_norm = _norm_if(config.normalize_embedding, config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        self.final_norm = (
-            nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-            if config.final_layer_norm
-            else nn.Identity()
-        )
+        self.final_norm = _norm_if(bool(config.final_layer_norm), config)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
@@ -265,7 +265,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
         return inputs_embeds * self.embed_scale
 
     def add_positions(self, embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """Adds the position embeddings and drops out (§3.5, §5.4).
+        """Adds the position embeddings, normalises where asked for, drops out (§3.5, §5.4).
 
         Args:
             embeds: Scaled token embeddings, of shape (batch, length, d_model).
@@ -275,7 +275,13 @@ class _Stack(VanillaTransformerPreTrainedModel):
             The input of the first layer, of shape (batch, length, d_model).
         """
         positions = self.embed_positions(position_ids, embeds.dtype)
-        return cast(torch.Tensor, self.dropout(embeds + positions.embedding))
+        return cast(torch.Tensor, self.dropout(self.embed_norm(embeds + positions.embedding)))
+
+
+def _norm_if(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
+    if not wanted:
+        return nn.Identity()
+    return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
 
 
 def _make_positions(config: VanillaTransformerConfig) -> nn.Module:
