@@ -44,12 +44,19 @@ BAD_VALUES = [
     ),
     *(
         (name, value)
-        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+        for name in (
+            "dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "ffn_dropout",
+            "label_smoothing",
+        )
         for value in (-0.1, 1, 1.5, "0.1", True, None, float("nan"))
     ),
     *(
         (name, value)
         for name in (
+            "gated_ffn",
             "normalize_embedding",
             "scale_embedding",
             "attention_bias",
@@ -75,6 +82,10 @@ BAD_VALUES = [
     ("layer_norm_eps", "1e-5"),
     ("layer_norm_eps", float("nan")),
     ("layer_norm_eps", float("inf")),
+    ("residual_scale", 0),
+    ("residual_scale", -1.0),
+    ("residual_scale", float("inf")),
+    ("residual_scale", "0.5"),
     ("pad_token_id", "1"),
     ("pad_token_id", True),
     ("pad_token_id", -1),
@@ -187,6 +198,7 @@ CHANGES = [
     {"norm_placement": "pre"},
     {"norm_placement": "pre", "final_layer_norm": False},
     {"norm_placement": "none", "final_layer_norm": True},
+    {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
     {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},

@@ -31,7 +31,14 @@ _SIZES = (
     "decoder_ffn_dim",
     "max_position_embeddings",
 )
-_PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+_PROBABILITIES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "ffn_dropout",
+    "label_smoothing",
+)
+_POSITIVE = ("layer_norm_eps", "residual_scale")
 _TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
 _TOKENIZER_FIELDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 
@@ -54,6 +61,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         encoder_attention_heads, decoder_attention_heads: Heads; each divides `d_model` (§3.2.2).
         encoder_ffn_dim, decoder_ffn_dim: Width inside the feed-forward sublayer (§3.3).
         activation_function: Any name in transformers' `ACT2FN`; "relu" in §3.3.
+        gated_ffn: fc2(act(gate(x)) * fc1(x)) instead of fc2(act(fc1(x))); with "silu" it is SwiGLU,
+            with "gelu" GEGLU, with "relu" ReGLU (Shazeer 2020). `encoder_ffn_dim` stays the width
+            inside; two thirds of it make as many parameters.
         norm_placement: "post": norm(x + f(x)) (§3.1); "pre": x + f(norm(x)) (Xiong et al. 2020);
             "none": x + f(x).
         norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019), or
@@ -70,9 +80,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             no limit and ignore it.
         scale_embedding: Multiply the embeddings by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether these projections have a bias.
+        residual_scale: Factor on each sublayer's output before the sum; 1/sqrt(layers) keeps the
+            residual stream of a deep stack from growing.
         dropout: On each sublayer's output and on embedding + position (§5.4).
         attention_dropout: On the attention weights.
         activation_dropout: After the feed-forward activation.
+        ffn_dropout: After the feed-forward's last map, besides `dropout` on the sublayer's output.
         label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
         use_cache: Keep keys and values of past tokens while decoding.
         pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
@@ -105,6 +118,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
     activation_function: str = "relu"
+    gated_ffn: bool = False
     norm_placement: str = "post"
     norm_type: str = "layer_norm"
     layer_norm_eps: float = 1e-5
@@ -116,9 +130,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
     attention_bias: bool = True
     ffn_bias: bool = True
     lm_head_bias: bool = False
+    residual_scale: float | int = 1.0
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
+    ffn_dropout: float | int = 0.0
     label_smoothing: float | int = 0.0
     is_encoder_decoder: bool = True
     use_cache: bool = True
@@ -200,10 +216,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         for name in _PROBABILITIES:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
-        if not 0 < self.layer_norm_eps < math.inf:
-            raise ValueError(
-                f"`layer_norm_eps` must be above 0 and finite, got {self.layer_norm_eps}."
-            )
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be above 0 and finite, got {getattr(self, name)}.")
         if self.norm_type == "unbiased_std" and self.d_model < 2:
             raise ValueError(
                 f"`d_model` ({self.d_model}) must be at least 2 for `norm_type='unbiased_std'`: "

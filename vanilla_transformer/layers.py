@@ -10,7 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .feed_forward import FeedForward
+from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
 
 
@@ -20,13 +20,45 @@ def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]
 
 
 def _feed_forward(config: VanillaTransformerConfig, ffn_dim: int) -> FeedForward:
-    return FeedForward(
+    return FEED_FORWARDS[config.gated_ffn](
         config.d_model,
         ffn_dim,
         activation=config.activation_function,
         bias=config.ffn_bias,
         dropout=config.activation_dropout,
+        output_dropout=config.ffn_dropout,
     )
+
+
+class ScaledDropout(nn.Dropout):
+    """Dropout on a sublayer's output, and a constant factor on what is left of it.
+
+    Args:
+        p: Probability of dropping a unit.
+        scale: The factor; 1/sqrt(number of layers) keeps the residual stream of a deep stack from
+            growing with its depth (as Radford et al. 2019, §2.3, have it at initialisation).
+    """
+
+    def __init__(self, p: float, scale: float) -> None:
+        super().__init__(p)
+        self.scale = scale
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Drops out and scales.
+
+        Args:
+            input: Of any shape.
+
+        Returns:
+            A tensor of the same shape.
+        """
+        return super().forward(input) * self.scale
+
+
+def _residual_dropout(config: VanillaTransformerConfig) -> nn.Dropout:
+    if config.residual_scale == 1:
+        return nn.Dropout(config.dropout)
+    return ScaledDropout(config.dropout, config.residual_scale)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -43,7 +75,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.self_attn = SelfAttention(config, config.encoder_attention_heads, layer_idx)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.encoder_ffn_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = _residual_dropout(config)
 
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any
@@ -87,7 +119,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         self.encoder_attn = CrossAttention(config, heads, layer_idx)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.decoder_ffn_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = _residual_dropout(config)
 
     def forward(
         self,
