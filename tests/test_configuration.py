@@ -36,6 +36,8 @@ BAD_VALUES = [
             "decoder_layers",
             "encoder_attention_heads",
             "decoder_attention_heads",
+            "encoder_num_key_value_heads",
+            "decoder_num_key_value_heads",
             "encoder_ffn_dim",
             "decoder_ffn_dim",
             "max_position_embeddings",
@@ -57,6 +59,7 @@ BAD_VALUES = [
         (name, value)
         for name in (
             "gated_ffn",
+            "fused_qkv",
             "normalize_embedding",
             "scale_embedding",
             "attention_bias",
@@ -120,6 +123,13 @@ def test_heads_must_divide_the_width_under_either_of_its_names(tiny_config, side
         VanillaTransformerConfig(**heads, **{width: 16})
     assert "16" in str(error.value)
     assert "3" in str(error.value)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_key_value_heads_must_divide_the_heads(side):
+    changes = {f"{side}_attention_heads": 4, f"{side}_num_key_value_heads": 3}
+    with pytest.raises(ValueError, match=rf"{side}_attention_heads` \(4\).*value_heads` \(3\)"):
+        VanillaTransformerConfig(d_model=16, **changes)
 
 
 def test_sharing_needs_equal_vocabularies(tiny_config):
@@ -199,6 +209,7 @@ CHANGES = [
     {"norm_placement": "pre", "final_layer_norm": False},
     {"norm_placement": "none", "final_layer_norm": True},
     {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
+    {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": None},
     {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},

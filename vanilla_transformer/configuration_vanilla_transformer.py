@@ -27,6 +27,8 @@ _SIZES = (
     "decoder_layers",
     "encoder_attention_heads",
     "decoder_attention_heads",
+    "encoder_num_key_value_heads",
+    "decoder_num_key_value_heads",
     "encoder_ffn_dim",
     "decoder_ffn_dim",
     "max_position_embeddings",
@@ -59,6 +61,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
         d_model: Width of the residual stream (§3.1).
         encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
         encoder_attention_heads, decoder_attention_heads: Heads; each divides `d_model` (§3.2.2).
+        encoder_num_key_value_heads, decoder_num_key_value_heads: Heads of keys and values, in self-
+            and cross-attention; a divisor of the heads. Fewer: grouped-query attention (Ainslie et
+            al. 2023); 1: multi-query attention (Shazeer 2019); None: as many as heads.
+        fused_qkv: One matrix for the three projections of self-attention, `self_attn.qkv_proj`
+            (`interop.qkv` converts); cross-attention, whose inputs are two, keeps its own.
         encoder_ffn_dim, decoder_ffn_dim: Width inside the feed-forward sublayer (§3.3).
         activation_function: Any name in transformers' `ACT2FN`; "relu" in §3.3.
         gated_ffn: fc2(act(gate(x)) * fc1(x)) instead of fc2(act(fc1(x))); with "silu" it is SwiGLU,
@@ -115,6 +122,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_layers: int = 6
     encoder_attention_heads: int = 8
     decoder_attention_heads: int = 8
+    encoder_num_key_value_heads: int | None = None
+    decoder_num_key_value_heads: int | None = None
+    fused_qkv: bool = False
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
     activation_function: str = "relu"
@@ -211,8 +221,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
         for name in _SIZES:
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
         for name in _PROBABILITIES:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
@@ -231,18 +242,23 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
 
     def _check_sizes_fit(self) -> None:
-        for name in ("encoder_attention_heads", "decoder_attention_heads"):
-            heads = getattr(self, name)
-            if self.d_model % heads:
-                raise ValueError(
-                    f"`d_model` ({self.d_model}) must be divisible by `{name}` ({heads}): "
-                    "change one of them."
-                )
+        for stack in ("encoder", "decoder"):
+            name, shared_name = f"{stack}_attention_heads", f"{stack}_num_key_value_heads"
+            self._check_divides("d_model", name)
+            if getattr(self, shared_name) is not None:
+                self._check_divides(name, shared_name)
         if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
             raise ValueError(
                 f"`vocab_size` ({self.vocab_size}) and `decoder_vocab_size` "
                 f"({self.decoder_vocab_size}) differ: make them equal or set "
                 "`share_encoder_decoder_embeddings=False`."
+            )
+
+    def _check_divides(self, whole: str, part: str) -> None:
+        if getattr(self, whole) % getattr(self, part):
+            raise ValueError(
+                f"`{whole}` ({getattr(self, whole)}) must be divisible by `{part}` "
+                f"({getattr(self, part)}): change one of them."
             )
 
     def _check_token_ids(self) -> None:

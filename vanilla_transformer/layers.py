@@ -8,7 +8,7 @@ from torch import nn
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import CrossAttention, SelfAttention
+from .attention import SELF_ATTENTIONS, CrossAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
@@ -72,7 +72,12 @@ class EncoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SelfAttention(config, config.encoder_attention_heads, layer_idx)
+        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
+            config,
+            config.encoder_attention_heads,
+            layer_idx,
+            num_key_value_heads=config.encoder_num_key_value_heads,
+        )
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.encoder_ffn_dim)
         self.dropout = _residual_dropout(config)
@@ -112,11 +117,13 @@ class DecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
-        heads = config.decoder_attention_heads
+        heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SelfAttention(config, heads, layer_idx, is_causal=True)
+        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
+            config, heads, layer_idx, is_causal=True, num_key_value_heads=shared
+        )
         self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _norm_slots(config)
-        self.encoder_attn = CrossAttention(config, heads, layer_idx)
+        self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.decoder_ffn_dim)
         self.dropout = _residual_dropout(config)

@@ -21,7 +21,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CrossAttention, SelfAttention, config_for_attention
+from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
 from .normalization import UnbiasedStdNorm, make_norm
@@ -143,14 +143,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Sets the initial value of every parameter; this is the only place that does.
 
-        Projections are Xavier-uniform. Embeddings are normal with std d_model^-0.5, so that after
-        the factor sqrt(d_model) of §3.4 they have the size of the position embeddings; learned
-        positions have the std that sinusoids have, sqrt(1/2), or d_model^-0.5 where the embeddings
-        are not scaled.
+        Projections are Xavier-uniform, stacked ones each by itself. Embeddings are normal with std
+        d_model^-0.5, so that after the factor sqrt(d_model) of §3.4 they have the size of the
+        position embeddings; learned positions have the std that sinusoids have, sqrt(1/2), or
+        d_model^-0.5 where the embeddings are not scaled.
         """
         std = self.config.d_model**-0.5
         if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+            for matrix in _matrices(module):
+                init.xavier_uniform_(matrix)
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
@@ -211,6 +212,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         ids = ids % min(self.config.vocab_size, cast(int, self.config.decoder_vocab_size))
         mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=self.device)
         return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids}
+
+
+def _matrices(module: nn.Linear) -> tuple[torch.Tensor, ...]:
+    """The matrices to initialise one by one; part of a matrix cannot tell that it was loaded."""
+    if not isinstance(module, StackedLinear):
+        return (module.weight,)
+    return () if _is_loaded(module.weight) else module.weight.split(module.part_sizes)
 
 
 def _is_loaded(parameter: torch.Tensor) -> bool:
