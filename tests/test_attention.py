@@ -228,8 +228,11 @@ def test_loaded_fused_projections_are_not_initialised_again(tiny_model, tmp_path
 
 
 @pytest.mark.slow
-def test_flex_with_grouped_queries_is_eager(tiny_model, tiny_batch):
-    batch, changes = tiny_batch(), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
+@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+@pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
+def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
+    batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
+    changes["position_embedding_type"] = scheme
     with torch.no_grad():
         expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
         model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)

@@ -210,6 +210,11 @@ CHANGES = [
     {"norm_placement": "none", "final_layer_norm": True},
     {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
     {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": None},
+    {"position_embedding_type": "alibi"},
+    {
+        "position_embedding_type": "rope",
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+    },
     {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},

@@ -19,7 +19,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 )
 
 ATTENTIONS = ["eager", "sdpa"]
-POSITIONS = ["sinusoidal", "learned"]
+POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
 PLACEMENTS = ["post", "pre", "none"]
 
 

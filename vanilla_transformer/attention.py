@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .positions import NO_POSITIONS, PositionEncoding
 
 
 def eager_attention_forward(
@@ -20,6 +21,7 @@ def eager_attention_forward(
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scaled dot-product attention, written out: softmax(QK^T / sqrt(head_dim)) V (§3.2.1).
@@ -34,6 +36,7 @@ def eager_attention_forward(
             number of the type elsewhere; of shape (batch, 1, target_len, source_len).
         scaling: Factor on the scores.
         dropout: Probability of dropping an attention weight.
+        position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
         **kwargs: Ignored here; other implementations of the same interface use them.
 
     Returns:
@@ -44,6 +47,8 @@ def eager_attention_forward(
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     scores = (query @ key.transpose(-2, -1) * scaling).float()  # a half type's minimum may overflow
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1).to(query.dtype)
@@ -170,6 +175,7 @@ class SelfAttention(AttentionCore):
         hidden_states: torch.Tensor,
         attention_mask: Any = None,
         past_key_values: Cache | None = None,
+        positions: PositionEncoding = NO_POSITIONS,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
@@ -177,7 +183,9 @@ class SelfAttention(AttentionCore):
         Args:
             hidden_states: Of shape (batch, length, d_model).
             attention_mask: In the form that the attention implementation asks for.
-            past_key_values: Keys and values of earlier tokens; this call appends its own.
+            past_key_values: Keys and values of earlier tokens; this call appends its own, the keys
+                already rotated.
+            positions: What the stack's scheme of positions contributes to queries, keys and scores.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -185,11 +193,13 @@ class SelfAttention(AttentionCore):
             (batch, heads, length, length with the past), or None from a fused implementation.
         """
         query, key, value = map(self.split_heads, self.project(hidden_states))
+        query, key = positions.rotate(query), positions.rotate(key)
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values = past_key_values.self_attention_cache
             key, value = past_key_values.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, attention_mask, **kwargs)
+        bias = positions.bias_of(query)
+        return self.attend(query, key, value, attention_mask, position_bias=bias, **kwargs)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values.

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import RopeParameters
 
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -17,8 +18,25 @@ _AUTO_MAP = {
 _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
     "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
-    "position_embedding_type": ("sinusoidal", "learned"),
+    "position_embedding_type": (
+        "sinusoidal",
+        "sinusoidal_half",
+        "learned",
+        "rope",
+        "alibi",
+        "none",
+    ),
 }
+_ROPE_NEEDS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "proportional": (),
+}
+_ROPE_WITH_TRAINED_LENGTH = ("yarn", "longrope", "llama3")
 _SIZES = (
     "vocab_size",
     "decoder_vocab_size",
@@ -82,9 +100,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
             is otherwise never normalised.
         normalize_embedding: A norm after embeddings and positions are added (BART, Lewis et al.
             2020).
-        position_embedding_type: "sinusoidal" (sin, cos interleaved, any length, §3.5) or "learned".
-        max_position_embeddings: Longest sequence, in tokens, for "learned"; the sinusoids have
-            no limit and ignore it.
+        position_embedding_type: "sinusoidal" (sin, cos interleaved, §3.5), "sinusoidal_half"
+            (sines, then cosines: Marian, fairseq), "learned", "rope" (rotates queries and keys of
+            self-attention; Su et al. 2021), "alibi" (a bias on the scores of self-attention that
+            grows with the distance, symmetric in the encoder; Press et al. 2022), or "none".
+        max_position_embeddings: Longest sequence, in tokens, for "learned", and the trained length
+            for the kinds of "rope" that scale; the others have no limit and ignore it.
+        rope_parameters: For "rope": `rope_type` ("default", "linear", "dynamic", "yarn",
+            "longrope", "llama3" or "proportional"), `rope_theta` (10000), and what the type needs,
+            by the names of transformers' `RopeParameters`. None: "default".
         scale_embedding: Multiply the embeddings by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether these projections have a bias.
         residual_scale: Factor on each sublayer's output before the sum; 1/sqrt(layers) keeps the
@@ -136,6 +160,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     normalize_embedding: bool = False
     position_embedding_type: str = "sinusoidal"
     max_position_embeddings: int = 1024
+    rope_parameters: dict | None = None  # type: ignore[type-arg]  # isinstance takes none
     scale_embedding: bool = True
     attention_bias: bool = True
     ffn_bias: bool = True
@@ -161,7 +186,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self.check()
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
+        rope_parameters = self.rope_parameters
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        self.rope_parameters = rope_parameters  # the base class fills it in for any positions
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
@@ -198,6 +225,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._fill_in()
         self._check_values()
         self._check_sizes_fit()
+        self._check_rope()
         self._check_token_ids()
 
     def _fill_in(self) -> None:
@@ -207,6 +235,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
             self.share_encoder_decoder_embeddings = self.vocab_size == self.decoder_vocab_size
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
+        if self.position_embedding_type == "rope":
+            self._fill_in_rope()
+
+    def _fill_in_rope(self) -> None:
+        parameters = {"rope_type": "default", "rope_theta": 10000.0, **(self.rope_parameters or {})}
+        if parameters["rope_type"] in _ROPE_WITH_TRAINED_LENGTH:
+            parameters.setdefault("original_max_position_embeddings", self.max_position_embeddings)
+        self.rope_parameters = parameters
 
     def _check_types(self) -> None:
         for name, kind in _own_fields().items():
@@ -254,6 +290,42 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 "`share_encoder_decoder_embeddings=False`."
             )
 
+    def _check_rope(self) -> None:
+        parameters, positions = self.rope_parameters, self.position_embedding_type
+        if positions != "rope":
+            if parameters:
+                raise ValueError(
+                    f"`rope_parameters` {parameters!r} would have no effect with "
+                    f"`position_embedding_type` {positions!r}: set that to 'rope', or this to None."
+                )
+            return
+        problem = _rope_problem(parameters or {})
+        if problem:
+            raise ValueError(f"`rope_parameters` {parameters!r} {problem}.")
+        for stack in ("encoder", "decoder"):
+            self._check_rope_fits(f"{stack}_attention_heads")
+
+    def _check_rope_fits(self, heads: str) -> None:
+        parameters: dict[str, Any] = self.rope_parameters or {}
+        head_dim = self.d_model // getattr(self, heads)
+        rotated = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+        least = 4 if parameters["rope_type"] == "dynamic" else 2
+        if rotated % 2 or rotated < least:
+            raise ValueError(
+                f"`position_embedding_type` 'rope' turns pairs, but would turn {rotated} of the "
+                f"{head_dim} dimensions of a head, which must be an even number from {least}: "
+                f"change `d_model` ({self.d_model}), `{heads}` ({getattr(self, heads)}) or "
+                "`partial_rotary_factor`."
+            )
+        for name in ("short_factor", "long_factor"):
+            count = len(parameters.get(name, ())) if name in parameters else rotated // 2
+            if count != rotated // 2:
+                raise ValueError(
+                    f"`rope_parameters` has {count} numbers in `{name}`, but must have "
+                    f"{rotated // 2}: one for each pair of dimensions of a head, with `d_model` "
+                    f"({self.d_model}) and `{heads}` ({getattr(self, heads)})."
+                )
+
     def _check_divides(self, whole: str, part: str) -> None:
         if getattr(self, whole) % getattr(self, part):
             raise ValueError(
@@ -277,12 +349,33 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def _refuse_misspelt(kwargs: dict[str, Any]) -> None:
         known = [*_own_fields(), *VanillaTransformerConfig.attribute_map]
         for name in kwargs.keys() - _TOKENIZER_FIELDS:
+            if name in ("rope_theta", "rope_scaling"):
+                raise ValueError(f"`{name}` must be given in `rope_parameters`, got it outside.")
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             if close:
                 raise ValueError(
                     f"Unknown field `{name}`: did you mean `{close[0]}`? A field that does not "
                     "exist would have no effect."
                 )
+
+
+def _rope_problem(parameters: dict[str, Any]) -> str | None:
+    """Says what is wrong with parameters of RoPE, taken by themselves."""
+    kind, known = parameters["rope_type"], set(RopeParameters.__annotations__) - {"mrope_section"}
+    if kind not in _ROPE_NEEDS:
+        return f"has an unknown `rope_type`: choose one of {sorted(_ROPE_NEEDS)}"
+    if unknown := parameters.keys() - known:
+        return f"has unknown keys {sorted(unknown)}: choose among {sorted(known)}"
+    if missing := set(_ROPE_NEEDS[kind]) - parameters.keys():
+        return f"must have {sorted(missing)} for `rope_type` {kind!r}"
+    for name in ("rope_theta", "factor", "original_max_position_embeddings"):
+        value = parameters.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+            return f"must have a number from 1 for `{name}`"
+    share = parameters.get("partial_rotary_factor", 1.0)
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        return "must have a number above 0 and up to 1 for `partial_rotary_factor`"
+    return None
 
 
 def _own_fields() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from .attention import SELF_ATTENTIONS, CrossAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
+from .positions import NO_POSITIONS, PositionEncoding
 
 
 def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
@@ -83,13 +84,18 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.dropout = _residual_dropout(config)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: Any = None,
+        positions: PositionEncoding = NO_POSITIONS,
+        **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
 
         Args:
             hidden_states: Of shape (batch, source_len, d_model).
             attention_mask: In the form that the attention implementation asks for.
+            positions: For self-attention.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -97,7 +103,9 @@ class EncoderLayer(GradientCheckpointingLayer):
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, positions=positions, **kwargs
+        )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
@@ -135,6 +143,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor,
         encoder_attention_mask: Any = None,
         past_key_values: Cache | None = None,
+        positions: PositionEncoding = NO_POSITIONS,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
@@ -145,6 +154,7 @@ class DecoderLayer(GradientCheckpointingLayer):
             encoder_hidden_states: Of shape (batch, source_len, d_model).
             encoder_attention_mask: Hides source padding, in the same form.
             past_key_values: Keys and values of earlier tokens and of the source.
+            positions: For self-attention.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -152,7 +162,9 @@ class DecoderLayer(GradientCheckpointingLayer):
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, past_key_values, positions, **kwargs
+        )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states

@@ -26,10 +26,16 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
 from .normalization import UnbiasedStdNorm, make_norm
 from .positions import (
+    AlibiPositions,
+    HalfSinusoidalPositions,
     LearnedPositions,
+    NoPositions,
+    PositionEncoding,
     SinusoidalPositions,
+    allowed_by,
     positions_from_causal_mask,
     positions_from_mask,
+    rotary_positions,
 )
 
 IGNORE_INDEX = -100
@@ -139,6 +145,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         config.check()
         super().__init__(config)
 
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, *args: Any, **kwargs: Any
+    ) -> str:
+        """Refuses what would leave the positions out without a word."""
+        if self.config.position_embedding_type == "alibi" and "flash" in str(attn_implementation):
+            raise ValueError(
+                f"`attn_implementation` {attn_implementation!r} takes no bias on the scores, which "
+                "`position_embedding_type='alibi'` needs: choose 'sdpa', 'flex_attention' or "
+                "'eager'."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Sets the initial value of every parameter; this is the only place that does.
@@ -229,12 +247,16 @@ class _Stack(VanillaTransformerPreTrainedModel):
     """What both stacks share: embeddings, positions, dropout, layers and the final norm."""
 
     def __init__(
-        self, config: VanillaTransformerConfig, vocab_size: int, layers: Sequence[nn.Module]
+        self,
+        config: VanillaTransformerConfig,
+        vocab_size: int,
+        num_heads: int,
+        layers: Sequence[nn.Module],
     ) -> None:
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = _make_positions(config)
+        self.embed_positions = _make_positions(config, num_heads)
         self.embed_norm = _norm_if(config.normalize_embedding, config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
@@ -272,18 +294,17 @@ class _Stack(VanillaTransformerPreTrainedModel):
             raise _empty(embeds_name, inputs_embeds)
         return inputs_embeds * self.embed_scale
 
-    def add_positions(self, embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def add_positions(self, embeds: torch.Tensor, positions: PositionEncoding) -> torch.Tensor:
         """Adds the position embeddings, normalises where asked for, drops out (§3.5, §5.4).
 
         Args:
             embeds: Scaled token embeddings, of shape (batch, length, d_model).
-            position_ids: Of shape (batch or 1, length).
+            positions: Of the same tokens.
 
         Returns:
             The input of the first layer, of shape (batch, length, d_model).
         """
-        positions = self.embed_positions(position_ids, embeds.dtype)
-        return cast(torch.Tensor, self.dropout(self.embed_norm(embeds + positions.embedding)))
+        return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
 
 
 def _norm_if(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
@@ -292,10 +313,17 @@ def _norm_if(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
     return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
 
 
-def _make_positions(config: VanillaTransformerConfig) -> nn.Module:
-    if config.position_embedding_type == "learned":
-        return LearnedPositions(config.max_position_embeddings, config.d_model)
-    return SinusoidalPositions(config.d_model)
+def _make_positions(config: VanillaTransformerConfig, num_heads: int) -> nn.Module:
+    d_model, limit = config.d_model, config.max_position_embeddings
+    schemes: dict[str, Callable[[], nn.Module]] = {
+        "sinusoidal": lambda: SinusoidalPositions(d_model),
+        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model),
+        "learned": lambda: LearnedPositions(limit, d_model),
+        "rope": lambda: rotary_positions(d_model // num_heads, limit, config.rope_parameters or {}),
+        "alibi": lambda: AlibiPositions(num_heads),
+        "none": NoPositions,
+    }
+    return schemes[config.position_embedding_type]()
 
 
 def _position_ids(
@@ -319,6 +347,25 @@ def _position_ids(
     return position_ids
 
 
+def _key_position_ids(
+    embeds: torch.Tensor, attention_mask: Any, cache: EncoderDecoderCache | None
+) -> torch.Tensor:
+    """Positions of all keys of the decoder, of shape (batch or 1, length with the past).
+
+    A static cache has room for keys to come: these get some position, and are masked.
+    """
+    length = embeds.shape[1]
+    if cache is not None:
+        length, _ = cache.self_attention_cache.get_mask_sizes(length, 0)
+    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
+    if dims == 4:
+        return positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
+    if dims == 2:
+        position_ids = positions_from_mask(attention_mask).to(embeds.device)
+        return F.pad(position_ids, (0, length - position_ids.shape[1]))
+    return torch.arange(length, device=embeds.device)[None]
+
+
 class VanillaTransformerEncoder(_Stack):
     """Token and position embeddings, then the stack of encoder layers.
 
@@ -334,7 +381,7 @@ class VanillaTransformerEncoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, layers)
+        super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -362,14 +409,15 @@ class VanillaTransformerEncoder(_Stack):
                 embeddings, or a source too long for learned positions.
         """
         embeds = self.embed("input_ids", input_ids, inputs_embeds)
-        hidden_states = self.add_positions(embeds, _position_ids(embeds, attention_mask))
+        positions = self.embed_positions(_position_ids(embeds, attention_mask), embeds.dtype)
+        hidden_states = self.add_positions(embeds, positions)
         mask = create_bidirectional_mask(
             config=config_for_attention(self.config, kwargs.get("output_attentions", False)),
             inputs_embeds=embeds,
             attention_mask=attention_mask,
         )
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, **kwargs)
+            hidden_states = layer(hidden_states, mask, positions=positions, **kwargs)
         return BaseModelOutput(last_hidden_state=self.final_norm(hidden_states))
 
 
@@ -389,7 +437,8 @@ class VanillaTransformerDecoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
-        super().__init__(config, cast(int, config.decoder_vocab_size), layers)
+        vocab_size = cast(int, config.decoder_vocab_size)
+        super().__init__(config, vocab_size, config.decoder_attention_heads, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -429,7 +478,9 @@ class VanillaTransformerDecoder(_Stack):
         cache = _as_cache(past_key_values, bool(use_cache), self.config)
         past_len = 0 if cache is None else cache.get_seq_length()
         position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
-        hidden_states = self.add_positions(embeds, position_ids)
+        key_position_ids = _key_position_ids(embeds, attention_mask, cache)
+        positions = self.embed_positions(position_ids, embeds.dtype, key_position_ids)
+        hidden_states = self.add_positions(embeds, positions)
 
         mask_config = config_for_attention(self.config, kwargs.get("output_attentions", False))
         causal_mask = create_causal_mask(
@@ -451,6 +502,7 @@ class VanillaTransformerDecoder(_Stack):
                 encoder_hidden_states,
                 encoder_attention_mask=source_mask,
                 past_key_values=cache,
+                positions=positions,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
