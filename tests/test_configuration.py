@@ -51,6 +51,8 @@ BAD_VALUES = [
             "attention_dropout",
             "activation_dropout",
             "ffn_dropout",
+            "encoder_layerdrop",
+            "decoder_layerdrop",
             "label_smoothing",
         )
         for value in (-0.1, 1, 1.5, "0.1", True, None, float("nan"))
@@ -215,6 +217,7 @@ CHANGES = [
         "position_embedding_type": "rope",
         "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
     },
+    {"encoder_layerdrop": 0.25, "decoder_layerdrop": 0},
     {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},

@@ -56,6 +56,8 @@ _PROBABILITIES = (
     "attention_dropout",
     "activation_dropout",
     "ffn_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
     "label_smoothing",
 )
 _POSITIVE = ("layer_norm_eps", "residual_scale")
@@ -117,6 +119,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         attention_dropout: On the attention weights.
         activation_dropout: After the feed-forward activation.
         ffn_dropout: After the feed-forward's last map, besides `dropout` on the sublayer's output.
+        encoder_layerdrop, decoder_layerdrop: Probability of leaving a layer out of a training step
+            (Fan et al. 2020); a call with a cache keeps all. A layer that is left out has no
+            gradient, so several devices need DDP's `find_unused_parameters`, which Trainer turns on
+            unless gradient checkpointing is on.
         label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
         use_cache: Keep keys and values of past tokens while decoding.
         pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
@@ -170,6 +176,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
     ffn_dropout: float | int = 0.0
+    encoder_layerdrop: float | int = 0.0
+    decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
     is_encoder_decoder: bool = True
     use_cache: bool = True

@@ -251,6 +251,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
         config: VanillaTransformerConfig,
         vocab_size: int,
         num_heads: int,
+        layerdrop: float,
         layers: Sequence[nn.Module],
     ) -> None:
         super().__init__(config)
@@ -260,6 +261,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
         self.embed_norm = _norm_if(config.normalize_embedding, config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
+        self.layerdrop = layerdrop
         self.final_norm = _norm_if(bool(config.final_layer_norm), config)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
@@ -305,6 +307,21 @@ class _Stack(VanillaTransformerPreTrainedModel):
             The input of the first layer, of shape (batch, length, d_model).
         """
         return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
+
+    def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
+        """Draws the layers of one call: in training each is left out by chance (Fan et al. 2020).
+
+        Args:
+            past_key_values: A call with a cache uses all layers, each of which has a row in it.
+
+        Returns:
+            Layers in their order; all of them outside of training.
+        """
+        layers = list(self.layers)
+        if not self.training or not self.layerdrop or past_key_values is not None:
+            return layers
+        kept = torch.rand(len(layers), device="cpu") >= self.layerdrop
+        return [layer for layer, keep in zip(layers, kept.tolist(), strict=True) if keep]
 
 
 def _norm_if(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
@@ -381,7 +398,8 @@ class VanillaTransformerEncoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
+        heads, layerdrop = config.encoder_attention_heads, config.encoder_layerdrop
+        super().__init__(config, config.vocab_size, heads, layerdrop, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -416,7 +434,7 @@ class VanillaTransformerEncoder(_Stack):
             inputs_embeds=embeds,
             attention_mask=attention_mask,
         )
-        for layer in self.layers:
+        for layer in self.active_layers():
             hidden_states = layer(hidden_states, mask, positions=positions, **kwargs)
         return BaseModelOutput(last_hidden_state=self.final_norm(hidden_states))
 
@@ -438,7 +456,8 @@ class VanillaTransformerDecoder(_Stack):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
         vocab_size = cast(int, config.decoder_vocab_size)
-        super().__init__(config, vocab_size, config.decoder_attention_heads, layers)
+        heads, layerdrop = config.decoder_attention_heads, config.decoder_layerdrop
+        super().__init__(config, vocab_size, heads, layerdrop, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -495,7 +514,7 @@ class VanillaTransformerDecoder(_Stack):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-        for layer in self.layers:
+        for layer in self.active_layers(cache):
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
