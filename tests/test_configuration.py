@@ -6,7 +6,11 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerModel
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
 
 
 def test_the_defaults_are_the_base_model_of_the_paper():
@@ -256,3 +260,76 @@ def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
     auto_map = tiny_config().to_dict()["auto_map"]
     assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
     assert all(value.count(".") == 1 for value in auto_map.values())
+
+
+# --- presets -------------------------------------------------------------------------------------
+
+PRESETS = [
+    "vaswani-base",
+    "vaswani-big",
+    "iwslt",
+    *(f"system-{letter}" for letter in "abcde"),
+    "modern",
+]
+SMALL = {
+    **dict.fromkeys(("vocab_size", "decoder_vocab_size"), 40),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
+    "d_model": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("vaswani-base", 65), ("vaswani-big", 213), ("iwslt", 39)]
+)
+def test_presets_have_as_many_parameters_as_their_systems(name, millions):
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(
+            VanillaTransformerConfig.from_preset(name)
+        )
+    assert model.num_parameters() == pytest.approx(millions * 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("system-a", {"vocab_size": 1000, "decoder_vocab_size": 1200, "scale_embedding": False}),
+        ("system-b", {"norm_type": "unbiased_std", "layer_norm_eps": 1e-6, "dropout": 0.0}),
+        ("system-c", {"fused_qkv": True, "lm_head_bias": True, "norm_placement": "post"}),
+        ("system-d", {"norm_placement": "pre", "final_layer_norm": False, "ffn_dropout": 0.1}),
+        ("system-e", {"norm_placement": "none", "pad_token_id": 1, "scale_embedding": True}),
+        ("modern", {"gated_ffn": True, "attention_bias": False, "final_layer_norm": True}),
+    ],
+)
+def test_presets_say_what_makes_their_system(name, fields):
+    config = VanillaTransformerConfig.from_preset(name)
+    assert {field: getattr(config, field) for field in fields} == fields
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_with_changes_trains_generates_and_loads(tiny_batch, tmp_path, name):
+    config = VanillaTransformerConfig.from_preset(name, **SMALL)
+    assert (config.d_model, config.decoder_vocab_size) == (16, 40)
+    torch.manual_seed(0)
+    model, batch = VanillaTransformerForConditionalGeneration(config), tiny_batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(25):
+        optimizer.zero_grad()
+        losses.append(model(**batch).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.7 * losses[0]
+    model.eval().save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    options = {"attention_mask": batch["attention_mask"], "max_new_tokens": 4}
+    tokens = model.generate(batch["input_ids"], **options)
+    assert torch.equal(loaded.generate(batch["input_ids"], **options), tokens)
+
+
+def test_an_unknown_preset_is_named_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'vaswani'.*choose one of.*'vaswani-base'.*'modern'"):
+        VanillaTransformerConfig.from_preset("vaswani")
+    with pytest.raises(ValueError, match="did you mean `d_model`"):
+        VanillaTransformerConfig.from_preset("modern", dmodel=3)

@@ -37,6 +37,105 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
     "proportional": (),
 }
 _ROPE_WITH_TRAINED_LENGTH = ("yarn", "longrope", "llama3")
+_OWN_EMBEDDINGS = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+_PRESETS: dict[str, dict[str, Any]] = {
+    # Vaswani et al. 2017, table 3: 65M parameters with the 37,000 tokens of §5.1.
+    "vaswani-base": {"vocab_size": 37000, "label_smoothing": 0.1},
+    # Vaswani et al. 2017, table 3: 213M parameters; dropout of the English-German model.
+    "vaswani-big": {
+        "vocab_size": 37000,
+        "d_model": 1024,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "dropout": 0.3,
+        "label_smoothing": 0.1,
+    },
+    # fairseq's transformer_iwslt_de_en and the options of its example; sizes of its vocabularies.
+    "iwslt": {
+        "vocab_size": 8848,
+        "decoder_vocab_size": 6632,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 1024,
+        "decoder_ffn_dim": 1024,
+        "position_embedding_type": "sinusoidal_half",
+        "dropout": 0.3,
+        "label_smoothing": 0.1,
+        "share_encoder_decoder_embeddings": False,
+    },
+    # A tutorial's model after the paper: embeddings not scaled, untied, two vocabularies.
+    "system-a": {
+        **_OWN_EMBEDDINGS,
+        "vocab_size": 1000,
+        "decoder_vocab_size": 1200,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "scale_embedding": False,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "decoder_start_token_id": 1,
+    },
+    # A tutorial's encoder, whose input is embedded already: its decoder is not part of the system.
+    "system-b": {
+        "encoder_layers": 5,
+        "fused_qkv": True,
+        "norm_type": "unbiased_std",
+        "layer_norm_eps": 1e-6,
+        "final_layer_norm": True,
+        "position_embedding_type": "none",
+        "scale_embedding": False,
+        "dropout": 0.0,
+        "activation_dropout": 0.1,
+    },
+    # A tutorial's translator on characters; its vocabularies follow from the data.
+    "system-c": {
+        **_OWN_EMBEDDINGS,
+        "fused_qkv": True,
+        "scale_embedding": False,
+        "lm_head_bias": True,
+        "activation_dropout": 0.1,
+    },
+    # A tutorial's pre-norm model, which drops out four times and has no norm after its stacks.
+    "system-d": {
+        **_OWN_EMBEDDINGS,
+        "activation_function": "gelu",
+        "norm_placement": "pre",
+        "final_layer_norm": False,
+        "lm_head_bias": True,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "ffn_dropout": 0.1,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "decoder_start_token_id": 1,
+    },
+    # A tutorial's composable model: residual sums without any norm.
+    "system-e": {**_OWN_EMBEDDINGS, "norm_placement": "none", "lm_head_bias": True},
+    # The choices of LLaMA (Touvron et al. 2023) with the grouped queries of Ainslie et al. 2023;
+    # about 2/3 of the base model's inner width, so that three matrices weigh what two did.
+    "modern": {
+        "encoder_num_key_value_heads": 2,
+        "decoder_num_key_value_heads": 2,
+        "encoder_ffn_dim": 1408,
+        "decoder_ffn_dim": 1408,
+        "activation_function": "silu",
+        "gated_ffn": True,
+        "norm_placement": "pre",
+        "norm_type": "rms_norm",
+        "layer_norm_eps": 1e-6,
+        "position_embedding_type": "rope",
+        "attention_bias": False,
+        "ffn_bias": False,
+        "label_smoothing": 0.1,
+    },
+}
 _SIZES = (
     "vocab_size",
     "decoder_vocab_size",
@@ -197,6 +296,27 @@ class VanillaTransformerConfig(PreTrainedConfig):
         rope_parameters = self.rope_parameters
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
         self.rope_parameters = rope_parameters  # the base class fills it in for any positions
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
+        """Makes the config of a published system.
+
+        Args:
+            name: "vaswani-base" or "vaswani-big" (the paper's table 3), "iwslt" (fairseq's
+                transformer_iwslt_de_en), "system-a" to "system-e" (five tutorials' systems; a size
+                that one leaves open is the paper's), or "modern" (pre-norm, RMSNorm, SwiGLU, RoPE,
+                grouped queries, no biases).
+            **changes: Fields that differ from the preset.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If no preset has that name, and as the constructor.
+        """
+        if name not in _PRESETS:
+            raise ValueError(f"There is no preset `name` {name!r}: choose one of {list(_PRESETS)}.")
+        return cls(**{**_PRESETS[name], **changes})
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
