@@ -127,11 +127,17 @@ def make_batch(config, side, seed):
 
 
 def build(config, seed):
+    """A model with every parameter off its default; a small one where nothing is normalised.
+
+    Without norms a gate squares the residual stream in every layer: at full size that tests the
+    range of float32 and not the code.
+    """
     torch.manual_seed(seed)
+    size = 0.5 if config.norm_placement == "none" else 1.0
     model = VanillaTransformerForConditionalGeneration(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(0.1 * torch.randn_like(parameter)).mul_(size)
     return model.eval()
 
 
