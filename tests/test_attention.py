@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
+from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.attention import (
     CrossAttention,
+    FusedSelfAttention,
     SelfAttention,
     config_for_attention,
     eager_attention_forward,
@@ -150,3 +152,90 @@ def test_attention_dropout_acts_on_the_weights_in_training_only(tiny_model, tiny
     torch.testing.assert_close(model(**batch).logits, model(**batch).logits, rtol=0, atol=0)
     weights = model.train()(**batch, output_attentions=True).cross_attentions[0]
     assert (weights[0] == 0).any()
+
+
+# --- grouped queries, fused projections ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [1, 2, 4])
+@pytest.mark.parametrize("kind", [SelfAttention, FusedSelfAttention, CrossAttention])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
+    tiny_config, attention, kind, shared
+):
+    torch.manual_seed(0)
+    config = tiny_config(attn_implementation=attention)
+    grouped = kind(config, 4, 0, num_key_value_heads=shared).eval()
+    full = (CrossAttention if kind is CrossAttention else SelfAttention)(config, 4, 0).eval()
+    weights = grouped.state_dict()
+    if kind is FusedSelfAttention:
+        for part in ("weight", "bias"):
+            rows = weights.pop(f"qkv_proj.{part}").split((16, 4 * shared, 4 * shared))
+            weights |= {f"{n}_proj.{part}": r for n, r in zip("qkv", rows, strict=True)}
+    for name, tensor in weights.items():
+        if name.startswith(("k_proj", "v_proj")):
+            heads = tensor.unflatten(0, (shared, 4))
+            weights[name] = heads.repeat_interleave(4 // shared, dim=0).flatten(0, 1)
+    full.load_state_dict(weights)
+    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    arguments = (x, source) if kind is CrossAttention else (x,)
+    torch.testing.assert_close(grouped(*arguments)[0], full(*arguments)[0])
+
+
+@pytest.mark.parametrize(("encoder_shared", "decoder_shared"), [(1, 2), (2, 1), (1, 4), (None, 1)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_cache_holds_key_value_heads(
+    tiny_model, tiny_batch, fused, encoder_shared, decoder_shared
+):
+    model = tiny_model(
+        encoder_num_key_value_heads=encoder_shared,
+        decoder_num_key_value_heads=decoder_shared,
+        fused_qkv=fused,
+    )
+    batch = tiny_batch((5, 5), (4, 4))
+    del batch["labels"]
+    cache = model(**batch).past_key_values
+    for part, length in ((cache.self_attention_cache, 4), (cache.cross_attention_cache, 5)):
+        assert {tuple(layer.keys.shape) for layer in part.layers} == {
+            (2, decoder_shared, length, 4)
+        }
+    parameters = dict(model.named_parameters())
+    name = "model.encoder.layers.0.self_attn.{}_proj.weight"
+    heads = encoder_shared or 2
+    shape = parameters[name.format("qkv" if fused else "k")].shape
+    assert shape == ((16 + 2 * 8 * heads, 16) if fused else (8 * heads, 16))
+
+
+@pytest.mark.parametrize("shared", [None, 2])
+def test_fused_projections_start_as_separate_ones_do(tiny_config, shared):
+    """Each part within the Xavier bound of its own shape, and filling it."""
+    torch.manual_seed(0)
+    config = tiny_config(d_model=64, fused_qkv=True, decoder_num_key_value_heads=shared)
+    model = VanillaTransformerModel(config)
+    for layer in model.decoder.layers:
+        projection = layer.self_attn.qkv_proj
+        for part in projection.weight.split(projection.part_sizes):
+            bound = math.sqrt(6 / sum(part.shape))
+            assert 0.95 * bound < part.abs().max() <= bound
+
+
+def test_loaded_fused_projections_are_not_initialised_again(tiny_model, tmp_path):
+    model = tiny_model(fused_qkv=True)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+@pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
+def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
+    batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
+    changes["position_embedding_type"] = scheme
+    with torch.no_grad():
+        expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
+        model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)
+        found = model(**batch).logits
+    real = batch["decoder_attention_mask"].bool()
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)

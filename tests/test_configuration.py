@@ -6,7 +6,11 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerModel
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
 
 
 def test_the_defaults_are_the_base_model_of_the_paper():
@@ -36,6 +40,8 @@ BAD_VALUES = [
             "decoder_layers",
             "encoder_attention_heads",
             "decoder_attention_heads",
+            "encoder_num_key_value_heads",
+            "decoder_num_key_value_heads",
             "encoder_ffn_dim",
             "decoder_ffn_dim",
             "max_position_embeddings",
@@ -44,12 +50,28 @@ BAD_VALUES = [
     ),
     *(
         (name, value)
-        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+        for name in (
+            "dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "ffn_dropout",
+            "encoder_layerdrop",
+            "decoder_layerdrop",
+            "label_smoothing",
+        )
         for value in (-0.1, 1, 1.5, "0.1", True, None, float("nan"))
     ),
     *(
         (name, value)
-        for name in ("scale_embedding", "attention_bias", "ffn_bias", "lm_head_bias")
+        for name in (
+            "gated_ffn",
+            "fused_qkv",
+            "normalize_embedding",
+            "scale_embedding",
+            "attention_bias",
+            "ffn_bias",
+            "lm_head_bias",
+        )
         for value in (1, 0, "yes", None)
     ),
     ("tie_word_embeddings", 1),
@@ -58,6 +80,8 @@ BAD_VALUES = [
     ("use_cache", "yes"),
     ("norm_placement", "before"),
     ("norm_placement", None),
+    ("norm_type", "batch_norm"),
+    ("norm_type", None),
     ("position_embedding_type", "sinus"),
     ("position_embedding_type", 3),
     ("activation_function", "rellu"),
@@ -67,6 +91,10 @@ BAD_VALUES = [
     ("layer_norm_eps", "1e-5"),
     ("layer_norm_eps", float("nan")),
     ("layer_norm_eps", float("inf")),
+    ("residual_scale", 0),
+    ("residual_scale", -1.0),
+    ("residual_scale", float("inf")),
+    ("residual_scale", "0.5"),
     ("pad_token_id", "1"),
     ("pad_token_id", True),
     ("pad_token_id", -1),
@@ -101,6 +129,13 @@ def test_heads_must_divide_the_width_under_either_of_its_names(tiny_config, side
         VanillaTransformerConfig(**heads, **{width: 16})
     assert "16" in str(error.value)
     assert "3" in str(error.value)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_key_value_heads_must_divide_the_heads(side):
+    changes = {f"{side}_attention_heads": 4, f"{side}_num_key_value_heads": 3}
+    with pytest.raises(ValueError, match=rf"{side}_attention_heads` \(4\).*value_heads` \(3\)"):
+        VanillaTransformerConfig(d_model=16, **changes)
 
 
 def test_sharing_needs_equal_vocabularies(tiny_config):
@@ -201,6 +236,15 @@ CHANGES = [
     {"norm_placement": "pre"},
     {"norm_placement": "pre", "final_layer_norm": False},
     {"norm_placement": "none", "final_layer_norm": True},
+    {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
+    {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": None},
+    {"position_embedding_type": "alibi"},
+    {
+        "position_embedding_type": "rope",
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+    },
+    {"encoder_layerdrop": 0.25, "decoder_layerdrop": 0},
+    {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},
     {"my_note": "kept", "scale_embedding": False},
@@ -238,3 +282,76 @@ def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
     auto_map = tiny_config().to_dict()["auto_map"]
     assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
     assert all(value.count(".") == 1 for value in auto_map.values())
+
+
+# --- presets -------------------------------------------------------------------------------------
+
+PRESETS = [
+    "vaswani-base",
+    "vaswani-big",
+    "iwslt",
+    *(f"system-{letter}" for letter in "abcde"),
+    "modern",
+]
+SMALL = {
+    **dict.fromkeys(("vocab_size", "decoder_vocab_size"), 40),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
+    "d_model": 16,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("vaswani-base", 65), ("vaswani-big", 213), ("iwslt", 39)]
+)
+def test_presets_have_as_many_parameters_as_their_systems(name, millions):
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(
+            VanillaTransformerConfig.from_preset(name)
+        )
+    assert model.num_parameters() == pytest.approx(millions * 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("system-a", {"vocab_size": 1000, "decoder_vocab_size": 1200, "scale_embedding": False}),
+        ("system-b", {"norm_type": "unbiased_std", "layer_norm_eps": 1e-6, "dropout": 0.0}),
+        ("system-c", {"fused_qkv": True, "lm_head_bias": True, "norm_placement": "post"}),
+        ("system-d", {"norm_placement": "pre", "final_layer_norm": False, "ffn_dropout": 0.1}),
+        ("system-e", {"norm_placement": "none", "pad_token_id": 1, "scale_embedding": True}),
+        ("modern", {"gated_ffn": True, "attention_bias": False, "final_layer_norm": True}),
+    ],
+)
+def test_presets_say_what_makes_their_system(name, fields):
+    config = VanillaTransformerConfig.from_preset(name)
+    assert {field: getattr(config, field) for field in fields} == fields
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_with_changes_trains_generates_and_loads(tiny_batch, tmp_path, name):
+    config = VanillaTransformerConfig.from_preset(name, **SMALL)
+    assert (config.d_model, config.decoder_vocab_size) == (16, 40)
+    torch.manual_seed(0)
+    model, batch = VanillaTransformerForConditionalGeneration(config), tiny_batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(25):
+        optimizer.zero_grad()
+        losses.append(model(**batch).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.7 * losses[0]
+    model.eval().save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    options = {"attention_mask": batch["attention_mask"], "max_new_tokens": 4}
+    tokens = model.generate(batch["input_ids"], **options)
+    assert torch.equal(loaded.generate(batch["input_ids"], **options), tokens)
+
+
+def test_an_unknown_preset_is_named_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'vaswani'.*choose one of.*'vaswani-base'.*'modern'"):
+        VanillaTransformerConfig.from_preset("vaswani")
+    with pytest.raises(ValueError, match="did you mean `d_model`"):
+        VanillaTransformerConfig.from_preset("modern", dmodel=3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.activations import ACT2FN
 
-from vanilla_transformer.feed_forward import FeedForward
+from vanilla_transformer.feed_forward import FeedForward, GatedFeedForward
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -36,3 +36,43 @@ def test_dropout_acts_between_the_maps_and_only_in_training():
     x = torch.randn(2, 5, 6)
     assert layer.train()(x).abs().max() == 0
     assert layer.eval()(x).abs().max() > 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_a_gate_multiplies_the_first_map(activation, bias):
+    torch.manual_seed(0)
+    layer = GatedFeedForward(6, 10, activation, bias=bias, dropout=0.5).eval()
+    x = torch.randn(2, 3, 6)
+    weights = layer.state_dict()
+
+    def linear(name, values):
+        return values @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+    expected = linear("fc2", ACT2FN[activation](linear("gate", x)) * linear("fc1", x))
+    torch.testing.assert_close(layer(x), expected)
+    assert len(weights) == 3 * (1 + bias)
+
+
+@pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
+@pytest.mark.parametrize("where", ["dropout", "output_dropout"])
+def test_either_dropout_can_act_alone_and_only_in_training(kind, where):
+    torch.manual_seed(0)
+    rates = {"dropout": 0.0, "output_dropout": 0.0, where: 0.999999}
+    layer = kind(6, 10, "gelu", bias=True, **rates)
+    x = torch.randn(2, 5, 6)
+    expected = layer.fc2.bias if where == "dropout" else torch.zeros(6)
+    torch.testing.assert_close(layer.train()(x), expected.expand(2, 5, 6))
+    assert layer.eval()(x).std(dim=(0, 1)).max() > 0
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_config_chooses_the_kind_and_its_dropouts(tiny_model, gated):
+    model = tiny_model(gated_ffn=gated, ffn_dropout=0.25, activation_dropout=0.125)
+    layers = [*model.get_encoder().layers, *model.get_decoder().layers]
+    kinds = {type(layer.feed_forward) for layer in layers}
+    assert kinds == {GatedFeedForward if gated else FeedForward}
+    assert {layer.feed_forward.output_dropout.p for layer in layers} == {0.25}
+    assert {layer.feed_forward.dropout.p for layer in layers} == {0.125}
+    keys = model.state_dict()
+    assert ("model.encoder.layers.0.feed_forward.gate.weight" in keys) is gated

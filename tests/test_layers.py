@@ -5,6 +5,8 @@ import torch
 
 from vanilla_transformer.layers import DecoderLayer, EncoderLayer
 
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout")
+
 
 def scrambled(layer):
     torch.manual_seed(0)
@@ -14,11 +16,11 @@ def scrambled(layer):
     return layer.eval()
 
 
-def sublayer(layer, name, x, run):
-    """norm(x + f(x)), x + f(norm(x)) or x + f(x), by which slot is filled."""
+def sublayer(layer, name, x, run, scale=1.0):
+    """norm(x + s·f(x)), x + s·f(norm(x)) or x + s·f(x), by which slot is filled."""
     pre = getattr(layer, f"{name}_pre_norm")
     post = getattr(layer, f"{name}_post_norm")
-    return post(x + run(pre(x)))
+    return post(x + scale * run(pre(x)))
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
@@ -44,9 +46,9 @@ def test_the_decoder_layer_attends_to_the_source_in_between(tiny_config, placeme
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("name", DROPOUTS)
 def test_dropout_acts_in_training_only(tiny_config, placement, name):
-    rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0)
+    rates = dict.fromkeys(DROPOUTS, 0.0)
     layer = scrambled(
         DecoderLayer(tiny_config(norm_placement=placement, **(rates | {name: 0.5})), 0)
     )
@@ -83,3 +85,27 @@ def test_dropout_acts_on_the_output_of_every_sublayer(tiny_config, kind):
     assert not torch.allclose(layer(*arguments), x)
     layer.dropout.p = 1.0
     torch.testing.assert_close(layer(*arguments), x, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_the_output_of_every_sublayer_is_scaled_before_the_sum(tiny_config, placement, scale):
+    config = tiny_config(norm_placement=placement, residual_scale=scale)
+    layer, x, source = (
+        scrambled(DecoderLayer(config, 0)),
+        torch.randn(2, 5, 16),
+        torch.zeros(2, 4, 16),
+    )
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y)[0], scale)
+    hidden = sublayer(
+        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, source)[0], scale
+    )
+    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward, scale)
+    torch.testing.assert_close(layer(x, None, source), expected)
+    encoder = scrambled(EncoderLayer(config, 0))
+    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y)[0], scale)
+    expected = sublayer(encoder, "feed_forward", hidden, encoder.feed_forward, scale)
+    torch.testing.assert_close(encoder(x), expected)
+    encoder.train().dropout.p = 1.0
+    if placement == "none":
+        torch.testing.assert_close(encoder(x), x, rtol=0, atol=0)

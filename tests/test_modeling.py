@@ -21,7 +21,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 )
 
 ATTENTIONS = ["eager", "sdpa"]
-POSITIONS = ["sinusoidal", "learned"]
+POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
 PLACEMENTS = ["post", "pre", "none"]
 
 
@@ -337,6 +337,66 @@ def test_checkpointing_with_dropout_replays_the_same_mask(tiny_model, tiny_batch
         model(**batch).loss.backward()
         gradients.append(model.model.encoder.layers[0].feed_forward.fc1.weight.grad)
     torch.testing.assert_close(gradients[0], gradients[1])
+
+
+# --- layer drop --------------------------------------------------------------------------------
+
+
+def used_layers(stack, **inputs):
+    """Indices of the layers that ran."""
+    used, handles = [], []
+    for index, layer in enumerate(stack.layers):
+        hook = lambda *_, index=index: used.append(index)  # noqa: E731 - one index each
+        handles.append(layer.register_forward_hook(hook))
+    stack(**inputs)
+    for handle in handles:
+        handle.remove()
+    return used
+
+
+def calls(model):
+    ids = torch.tensor([[4, 5, 6]])
+    encoded = torch.randn(1, 3, 16)
+    yield "encoder", model.get_encoder(), {"input_ids": ids}
+    inputs = {"input_ids": ids, "encoder_hidden_states": encoded, "use_cache": False}
+    yield "decoder", model.get_decoder(), inputs
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layers_are_left_out_at_the_given_rate_in_training_only(tiny_model, side):
+    layers = {"encoder_layers": 4, "decoder_layers": 4}
+    model = tiny_model(**layers, **{f"{side}_layerdrop": 0.3})
+    for name, stack, inputs in calls(model):
+        assert used_layers(stack.eval(), **inputs) == [0, 1, 2, 3]
+        torch.manual_seed(0)
+        stack.train()
+        draws = [used_layers(stack, **inputs) for _ in range(100)]
+        assert all(draw == sorted(draw) for draw in draws)
+        share = sum(map(len, draws)) / 400
+        assert share == (pytest.approx(0.7, abs=0.06) if name == side else 1)
+    assert used_layers(stack.train(), **inputs | {"use_cache": True}) == [0, 1, 2, 3]
+
+
+def test_a_step_without_any_layer_still_trains_the_embeddings(tiny_model, tiny_batch):
+    model = tiny_model(encoder_layerdrop=0.999999, decoder_layerdrop=0.999999).train()
+    model(**tiny_batch()).loss.backward()
+    trained = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert trained == {"model.shared.weight"}
+
+
+def test_layer_drop_and_checkpointing_draw_the_same_layers_twice(tiny_model, tiny_batch):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny_model(dropout=0.0, encoder_layerdrop=0.5, decoder_layerdrop=0.5).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(1)
+        model(**tiny_batch()).loss.backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    assert len(gradients[0]) < len(dict(model.named_parameters()))
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
 
 
 def test_the_decoder_is_not_the_encoder(tiny_model):

@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .positions import NO_POSITIONS, PositionEncoding
 
 
 def eager_attention_forward(
@@ -20,6 +21,7 @@ def eager_attention_forward(
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scaled dot-product attention, written out: softmax(QK^T / sqrt(head_dim)) V (§3.2.1).
@@ -27,19 +29,26 @@ def eager_attention_forward(
     Args:
         module: The attention module that asks.
         query: Of shape (batch, heads, target_len, head_dim).
-        key: Of shape (batch, heads, source_len, head_dim).
-        value: Of shape (batch, heads, source_len, head_dim).
+        key: Of shape (batch, key_value_heads, source_len, head_dim); each serves
+            heads / key_value_heads neighbouring query heads.
+        value: Of shape (batch, key_value_heads, source_len, head_dim).
         attention_mask: Added to the scores: 0 where attention is allowed, the most negative
             number of the type elsewhere; of shape (batch, 1, target_len, source_len).
         scaling: Factor on the scores.
         dropout: Probability of dropping an attention weight.
+        position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
         **kwargs: Ignored here; other implementations of the same interface use them.
 
     Returns:
         The mixed values, of shape (batch, target_len, heads, head_dim), and the attention weights,
         of shape (batch, heads, target_len, source_len).
     """
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
     scores = (query @ key.transpose(-2, -1) * scaling).float()  # a half type's minimum may overflow
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1).to(query.dtype)
@@ -69,6 +78,20 @@ def config_for_attention(
     return eager
 
 
+class StackedLinear(nn.Linear):
+    """Several linear maps of one input, stacked in one matrix.
+
+    Args:
+        in_features: Width of the input.
+        part_sizes: Output width of each map, in the order of the rows.
+        bias: Whether the maps have biases.
+    """
+
+    def __init__(self, in_features: int, part_sizes: tuple[int, ...], bias: bool) -> None:
+        super().__init__(in_features, sum(part_sizes), bias=bias)
+        self.part_sizes = part_sizes
+
+
 class AttentionCore(nn.Module):
     """What self- and cross-attention share: projections, heads and the attention function.
 
@@ -77,6 +100,9 @@ class AttentionCore(nn.Module):
         num_heads: Number of heads; it divides `config.d_model`.
         layer_idx: Index of the layer in its stack: the row of the cache that it writes.
         is_causal: Whether a token attends to no later token.
+        num_key_value_heads: Number of heads of keys and values, a divisor of `num_heads`; fewer
+            make grouped-query attention (Ainslie et al. 2023), 1 makes multi-query attention
+            (Shazeer 2019). None: as many as heads.
     """
 
     def __init__(
@@ -85,6 +111,7 @@ class AttentionCore(nn.Module):
         num_heads: int,
         layer_idx: int,
         is_causal: bool = False,
+        num_key_value_heads: int | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -93,13 +120,18 @@ class AttentionCore(nn.Module):
         self.head_dim = config.d_model // num_heads
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
-        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        num_key_value_heads = num_key_value_heads or num_heads
+        self.num_key_value_groups = num_heads // num_key_value_heads
+        self._make_projections(config, num_key_value_heads * self.head_dim)
         self.out_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
 
+    def _make_projections(self, config: VanillaTransformerConfig, key_value_dim: int) -> None:
+        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
+
     def split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        """(batch, length, d_model) -> (batch, heads, length, head_dim)."""
+        """(batch, length, heads · head_dim) -> (batch, heads, length, head_dim)."""
         return states.view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
     def attend(
@@ -114,8 +146,8 @@ class AttentionCore(nn.Module):
 
         Args:
             query: Of shape (batch, heads, target_len, head_dim).
-            key: Of shape (batch, heads, source_len, head_dim).
-            value: Of shape (batch, heads, source_len, head_dim).
+            key: Of shape (batch, key_value_heads, source_len, head_dim).
+            value: Of shape (batch, key_value_heads, source_len, head_dim).
             attention_mask: In the form that the implementation asks for.
             **kwargs: Passed to the implementation.
 
@@ -143,6 +175,7 @@ class SelfAttention(AttentionCore):
         hidden_states: torch.Tensor,
         attention_mask: Any = None,
         past_key_values: Cache | None = None,
+        positions: PositionEncoding = NO_POSITIONS,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
@@ -150,21 +183,55 @@ class SelfAttention(AttentionCore):
         Args:
             hidden_states: Of shape (batch, length, d_model).
             attention_mask: In the form that the attention implementation asks for.
-            past_key_values: Keys and values of earlier tokens; this call appends its own.
+            past_key_values: Keys and values of earlier tokens; this call appends its own, the keys
+                already rotated.
+            positions: What the stack's scheme of positions contributes to queries, keys and scores.
             **kwargs: Passed to the attention implementation.
 
         Returns:
             The output, of shape (batch, length, d_model), and the attention weights, of shape
             (batch, heads, length, length with the past), or None from a fused implementation.
         """
-        query = self.split_heads(self.q_proj(hidden_states))
-        key = self.split_heads(self.k_proj(hidden_states))
-        value = self.split_heads(self.v_proj(hidden_states))
+        query, key, value = map(self.split_heads, self.project(hidden_states))
+        query, key = positions.rotate(query), positions.rotate(key)
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values = past_key_values.self_attention_cache
             key, value = past_key_values.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, attention_mask, **kwargs)
+        bias = positions.bias_of(query)
+        return self.attend(query, key, value, attention_mask, position_bias=bias, **kwargs)
+
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Projects a sequence to its queries, keys and values.
+
+        Args:
+            hidden_states: Of shape (batch, length, d_model).
+
+        Returns:
+            Queries of shape (batch, length, d_model), then keys and values, both of shape (batch,
+            length, key_value_heads · head_dim).
+        """
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        return tuple(projection(hidden_states) for projection in projections)
+
+
+class FusedSelfAttention(SelfAttention):
+    """Self-attention whose three projections are one matrix: rows of queries, keys, then values.
+
+    The same function as `SelfAttention` with one matrix product instead of three.
+    """
+
+    def _make_projections(self, config: VanillaTransformerConfig, key_value_dim: int) -> None:
+        sizes = (config.d_model, key_value_dim, key_value_dim)
+        self.qkv_proj = StackedLinear(config.d_model, sizes, bias=config.attention_bias)
+
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Projects a sequence to its queries, keys and values, as `SelfAttention.project` does."""
+        stacked: torch.Tensor = self.qkv_proj(hidden_states)
+        return torch.split(stacked, list(self.qkv_proj.part_sizes), dim=-1)
+
+
+SELF_ATTENTIONS: dict[bool, type[SelfAttention]] = {False: SelfAttention, True: FusedSelfAttention}
 
 
 class CrossAttention(AttentionCore):

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import RopeParameters
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -19,7 +20,124 @@ _AUTO_MAP = {
 }
 _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
-    "position_embedding_type": ("sinusoidal", "learned"),
+    "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
+    "position_embedding_type": (
+        "sinusoidal",
+        "sinusoidal_half",
+        "learned",
+        "rope",
+        "alibi",
+        "none",
+    ),
+}
+_ROPE_NEEDS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "proportional": (),
+}
+_ROPE_WITH_TRAINED_LENGTH = ("yarn", "longrope", "llama3")
+_OWN_EMBEDDINGS = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+_PRESETS: dict[str, dict[str, Any]] = {
+    # Vaswani et al. 2017, table 3: 65M parameters with the 37,000 tokens of §5.1.
+    "vaswani-base": {"vocab_size": 37000, "label_smoothing": 0.1},
+    # Vaswani et al. 2017, table 3: 213M parameters; dropout of the English-German model.
+    "vaswani-big": {
+        "vocab_size": 37000,
+        "d_model": 1024,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "encoder_ffn_dim": 4096,
+        "decoder_ffn_dim": 4096,
+        "dropout": 0.3,
+        "label_smoothing": 0.1,
+    },
+    # fairseq's transformer_iwslt_de_en and the options of its example; sizes of its vocabularies.
+    "iwslt": {
+        "vocab_size": 8848,
+        "decoder_vocab_size": 6632,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 1024,
+        "decoder_ffn_dim": 1024,
+        "position_embedding_type": "sinusoidal_half",
+        "dropout": 0.3,
+        "label_smoothing": 0.1,
+        "share_encoder_decoder_embeddings": False,
+    },
+    # A tutorial's model after the paper: embeddings not scaled, untied, two vocabularies.
+    "system-a": {
+        **_OWN_EMBEDDINGS,
+        "vocab_size": 1000,
+        "decoder_vocab_size": 1200,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "scale_embedding": False,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "decoder_start_token_id": 1,
+    },
+    # A tutorial's encoder, whose input is embedded already: its decoder is not part of the system.
+    "system-b": {
+        "encoder_layers": 5,
+        "fused_qkv": True,
+        "norm_type": "unbiased_std",
+        "layer_norm_eps": 1e-6,
+        "final_layer_norm": True,
+        "position_embedding_type": "none",
+        "scale_embedding": False,
+        "dropout": 0.0,
+        "activation_dropout": 0.1,
+    },
+    # A tutorial's translator on characters; its vocabularies follow from the data.
+    "system-c": {
+        **_OWN_EMBEDDINGS,
+        "fused_qkv": True,
+        "scale_embedding": False,
+        "lm_head_bias": True,
+        "activation_dropout": 0.1,
+    },
+    # A tutorial's pre-norm model, which drops out four times and has no norm after its stacks.
+    "system-d": {
+        **_OWN_EMBEDDINGS,
+        "activation_function": "gelu",
+        "norm_placement": "pre",
+        "final_layer_norm": False,
+        "lm_head_bias": True,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "ffn_dropout": 0.1,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "decoder_start_token_id": 1,
+    },
+    # A tutorial's composable model: residual sums without any norm.
+    "system-e": {**_OWN_EMBEDDINGS, "norm_placement": "none", "lm_head_bias": True},
+    # The choices of LLaMA (Touvron et al. 2023) with the grouped queries of Ainslie et al. 2023;
+    # about 2/3 of the base model's inner width, so that three matrices weigh what two did.
+    "modern": {
+        "encoder_num_key_value_heads": 2,
+        "decoder_num_key_value_heads": 2,
+        "encoder_ffn_dim": 1408,
+        "decoder_ffn_dim": 1408,
+        "activation_function": "silu",
+        "gated_ffn": True,
+        "norm_placement": "pre",
+        "norm_type": "rms_norm",
+        "layer_norm_eps": 1e-6,
+        "position_embedding_type": "rope",
+        "attention_bias": False,
+        "ffn_bias": False,
+        "label_smoothing": 0.1,
+    },
 }
 _ATTENTION_TP_PLAN = {
     "q_proj": "colwise",
@@ -35,11 +153,22 @@ _SIZES = (
     "decoder_layers",
     "encoder_attention_heads",
     "decoder_attention_heads",
+    "encoder_num_key_value_heads",
+    "decoder_num_key_value_heads",
     "encoder_ffn_dim",
     "decoder_ffn_dim",
     "max_position_embeddings",
 )
-_PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
+_PROBABILITIES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "ffn_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "label_smoothing",
+)
+_POSITIVE = ("layer_norm_eps", "residual_scale")
 _TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
 _TOKENIZER_FIELDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 
@@ -61,21 +190,48 @@ class VanillaTransformerConfig(PreTrainedConfig):
         d_model: Width of the residual stream (§3.1).
         encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
         encoder_attention_heads, decoder_attention_heads: Heads; each divides `d_model` (§3.2.2).
+        encoder_num_key_value_heads, decoder_num_key_value_heads: Heads of keys and values, in self-
+            and cross-attention; a divisor of the heads. Fewer: grouped-query attention (Ainslie et
+            al. 2023); 1: multi-query attention (Shazeer 2019); None: as many as heads.
+        fused_qkv: One matrix for the three projections of self-attention, `self_attn.qkv_proj`
+            (`interop.qkv` converts); cross-attention, whose inputs are two, keeps its own.
         encoder_ffn_dim, decoder_ffn_dim: Width inside the feed-forward sublayer (§3.3).
         activation_function: Any name in transformers' `ACT2FN`; "relu" in §3.3.
+        gated_ffn: fc2(act(gate(x)) * fc1(x)) instead of fc2(act(fc1(x))); with "silu" it is SwiGLU,
+            with "gelu" GEGLU, with "relu" ReGLU (Shazeer 2020). `encoder_ffn_dim` stays the width
+            inside; two thirds of it make as many parameters.
         norm_placement: "post": norm(x + f(x)) (§3.1); "pre": x + f(norm(x)) (Xiong et al. 2020);
             "none": x + f(x).
-        layer_norm_eps: Added to the variance inside the root.
+        norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019), or
+            "unbiased_std": gain * (x - mean) / (std + eps) + bias with the sample standard
+            deviation (The Annotated Transformer).
+        layer_norm_eps: Added to the variance inside the root ("unbiased_std": to the standard
+            deviation).
         final_layer_norm: A norm after each stack. None: only for "pre", whose residual stream
             is otherwise never normalised.
-        position_embedding_type: "sinusoidal" (sin, cos interleaved, any length, §3.5) or "learned".
-        max_position_embeddings: Longest sequence, in tokens, for "learned"; the sinusoids have
-            no limit and ignore it.
+        normalize_embedding: A norm after embeddings and positions are added (BART, Lewis et al.
+            2020).
+        position_embedding_type: "sinusoidal" (sin, cos interleaved, §3.5), "sinusoidal_half"
+            (sines, then cosines: Marian, fairseq), "learned", "rope" (rotates queries and keys of
+            self-attention; Su et al. 2021), "alibi" (a bias on the scores of self-attention that
+            grows with the distance, symmetric in the encoder; Press et al. 2022), or "none".
+        max_position_embeddings: Longest sequence, in tokens, for "learned", and the trained length
+            for the kinds of "rope" that scale; the others have no limit and ignore it.
+        rope_parameters: For "rope": `rope_type` ("default", "linear", "dynamic", "yarn",
+            "longrope", "llama3" or "proportional"), `rope_theta` (10000), and what the type needs,
+            by the names of transformers' `RopeParameters`. None: "default".
         scale_embedding: Multiply the embeddings by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether these projections have a bias.
+        residual_scale: Factor on each sublayer's output before the sum; 1/sqrt(layers) keeps the
+            residual stream of a deep stack from growing.
         dropout: On each sublayer's output and on embedding + position (§5.4).
         attention_dropout: On the attention weights.
         activation_dropout: After the feed-forward activation.
+        ffn_dropout: After the feed-forward's last map, besides `dropout` on the sublayer's output.
+        encoder_layerdrop, decoder_layerdrop: Probability of leaving a layer out of a training step
+            (Fan et al. 2020); a call with a cache keeps all. A layer that is left out has no
+            gradient, so several devices need DDP's `find_unused_parameters`, which Trainer turns on
+            unless gradient checkpointing is on.
         label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
         use_cache: Keep keys and values of past tokens while decoding.
         pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
@@ -102,6 +258,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         **{f"layers.*.self_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
         **{f"layers.*.encoder_attn.{name}": style for name, style in _ATTENTION_TP_PLAN.items()},
         "layers.*.feed_forward.fc1": "colwise",
+        "layers.*.feed_forward.gate": "colwise",
         "layers.*.feed_forward.fc2": "rowwise",
     }
     # The embeddings stay in the root's group, the only one in which shared matrices stay shared.
@@ -119,21 +276,32 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_layers: int = 6
     encoder_attention_heads: int = 8
     decoder_attention_heads: int = 8
+    encoder_num_key_value_heads: int | None = None
+    decoder_num_key_value_heads: int | None = None
+    fused_qkv: bool = False
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
     activation_function: str = "relu"
+    gated_ffn: bool = False
     norm_placement: str = "post"
+    norm_type: str = "layer_norm"
     layer_norm_eps: float = 1e-5
     final_layer_norm: bool | None = None
+    normalize_embedding: bool = False
     position_embedding_type: str = "sinusoidal"
     max_position_embeddings: int = 1024
+    rope_parameters: dict | None = None  # type: ignore[type-arg]  # isinstance takes none
     scale_embedding: bool = True
     attention_bias: bool = True
     ffn_bias: bool = True
     lm_head_bias: bool = False
+    residual_scale: float | int = 1.0
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
+    ffn_dropout: float | int = 0.0
+    encoder_layerdrop: float | int = 0.0
+    decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
     is_encoder_decoder: bool = True
     use_cache: bool = True
@@ -150,7 +318,30 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self.check()
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
+        rope_parameters = self.rope_parameters
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        self.rope_parameters = rope_parameters  # the base class fills it in for any positions
+
+    @classmethod
+    def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
+        """Makes the config of a published system.
+
+        Args:
+            name: "vaswani-base" or "vaswani-big" (the paper's table 3), "iwslt" (fairseq's
+                transformer_iwslt_de_en), "system-a" to "system-e" (five tutorials' systems; a size
+                that one leaves open is the paper's), or "modern" (pre-norm, RMSNorm, SwiGLU, RoPE,
+                grouped queries, no biases).
+            **changes: Fields that differ from the preset.
+
+        Returns:
+            The config.
+
+        Raises:
+            ValueError: If no preset has that name, and as the constructor.
+        """
+        if name not in _PRESETS:
+            raise ValueError(f"There is no preset `name` {name!r}: choose one of {list(_PRESETS)}.")
+        return cls(**{**_PRESETS[name], **changes})
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets a field; a shared embedding matrix has one size, so both vocabularies change."""
@@ -193,6 +384,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._fill_in()
         self._check_values()
         self._check_sizes_fit()
+        self._check_rope()
         self._check_token_ids()
 
     def _fill_in(self) -> None:
@@ -202,6 +394,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
             self.share_encoder_decoder_embeddings = self.vocab_size == self.decoder_vocab_size
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
+        if self.position_embedding_type == "rope":
+            self._fill_in_rope()
+
+    def _fill_in_rope(self) -> None:
+        parameters = {"rope_type": "default", "rope_theta": 10000.0, **(self.rope_parameters or {})}
+        if parameters["rope_type"] in _ROPE_WITH_TRAINED_LENGTH:
+            parameters.setdefault("original_max_position_embeddings", self.max_position_embeddings)
+        self.rope_parameters = parameters
 
     def _check_types(self) -> None:
         for name, kind in _own_fields().items():
@@ -216,14 +416,19 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
         for name in _SIZES:
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}.")
         for name in _PROBABILITIES:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
-        if not 0 < self.layer_norm_eps < math.inf:
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be above 0 and finite, got {getattr(self, name)}.")
+        if self.norm_type == "unbiased_std" and self.d_model < 2:
             raise ValueError(
-                f"`layer_norm_eps` must be above 0 and finite, got {self.layer_norm_eps}."
+                f"`d_model` ({self.d_model}) must be at least 2 for `norm_type='unbiased_std'`: "
+                "one number has no sample standard deviation."
             )
         if self.activation_function not in ACT2FN:
             raise ValueError(
@@ -232,18 +437,59 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
 
     def _check_sizes_fit(self) -> None:
-        for name in ("encoder_attention_heads", "decoder_attention_heads"):
-            heads = getattr(self, name)
-            if self.d_model % heads:
-                raise ValueError(
-                    f"`d_model` ({self.d_model}) must be divisible by `{name}` ({heads}): "
-                    "change one of them."
-                )
+        for stack in ("encoder", "decoder"):
+            name, shared_name = f"{stack}_attention_heads", f"{stack}_num_key_value_heads"
+            self._check_divides("d_model", name)
+            if getattr(self, shared_name) is not None:
+                self._check_divides(name, shared_name)
         if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
             raise ValueError(
                 f"`vocab_size` ({self.vocab_size}) and `decoder_vocab_size` "
                 f"({self.decoder_vocab_size}) differ: make them equal or set "
                 "`share_encoder_decoder_embeddings=False`."
+            )
+
+    def _check_rope(self) -> None:
+        parameters, positions = self.rope_parameters, self.position_embedding_type
+        if positions != "rope":
+            if parameters:
+                raise ValueError(
+                    f"`rope_parameters` {parameters!r} would have no effect with "
+                    f"`position_embedding_type` {positions!r}: set that to 'rope', or this to None."
+                )
+            return
+        problem = _rope_problem(parameters or {})
+        if problem:
+            raise ValueError(f"`rope_parameters` {parameters!r} {problem}.")
+        for stack in ("encoder", "decoder"):
+            self._check_rope_fits(f"{stack}_attention_heads")
+
+    def _check_rope_fits(self, heads: str) -> None:
+        parameters: dict[str, Any] = self.rope_parameters or {}
+        head_dim = self.d_model // getattr(self, heads)
+        rotated = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+        least = 4 if parameters["rope_type"] == "dynamic" else 2
+        if rotated % 2 or rotated < least:
+            raise ValueError(
+                f"`position_embedding_type` 'rope' turns pairs, but would turn {rotated} of the "
+                f"{head_dim} dimensions of a head, which must be an even number from {least}: "
+                f"change `d_model` ({self.d_model}), `{heads}` ({getattr(self, heads)}) or "
+                "`partial_rotary_factor`."
+            )
+        for name in ("short_factor", "long_factor"):
+            count = len(parameters.get(name, ())) if name in parameters else rotated // 2
+            if count != rotated // 2:
+                raise ValueError(
+                    f"`rope_parameters` has {count} numbers in `{name}`, but must have "
+                    f"{rotated // 2}: one for each pair of dimensions of a head, with `d_model` "
+                    f"({self.d_model}) and `{heads}` ({getattr(self, heads)})."
+                )
+
+    def _check_divides(self, whole: str, part: str) -> None:
+        if getattr(self, whole) % getattr(self, part):
+            raise ValueError(
+                f"`{whole}` ({getattr(self, whole)}) must be divisible by `{part}` "
+                f"({getattr(self, part)}): change one of them."
             )
 
     def _check_token_ids(self) -> None:
@@ -262,6 +508,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """A saved config only gets a warning: any attribute may have been set on it."""
         known = [*_own_fields(), *VanillaTransformerConfig.attribute_map]
         for name in kwargs.keys() - _TOKENIZER_FIELDS:
+            if name in ("rope_theta", "rope_scaling"):
+                raise ValueError(f"`{name}` must be given in `rope_parameters`, got it outside.")
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             if not close:
                 continue
@@ -269,6 +517,25 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if self.transformers_version is None:
                 raise ValueError(message)
             logger.warning(message)
+
+
+def _rope_problem(parameters: dict[str, Any]) -> str | None:
+    """Says what is wrong with parameters of RoPE, taken by themselves."""
+    kind, known = parameters["rope_type"], set(RopeParameters.__annotations__) - {"mrope_section"}
+    if kind not in _ROPE_NEEDS:
+        return f"has an unknown `rope_type`: choose one of {sorted(_ROPE_NEEDS)}"
+    if unknown := parameters.keys() - known:
+        return f"has unknown keys {sorted(unknown)}: choose among {sorted(known)}"
+    if missing := set(_ROPE_NEEDS[kind]) - parameters.keys():
+        return f"must have {sorted(missing)} for `rope_type` {kind!r}"
+    for name in ("rope_theta", "factor", "original_max_position_embeddings"):
+        value = parameters.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+            return f"must have a number from 1 for `{name}`"
+    share = parameters.get("partial_rotary_factor", 1.0)
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        return "must have a number above 0 and up to 1 for `partial_rotary_factor`"
+    return None
 
 
 def _own_fields() -> dict[str, Any]:

@@ -8,25 +8,58 @@ from torch import nn
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import CrossAttention, SelfAttention
+from .attention import SELF_ATTENTIONS, CrossAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .feed_forward import FeedForward
-from .normalization import norm_slots
+from .feed_forward import FEED_FORWARDS, FeedForward
+from .normalization import make_norm, norm_slots
+from .positions import NO_POSITIONS, PositionEncoding
 
 
 def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
-    make_norm = partial(nn.LayerNorm, config.d_model, eps=config.layer_norm_eps)
-    return norm_slots(config.norm_placement, make_norm)
+    make = partial(make_norm, config.norm_type, config.d_model, config.layer_norm_eps)
+    return norm_slots(config.norm_placement, make)
 
 
 def _feed_forward(config: VanillaTransformerConfig, ffn_dim: int) -> FeedForward:
-    return FeedForward(
+    return FEED_FORWARDS[config.gated_ffn](
         config.d_model,
         ffn_dim,
         activation=config.activation_function,
         bias=config.ffn_bias,
         dropout=config.activation_dropout,
+        output_dropout=config.ffn_dropout,
     )
+
+
+class ScaledDropout(nn.Dropout):
+    """Dropout on a sublayer's output, and a constant factor on what is left of it.
+
+    Args:
+        p: Probability of dropping a unit.
+        scale: The factor; 1/sqrt(number of layers) keeps the residual stream of a deep stack from
+            growing with its depth (as Radford et al. 2019, §2.3, have it at initialisation).
+    """
+
+    def __init__(self, p: float, scale: float) -> None:
+        super().__init__(p)
+        self.scale = scale
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Drops out and scales.
+
+        Args:
+            input: Of any shape.
+
+        Returns:
+            A tensor of the same shape.
+        """
+        return super().forward(input) * self.scale
+
+
+def _residual_dropout(config: VanillaTransformerConfig) -> nn.Dropout:
+    if config.residual_scale == 1:
+        return nn.Dropout(config.dropout)
+    return ScaledDropout(config.dropout, config.residual_scale)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -40,19 +73,29 @@ class EncoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SelfAttention(config, config.encoder_attention_heads, layer_idx)
+        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
+            config,
+            config.encoder_attention_heads,
+            layer_idx,
+            num_key_value_heads=config.encoder_num_key_value_heads,
+        )
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.encoder_ffn_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = _residual_dropout(config)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: Any = None, **kwargs: Any
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: Any = None,
+        positions: PositionEncoding = NO_POSITIONS,
+        **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
 
         Args:
             hidden_states: Of shape (batch, source_len, d_model).
             attention_mask: In the form that the attention implementation asks for.
+            positions: For self-attention.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -60,7 +103,9 @@ class EncoderLayer(GradientCheckpointingLayer):
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, **kwargs)
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, positions=positions, **kwargs
+        )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
@@ -80,14 +125,16 @@ class DecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
-        heads = config.decoder_attention_heads
+        heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SelfAttention(config, heads, layer_idx, is_causal=True)
+        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
+            config, heads, layer_idx, is_causal=True, num_key_value_heads=shared
+        )
         self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _norm_slots(config)
-        self.encoder_attn = CrossAttention(config, heads, layer_idx)
+        self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
         self.feed_forward = _feed_forward(config, config.decoder_ffn_dim)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = _residual_dropout(config)
 
     def forward(
         self,
@@ -96,6 +143,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor,
         encoder_attention_mask: Any = None,
         past_key_values: Cache | None = None,
+        positions: PositionEncoding = NO_POSITIONS,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
@@ -106,6 +154,7 @@ class DecoderLayer(GradientCheckpointingLayer):
             encoder_hidden_states: Of shape (batch, source_len, d_model).
             encoder_attention_mask: Hides source padding, in the same form.
             past_key_values: Keys and values of earlier tokens and of the source.
+            positions: For self-attention.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -113,7 +162,9 @@ class DecoderLayer(GradientCheckpointingLayer):
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, past_key_values, **kwargs)
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, past_key_values, positions, **kwargs
+        )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states

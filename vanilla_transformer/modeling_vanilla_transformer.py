@@ -27,14 +27,21 @@ from transformers.utils.generic import (
 )
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CrossAttention, SelfAttention, config_for_attention
+from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
+from .normalization import UnbiasedStdNorm, make_norm
 from .positions import (
+    AlibiPositions,
+    HalfSinusoidalPositions,
     LearnedPositions,
+    NoPositions,
+    PositionEncoding,
     SinusoidalPositions,
+    allowed_by,
     positions_from_causal_mask,
     positions_from_mask,
+    rotary_positions,
 )
 
 IGNORE_INDEX = -100
@@ -144,18 +151,31 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         config.check()
         super().__init__(config)
 
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, *args: Any, **kwargs: Any
+    ) -> str:
+        """Refuses what would leave the positions out without a word."""
+        if self.config.position_embedding_type == "alibi" and "flash" in str(attn_implementation):
+            raise ValueError(
+                f"`attn_implementation` {attn_implementation!r} takes no bias on the scores, which "
+                "`position_embedding_type='alibi'` needs: choose 'sdpa', 'flex_attention' or "
+                "'eager'."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Sets the initial value of every parameter; this is the only place that does.
 
-        Projections are Xavier-uniform. Embeddings are normal with std d_model^-0.5, so that after
-        the factor sqrt(d_model) of §3.4 they have the size of the position embeddings; learned
-        positions have the std that sinusoids have, sqrt(1/2), or d_model^-0.5 where the embeddings
-        are not scaled.
+        Projections are Xavier-uniform, stacked ones each by itself. Embeddings are normal with std
+        d_model^-0.5, so that after the factor sqrt(d_model) of §3.4 they have the size of the
+        position embeddings; learned positions have the std that sinusoids have, sqrt(1/2), or
+        d_model^-0.5 where the embeddings are not scaled.
         """
         std = self.config.d_model**-0.5
         if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+            for matrix in _matrices(module):
+                init.xavier_uniform_(matrix)
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
@@ -164,9 +184,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=0.5**0.5 if self.config.scale_embedding else std)
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, nn.LayerNorm | UnbiasedStdNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            init.ones_(module.weight)
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
@@ -192,6 +214,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super().init_parallel_plans()
         named = itertools.chain(self.named_modules(), self.named_parameters())
         names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in named}
+        if self.config.fused_qkv or self.config.position_embedding_type == "alibi":
+            # A device would need the rows, or the biases, of its own heads alone.
+            names = {name for name in names if ".self_attn." not in name}
         self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
         self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
 
@@ -245,6 +270,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids}
 
 
+def _matrices(module: nn.Linear) -> tuple[torch.Tensor, ...]:
+    """The matrices to initialise one by one; part of a matrix cannot tell that it was loaded."""
+    if not isinstance(module, StackedLinear):
+        return (module.weight,)
+    return () if _is_loaded(module.weight) else module.weight.split(module.part_sizes)
+
+
 def _is_loaded(parameter: torch.Tensor) -> bool:
     return getattr(parameter, "_is_hf_initialized", False)
 
@@ -253,19 +285,22 @@ class _Stack(VanillaTransformerPreTrainedModel):
     """What both stacks share: embeddings, positions, dropout, layers and the final norm."""
 
     def __init__(
-        self, config: VanillaTransformerConfig, vocab_size: int, layers: Sequence[nn.Module]
+        self,
+        config: VanillaTransformerConfig,
+        vocab_size: int,
+        num_heads: int,
+        layerdrop: float,
+        layers: Sequence[nn.Module],
     ) -> None:
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = _make_positions(config)
+        self.embed_positions = _make_positions(config, num_heads)
+        self.embed_norm = _norm_if(config.normalize_embedding, config)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        self.final_norm = (
-            nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-            if config.final_layer_norm
-            else nn.Identity()
-        )
+        self.layerdrop = layerdrop
+        self.final_norm = _norm_if(bool(config.final_layer_norm), config)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
@@ -299,24 +334,51 @@ class _Stack(VanillaTransformerPreTrainedModel):
             raise _empty(embeds_name, inputs_embeds)
         return inputs_embeds * self.embed_scale
 
-    def add_positions(self, embeds: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
-        """Adds the position embeddings and drops out (§3.5, §5.4).
+    def add_positions(self, embeds: torch.Tensor, positions: PositionEncoding) -> torch.Tensor:
+        """Adds the position embeddings, normalises where asked for, drops out (§3.5, §5.4).
 
         Args:
             embeds: Scaled token embeddings, of shape (batch, length, d_model).
-            position_ids: Of shape (batch or 1, length).
+            positions: Of the same tokens.
 
         Returns:
             The input of the first layer, of shape (batch, length, d_model).
         """
-        positions = self.embed_positions(position_ids, embeds.dtype)
-        return cast(torch.Tensor, self.dropout(embeds + positions.embedding))
+        return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
+
+    def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
+        """Draws the layers of one call: in training each is left out by chance (Fan et al. 2020).
+
+        Args:
+            past_key_values: A call with a cache uses all layers, each of which has a row in it.
+
+        Returns:
+            Layers in their order; all of them outside of training.
+        """
+        layers = list(self.layers)
+        if not self.training or not self.layerdrop or past_key_values is not None:
+            return layers
+        kept = torch.rand(len(layers), device="cpu") >= self.layerdrop
+        return [layer for layer, keep in zip(layers, kept.tolist(), strict=True) if keep]
 
 
-def _make_positions(config: VanillaTransformerConfig) -> nn.Module:
-    if config.position_embedding_type == "learned":
-        return LearnedPositions(config.max_position_embeddings, config.d_model)
-    return SinusoidalPositions(config.d_model)
+def _norm_if(wanted: bool, config: VanillaTransformerConfig) -> nn.Module:
+    if not wanted:
+        return nn.Identity()
+    return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
+
+
+def _make_positions(config: VanillaTransformerConfig, num_heads: int) -> nn.Module:
+    d_model, limit = config.d_model, config.max_position_embeddings
+    schemes: dict[str, Callable[[], nn.Module]] = {
+        "sinusoidal": lambda: SinusoidalPositions(d_model),
+        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model),
+        "learned": lambda: LearnedPositions(limit, d_model),
+        "rope": lambda: rotary_positions(d_model // num_heads, limit, config.rope_parameters or {}),
+        "alibi": lambda: AlibiPositions(num_heads),
+        "none": NoPositions,
+    }
+    return schemes[config.position_embedding_type]()
 
 
 def _position_ids(
@@ -340,6 +402,25 @@ def _position_ids(
     return position_ids
 
 
+def _key_position_ids(
+    embeds: torch.Tensor, attention_mask: Any, cache: EncoderDecoderCache | None
+) -> torch.Tensor:
+    """Positions of all keys of the decoder, of shape (batch or 1, length with the past).
+
+    A static cache has room for keys to come: these get some position, and are masked.
+    """
+    length = embeds.shape[1]
+    if cache is not None:
+        length, _ = cache.self_attention_cache.get_mask_sizes(length, 0)
+    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
+    if dims == 4:
+        return positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
+    if dims == 2:
+        position_ids = positions_from_mask(attention_mask).to(embeds.device)
+        return F.pad(position_ids, (0, length - position_ids.shape[1]))
+    return torch.arange(length, device=embeds.device)[None]
+
+
 class VanillaTransformerEncoder(_Stack):
     """Token and position embeddings, then the stack of encoder layers.
 
@@ -355,7 +436,8 @@ class VanillaTransformerEncoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, layers)
+        heads, layerdrop = config.encoder_attention_heads, config.encoder_layerdrop
+        super().__init__(config, config.vocab_size, heads, layerdrop, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -383,14 +465,15 @@ class VanillaTransformerEncoder(_Stack):
                 embeddings, or a source too long for learned positions.
         """
         embeds = self.embed("input_ids", input_ids, inputs_embeds)
-        hidden_states = self.add_positions(embeds, _position_ids(embeds, attention_mask))
+        positions = self.embed_positions(_position_ids(embeds, attention_mask), embeds.dtype)
+        hidden_states = self.add_positions(embeds, positions)
         mask = create_bidirectional_mask(
             config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
             inputs_embeds=embeds,
             attention_mask=attention_mask,
         )
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, **kwargs)
+        for layer in self.active_layers():
+            hidden_states = layer(hidden_states, mask, positions=positions, **kwargs)
         return BaseModelOutput(last_hidden_state=self.final_norm(hidden_states))
 
 
@@ -410,7 +493,9 @@ class VanillaTransformerDecoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
-        super().__init__(config, cast(int, config.decoder_vocab_size), layers)
+        vocab_size = cast(int, config.decoder_vocab_size)
+        heads, layerdrop = config.decoder_attention_heads, config.decoder_layerdrop
+        super().__init__(config, vocab_size, heads, layerdrop, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -450,7 +535,9 @@ class VanillaTransformerDecoder(_Stack):
         cache = _as_cache(past_key_values, bool(use_cache), self.config)
         past_len = 0 if cache is None else cache.get_seq_length()
         position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
-        hidden_states = self.add_positions(embeds, position_ids)
+        key_position_ids = _key_position_ids(embeds, attention_mask, cache)
+        positions = self.embed_positions(position_ids, embeds.dtype, key_position_ids)
+        hidden_states = self.add_positions(embeds, positions)
 
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
         causal_mask = create_causal_mask(
@@ -465,13 +552,14 @@ class VanillaTransformerDecoder(_Stack):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-        for layer in self.layers:
+        for layer in self.active_layers(cache):
             hidden_states = layer(
                 hidden_states,
                 causal_mask,
                 encoder_hidden_states,
                 encoder_attention_mask=source_mask,
                 past_key_values=cache,
+                positions=positions,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(

@@ -55,3 +55,18 @@ def test_bad_arguments_say_what_is_wrong(tmp_path, capsys):
         parse_arguments(["--output_dir", str(tmp_path), "--metrics", "rouge"])
     with pytest.raises((SystemExit, ValueError)):
         parse_arguments(["--output_dir", str(tmp_path), "--d_modell", "3"])
+
+
+@pytest.mark.parametrize("source", ["command", "file"])
+def test_parameters_of_rotation_are_json_or_a_mapping(tmp_path, source):
+    parameters = {"rope_type": "linear", "factor": 2.0}
+    argv = ["--output_dir", str(tmp_path), "--position_embedding_type", "rope"]
+    argv += ["--rope_parameters", json.dumps(parameters)]
+    if source == "file":
+        recipe = tmp_path / "recipe.json"
+        content = {"output_dir": str(tmp_path), "position_embedding_type": "rope"}
+        recipe.write_text(json.dumps(content | {"rope_parameters": parameters}))
+        argv = [str(recipe)]
+    changes = parse_arguments(argv).architecture_changes()
+    assert changes == {"position_embedding_type": "rope", "rope_parameters": parameters}
+    assert VanillaTransformerConfig(**changes).rope_parameters["factor"] == 2.0

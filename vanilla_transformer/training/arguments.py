@@ -105,8 +105,11 @@ def _architecture_fields() -> list[tuple[str, Any, Any]]:
     for name, kind in own.items():
         if name in _NOT_ARCHITECTURE:
             continue
-        simple = next(k for k in (bool, int, str, float) if kind in (k, k | None, float | int))
+        simple: Any = next(
+            k for k in (bool, int, str, float, dict) if kind in (k, k | None, float | int)
+        )
         text = f"Field of VanillaTransformerConfig, by default {getattr(defaults, name)!r}."
+        simple = {dict: dict | str}.get(simple, simple)  # a string of JSON on the command line
         argument_type = float | None if kind == float | int else simple | None
         described.append((name, argument_type, field(default=None, metadata={"help": text})))
     return described
@@ -132,6 +135,8 @@ class RunArguments:
     def architecture_changes(self) -> dict[str, Any]:
         """Returns the architecture fields that were given, by name."""
         values = {f.name: getattr(self.architecture, f.name) for f in fields(self.architecture)}
+        if isinstance(values["rope_parameters"], str):
+            values["rope_parameters"] = json.loads(values["rope_parameters"])
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -1,0 +1,1 @@
+"""Import from and export to other systems, one file per system."""
