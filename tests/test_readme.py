@@ -24,7 +24,7 @@ def test_the_example_runs_as_printed(trained):
 
 
 def test_every_field_stands_in_the_table():
-    table = README.split("## Fields of the config")[1].split("\n## ")[0]
+    table = README.split("## Fields of the config")[1].split("from_preset(")[0]
     rows = "\n".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
     named = set(re.findall(r"`(\w+)`", rows))
     unnamed = {"is_encoder_decoder", "use_cache", "forced_eos_token_id"}

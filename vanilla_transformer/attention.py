@@ -174,8 +174,8 @@ class SelfAttention(AttentionCore):
         self,
         hidden_states: torch.Tensor,
         attention_mask: Any = None,
-        past_key_values: Cache | None = None,
         positions: PositionEncoding = NO_POSITIONS,
+        past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
@@ -183,9 +183,9 @@ class SelfAttention(AttentionCore):
         Args:
             hidden_states: Of shape (batch, length, d_model).
             attention_mask: In the form that the attention implementation asks for.
+            positions: What the stack's scheme of positions contributes to queries, keys and scores.
             past_key_values: Keys and values of earlier tokens; this call appends its own, the keys
                 already rotated.
-            positions: What the stack's scheme of positions contributes to queries, keys and scores.
             **kwargs: Passed to the attention implementation.
 
         Returns:

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from dataclasses import field
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -219,7 +220,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             for the kinds of "rope" that scale; the others have no limit and ignore it.
         rope_parameters: For "rope": `rope_type` ("default", "linear", "dynamic", "yarn",
             "longrope", "llama3" or "proportional"), `rope_theta` (10000), and what the type needs,
-            by the names of transformers' `RopeParameters`. None: "default".
+            by the names of transformers' `RopeParameters`. None: "default". Other positions have
+            no such attribute.
         scale_embedding: Multiply the embeddings by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether these projections have a bias.
         residual_scale: Factor on each sublayer's output before the sum; 1/sqrt(layers) keeps the
@@ -290,7 +292,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     normalize_embedding: bool = False
     position_embedding_type: str = "sinusoidal"
     max_position_embeddings: int = 1024
-    rope_parameters: dict | None = None  # type: ignore[type-arg]  # isinstance takes none
+    rope_parameters: dict | None = field(default_factory=lambda: None)  # type: ignore[type-arg]
     scale_embedding: bool = True
     attention_bias: bool = True
     ffn_bias: bool = True
@@ -318,9 +320,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self.check()
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
-        rope_parameters = self.rope_parameters
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
-        self.rope_parameters = rope_parameters  # the base class fills it in for any positions
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
@@ -371,6 +371,24 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
         return super().from_dict(config_dict, **kwargs)
 
+    def get_text_config(
+        self, decoder: bool | None = None, encoder: bool | None = None
+    ) -> PreTrainedConfig:
+        """Gives the config as one stack sees it, which is how transformers sizes a cache.
+
+        Args:
+            decoder: Whether to name the decoder's sizes `num_hidden_layers` and so on.
+            encoder: The same for the encoder's.
+
+        Returns:
+            A copy for one stack, without `rope_parameters`, which are read from the whole config
+            alone; this config for both or neither.
+        """
+        config: PreTrainedConfig = super().get_text_config(decoder, encoder)
+        if config is not self:
+            config.__dict__.pop("rope_parameters", None)
+        return config
+
     def check(self) -> None:
         """Fills in the dependent defaults and checks every field; so does a model when it is built.
 
@@ -394,18 +412,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
             self.share_encoder_decoder_embeddings = self.vocab_size == self.decoder_vocab_size
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
+        given = getattr(self, "rope_parameters", None)
         if self.position_embedding_type == "rope":
-            self._fill_in_rope()
+            self._fill_in_rope(given or {})
+        elif not given and "rope_parameters" in self.__dict__:
+            del self.rope_parameters  # its presence tells transformers that a model rotates
 
-    def _fill_in_rope(self) -> None:
-        parameters = {"rope_type": "default", "rope_theta": 10000.0, **(self.rope_parameters or {})}
+    def _fill_in_rope(self, given: dict[str, Any]) -> None:
+        parameters = {"rope_type": "default", "rope_theta": 10000.0, **given}
         if parameters["rope_type"] in _ROPE_WITH_TRAINED_LENGTH:
             parameters.setdefault("original_max_position_embeddings", self.max_position_embeddings)
         self.rope_parameters = parameters
 
     def _check_types(self) -> None:
         for name, kind in _own_fields().items():
-            value = getattr(self, name)
+            value = getattr(self, name, None)
             is_number_of_kind_bool = isinstance(value, bool) and kind not in (bool, bool | None)
             if is_number_of_kind_bool or not isinstance(value, kind):
                 expected = getattr(kind, "__name__", str(kind))
@@ -450,7 +471,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
 
     def _check_rope(self) -> None:
-        parameters, positions = self.rope_parameters, self.position_embedding_type
+        parameters = getattr(self, "rope_parameters", None)
+        positions = self.position_embedding_type
         if positions != "rope":
             if parameters:
                 raise ValueError(

@@ -103,9 +103,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions=positions, **kwargs
-        )
+        hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
@@ -142,8 +140,8 @@ class DecoderLayer(GradientCheckpointingLayer):
         attention_mask: Any,
         encoder_hidden_states: torch.Tensor,
         encoder_attention_mask: Any = None,
-        past_key_values: Cache | None = None,
         positions: PositionEncoding = NO_POSITIONS,
+        past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
@@ -153,8 +151,8 @@ class DecoderLayer(GradientCheckpointingLayer):
             attention_mask: Causal, in the form that the attention implementation asks for.
             encoder_hidden_states: Of shape (batch, source_len, d_model).
             encoder_attention_mask: Hides source padding, in the same form.
-            past_key_values: Keys and values of earlier tokens and of the source.
             positions: For self-attention.
+            past_key_values: Keys and values of earlier tokens and of the source.
             **kwargs: Passed to the attention implementation.
 
         Returns:
@@ -163,7 +161,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
         hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, past_key_values, positions, **kwargs
+            hidden_states, attention_mask, positions, past_key_values, **kwargs
         )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 

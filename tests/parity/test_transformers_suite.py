@@ -31,6 +31,10 @@ ALL = {
     "SharedUntied": set(),
     "Untied": WRONG_FOR_SEPARATE_VOCABULARIES,
     "Learned": set(),
+    "Rotary": set(),
+    "Grouped": set(),
+    "Fused": set(),
+    "Alibi": set(),
 }
 
 

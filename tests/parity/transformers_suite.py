@@ -52,6 +52,10 @@ CONFIGURATIONS = {
     "Untied": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
     "SharedUntied": {"tie_word_embeddings": False, "lm_head_bias": True},
     "Learned": {"position_embedding_type": "learned", "scale_embedding": False},
+    "Rotary": {"position_embedding_type": "rope", "norm_type": "rms_norm", "gated_ffn": True},
+    "Grouped": {"encoder_num_key_value_heads": 2, "decoder_num_key_value_heads": 1},
+    "Fused": {"fused_qkv": True, "norm_type": "unbiased_std", "normalize_embedding": True},
+    "Alibi": {"position_embedding_type": "alibi", "norm_placement": "pre"},
 }
 
 

@@ -108,7 +108,7 @@ def _architecture_fields() -> list[tuple[str, Any, Any]]:
         simple: Any = next(
             k for k in (bool, int, str, float, dict) if kind in (k, k | None, float | int)
         )
-        text = f"Field of VanillaTransformerConfig, by default {getattr(defaults, name)!r}."
+        text = f"Field of VanillaTransformerConfig, by default {getattr(defaults, name, None)!r}."
         simple = {dict: dict | str}.get(simple, simple)  # a string of JSON on the command line
         argument_type = float | None if kind == float | int else simple | None
         described.append((name, argument_type, field(default=None, metadata={"help": text})))
