@@ -91,7 +91,9 @@ def test_names_that_tell_no_size_are_all_named():
     with pytest.raises(ValueError, match="7 problem") as error:
         convert("system-d", strange, 2)
     assert all(f"`x{i}.weight` is not known" in str(error.value) for i in range(3))
-    assert "`model.encoder.embed_tokens.weight` is missing" in str(error.value)
+    assert "`model.encoder.embed_tokens.weight`, a matrix that tells sizes, is missing" in str(
+        error.value
+    )
 
 
 def test_fused_rows_that_do_not_fit_the_heads_are_named():
@@ -122,3 +124,34 @@ def test_a_choice_can_depart_from_the_system():
     model.load_state_dict(found)
     assert torch.equal(model.lm_head.bias, torch.ones(22))
     assert set(SYSTEMS) == {f"system-{letter}" for letter in "abcde"}
+
+
+def test_padding_of_the_source_moves_to_the_place_of_the_targets():
+    weights = weights_of_a()
+    config, found = convert("system-a", weights, 2, source_pad_token_id=17, pad_token_id=5)
+    table, expected = (
+        found["model.encoder.embed_tokens.weight"],
+        weights["encoder.embedding.weight"],
+    )
+    assert torch.equal(table[[5, 17]], expected[[17, 5]])
+    others = [row for row in range(20) if row not in (5, 17)]
+    assert torch.equal(table[others], expected[others])
+    assert config.pad_token_id == 5
+    with pytest.raises(ValueError, match=r"`source_pad_token_id` must lie .* \(0 to 19\), got 20"):
+        convert("system-a", weights, 2, source_pad_token_id=20)
+
+
+def test_weights_that_the_config_ties_must_be_equal():
+    weights = weights_of_a()
+    with pytest.raises(ValueError, match=r"`output\.weight` and `decoder\.emb.*differ"):
+        convert("system-a", weights, 2, tie_word_embeddings=True)
+    weights["output.weight"] = weights["decoder.embedding.weight"]
+    config, _ = convert("system-a", weights, 2, tie_word_embeddings=True)
+    assert config.tie_word_embeddings
+
+
+def test_a_part_given_twice_is_named():
+    weights = weights_of_a()
+    twice = {"encoder.layers.0.self_attention.qkv.bias": torch.ones(3 * WIDTH)}
+    with pytest.raises(ValueError, match=r"qkv\.bias` and .*\.q\.bias` both hold"):
+        convert("system-c", weights | twice, 2)

@@ -73,6 +73,7 @@ def convert_checkpoint(
     num_heads: int,
     renames: str | Path | None = None,
     key: str | None = None,
+    source_pad_token_id: int | None = None,
     **changes: Any,
 ) -> VanillaTransformerPreTrainedModel:
     """Converts a file of weights and saves the model.
@@ -84,6 +85,7 @@ def convert_checkpoint(
         num_heads: Number of heads.
         renames: YAML file of rules for names, as `interop.systems.convert` takes them.
         key: Where the weights are in the file.
+        source_pad_token_id: As `interop.systems.convert` takes it.
         **changes: Fields of the config that differ from the preset.
 
     Returns:
@@ -99,7 +101,10 @@ def convert_checkpoint(
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
         raise ValueError(f"`output_dir` {str(output)!r} is not empty: choose another directory.")
     rules = _read_rules(renames)
-    config, weights = convert(system, load_weights(checkpoint, key), num_heads, rules, **changes)
+    trained = load_weights(checkpoint, key)
+    config, weights = convert(
+        system, trained, num_heads, rules, source_pad_token_id=source_pad_token_id, **changes
+    )
     alone = SYSTEMS[system].encoder_alone
     kind = VanillaTransformerModel if alone else VanillaTransformerForConditionalGeneration
     with torch.random.fork_rng():
@@ -144,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.heads,
         renames=options.rename,
         key=options.key,
+        source_pad_token_id=options.source_pad,
         **dict(options.set),
     )
     print(f"{options.output_dir}: {type(model).__name__}, {model.num_parameters():,} parameters.")
@@ -161,6 +167,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--heads", type=int, required=True, help="number of attention heads")
     parser.add_argument("--rename", help="YAML file: regular expressions to expected names")
     parser.add_argument("--key", help="where the weights are in a file that holds more")
+    parser.add_argument(
+        "--source-pad",
+        type=int,
+        metavar="ID",
+        help="padding of the source, if its id differs from pad_token_id: the two change places",
+    )
     parser.add_argument(
         "--set",
         nargs="+",

@@ -114,6 +114,7 @@ def convert(
     state_dict: Mapping[str, torch.Tensor],
     num_heads: int,
     renames: Rules | None = None,
+    source_pad_token_id: int | None = None,
     **changes: Any,
 ) -> tuple[VanillaTransformerConfig, Weights]:
     """Turns the weights of a published system into a config and weights of ours.
@@ -126,6 +127,9 @@ def convert(
         renames: Regular expressions that match whole names of the trained model, each with the name
             that this module expects, which may refer to groups as in `re.sub`, or None to leave the
             weight out. The first that matches counts; a name that none matches stays as it is.
+        source_pad_token_id: Where the source's table has its padding token, if elsewhere than the
+            target's. Here both have one id, `pad_token_id`: the two rows of the source's embedding
+            change places, and so must the two tokens in the source's table.
         **changes: Fields of the config that differ from the preset: a dropout rate, the ids of
             special tokens.
 
@@ -135,8 +139,8 @@ def convert(
 
     Raises:
         ValueError: If there is no such system, if a rule is no regular expression, if a field is
-            illegal; and with a list of all problems if weights are left over or missing, or have
-            another shape.
+            illegal; and with a list of all problems if weights are left over or missing, have
+            another shape, or differ where the config ties them.
     """
     kind = _system(system)
     renamed = _rename(kind, state_dict, renames or {})
@@ -144,6 +148,8 @@ def convert(
     weights = _by_part(kind, renamed, config)
     renamed.problems += _misfits(kind, config, weights, renamed.origins)
     _raise_if_any(kind, renamed.problems)
+    if source_pad_token_id is not None:
+        _move_padding(weights, source_pad_token_id, config)
     if config.fused_qkv:
         weights = fuse_self_attention(weights)
     if kind.encoder_alone:
@@ -228,10 +234,11 @@ def _config(
     stacks = ("encoder",) if system.encoder_alone else ("encoder", "decoder")
     sizes: dict[str, Any] = dict(_SMALLEST_REST) if system.encoder_alone else {}
     needed = {name: where for stack in stacks for name, where in _SIZES[stack].items()}
-    missing = {where for where, _ in needed.values()} - renamed.weights.keys()
+    matrices = {name for name, tensor in renamed.weights.items() if tensor.dim() == 2}
+    missing = {where for where, _ in needed.values()} - matrices
     if missing:
         odd = [f"`{old}` is not known" for new, old in renamed.origins.items() if new == old]
-        lost = [f"`{name}` is missing, which tells sizes of the model" for name in sorted(missing)]
+        lost = [f"`{name}`, a matrix that tells sizes, is missing" for name in sorted(missing)]
         _raise_if_any(system, renamed.problems + odd + lost)
     for name, (where, axis) in needed.items():
         sizes[name] = renamed.weights[where].shape[axis]
@@ -259,6 +266,10 @@ def _by_part(system: System, renamed: _Renamed, config: VanillaTransformerConfig
             continue
         for letter, part in zip(match[1], parts, strict=True):
             new = name.replace(f".{match[1]}_proj.", f".{letter}_proj.")
+            if new in renamed.weights:
+                renamed.problems.append(
+                    f"`{renamed.origins[name]}` and `{renamed.origins[new]}` both hold `{new}`"
+                )
             weights[new], renamed.origins[new] = part, renamed.origins[name]
     return weights
 
@@ -266,28 +277,49 @@ def _by_part(system: System, renamed: _Renamed, config: VanillaTransformerConfig
 def _misfits(
     system: System, config: VanillaTransformerConfig, weights: Weights, origins: Mapping[str, str]
 ) -> Iterator[str]:
-    expected = _expected_shapes(system, config)
+    expected, tied = _expected(system, config)
     for name, tensor in weights.items():
         if name not in expected:
             yield f"`{origins[name]}` is not known"
         elif tuple(tensor.shape) != expected[name]:
             found = tuple(tensor.shape)
             yield f"`{origins[name]}` has shape {found}, but `{name}` has {expected[name]}"
-    for name in expected.keys() - weights.keys():
+    for name in sorted(expected.keys() - weights.keys()):
         yield f"`{name}` is missing"
+    for target, source in tied.items():
+        if {target, source} <= weights.keys() and not weights[target].equal(weights[source]):
+            yield f"`{origins[target]}` and `{origins[source]}` differ, but the config ties them"
 
 
-def _expected_shapes(
+def _expected(
     system: System, config: VanillaTransformerConfig
-) -> dict[str, tuple[int, ...]]:
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Returns name and shape of each weight, projections apart, and which are tied to which."""
     separate = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": False})
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(separate)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if not system.encoder_alone:
-        return shapes
+        return shapes, model._tied_weights_keys
     inside = ("model.encoder.layers.", "model.encoder.final_norm.")
-    return {name: shape for name, shape in shapes.items() if name.startswith(inside)}
+    return {name: shape for name, shape in shapes.items() if name.startswith(inside)}, {}
+
+
+def _move_padding(weights: Weights, source_pad: int, config: VanillaTransformerConfig) -> None:
+    name, pad = "model.encoder.embed_tokens.weight", config.pad_token_id
+    if pad is None or config.share_encoder_decoder_embeddings or name not in weights:
+        raise ValueError(
+            f"`source_pad_token_id` ({source_pad}) needs an embedding of the source alone and a "
+            f"`pad_token_id`, got {pad}: leave it out."
+        )
+    if source_pad not in range(config.vocab_size):
+        raise ValueError(
+            f"`source_pad_token_id` must lie within the vocabulary (0 to {config.vocab_size - 1}), "
+            f"got {source_pad}."
+        )
+    order = torch.arange(config.vocab_size)
+    order[[pad, source_pad]] = order[[source_pad, pad]]
+    weights[name] = weights[name][order]
 
 
 def _raise_if_any(system: System, problems: list[str]) -> None:
