@@ -1,6 +1,7 @@
 """Lines of text in, lines of text out."""
 
 import pytest
+import torch
 from toy import script
 
 from vanilla_transformer.inference import check_model_directory, generate_lines, load_model
@@ -24,6 +25,16 @@ def test_outputs_keep_the_order_whatever_the_batch(loaded):
     assert one_by_one[0] == ["Hund sieht Katze ."]
     assert one_by_one[1] == one_by_one[3] == [""]
     assert list(generate_lines(*loaded, LINES, batch_size=4)) == one_by_one
+
+
+def test_a_model_in_the_middle_of_training_generates_without_dropout(loaded):
+    model, tokenizer = load_model(loaded[0].name_or_path, "cpu")
+    for module in model.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.9
+    assert list(generate_lines(model, tokenizer, LINES)) == list(generate_lines(*loaded, LINES))
+    assert model.training
+    assert not loaded[0].training
 
 
 def test_several_outputs_a_line(loaded):

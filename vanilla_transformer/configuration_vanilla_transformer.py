@@ -120,8 +120,13 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "bos_token_id": 1,
         "decoder_start_token_id": 1,
     },
-    # A tutorial's composable model: residual sums without any norm.
-    "system-e": {**_OWN_EMBEDDINGS, "norm_placement": "none", "lm_head_bias": True},
+    # A tutorial's composable model: residual sums without any norm or dropout.
+    "system-e": {
+        **_OWN_EMBEDDINGS,
+        "norm_placement": "none",
+        "lm_head_bias": True,
+        "dropout": 0.0,
+    },
     # The choices of LLaMA (Touvron et al. 2023) with the grouped queries of Ainslie et al. 2023;
     # about 2/3 of the base model's inner width, so that three matrices weigh what two did.
     "modern": {

@@ -115,7 +115,7 @@ def generate_lines(
     little padding.
 
     Args:
-        model: A sequence-to-sequence model in eval mode.
+        model: A sequence-to-sequence model; dropout is off for it here, and as before afterwards.
         tokenizer: Its tokenizer.
         lines: Source texts; an empty one gives empty outputs.
         batch_size: Lines per batch.
@@ -162,7 +162,12 @@ def _generate_batch(
 ) -> list[str]:
     limited = tokenizer.model_max_length < _NO_LIMIT
     inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=limited)
-    ids = model.generate(**inputs.to(model.device), **generation)
+    was_training = model.training
+    model.eval()
+    try:
+        ids = model.generate(**inputs.to(model.device), **generation)
+    finally:
+        model.train(was_training)
     return list(tokenizer.batch_decode(ids, skip_special_tokens=True))
 
 

@@ -1,0 +1,157 @@
+"""Weights of the published systems: other spellings, and every misfit named at once."""
+
+import re
+
+import pytest
+import torch
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.interop.systems import SYSTEMS, config_from, convert
+
+WIDTH, INNER = 8, 12
+
+
+def weights_of_a(layers=1):
+    """Weights of system A under the names that the converter documents."""
+    torch.manual_seed(0)
+    shapes = {"encoder.embedding.weight": (20, WIDTH), "decoder.embedding.weight": (22, WIDTH)}
+    for stack, attentions in (("encoder", 1), ("decoder", 2)):
+        for index in range(layers):
+            layer = f"{stack}.layers.{index}"
+            for attention in ("self_attention", "cross_attention")[:attentions]:
+                for part in ("q", "k", "v", "out"):
+                    shapes[f"{layer}.{attention}.{part}.weight"] = (WIDTH, WIDTH)
+                    shapes[f"{layer}.{attention}.{part}.bias"] = (WIDTH,)
+            for norm in range(1, attentions + 2):
+                shapes |= {f"{layer}.norm{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
+            shapes[f"{layer}.feed_forward.linear1.weight"] = (INNER, WIDTH)
+            shapes[f"{layer}.feed_forward.linear1.bias"] = (INNER,)
+            shapes[f"{layer}.feed_forward.linear2.weight"] = (WIDTH, INNER)
+            shapes[f"{layer}.feed_forward.linear2.bias"] = (WIDTH,)
+    shapes["output.weight"] = (22, WIDTH)
+    return {name: torch.randn(shape) for name, shape in shapes.items()}
+
+
+def test_sizes_are_read_from_the_weights_and_the_rest_from_the_preset():
+    config = config_from("system-a", weights_of_a(layers=3), 2, dropout=0.3, eos_token_id=5)
+    found = {
+        name: getattr(config, name)
+        for name in ("vocab_size", "decoder_vocab_size", "d_model", "encoder_ffn_dim")
+    }
+    assert found == {
+        "vocab_size": 20, "decoder_vocab_size": 22, "d_model": 8, "encoder_ffn_dim": 12
+    }  # fmt: skip
+    assert (config.encoder_layers, config.decoder_layers) == (3, 3)
+    assert (config.encoder_attention_heads, config.decoder_attention_heads) == (2, 2)
+    assert (config.dropout, config.eos_token_id, config.scale_embedding) == (0.3, 5, False)
+
+
+def test_rules_lead_from_the_names_of_a_user():
+    expected_config, expected = convert("system-a", weights_of_a(), 2)
+    theirs = {
+        "module." + name.replace("self_attention.q.", "mha.W_Q."): tensor
+        for name, tensor in weights_of_a().items()
+    }
+    theirs |= {"module.encoder.positions.table": torch.zeros(5), "step": torch.zeros(())}
+    rules = {
+        r"module\.(.*)\.mha\.W_Q\.(.*)": r"\1.self_attention.q.\2",
+        r"module\.(.*)": r"\1",
+        "step": None,
+    }
+    config, found = convert("system-a", theirs, 2, rules)
+    assert config.to_dict() == expected_config.to_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_all_misfits_are_named_at_once():
+    weights = weights_of_a()
+    del weights["output.weight"], weights["decoder.layers.0.norm3.bias"]
+    weights |= {
+        "encoder.layers.0.norm1.gamma": torch.ones(WIDTH),
+        "encoder.layers.0.self_attention.k.weight": torch.ones(WIDTH, WIDTH + 1),
+        "encoder.layers.0.self_attention.qkv.weight": torch.ones(3 * WIDTH, WIDTH),
+        "extra": torch.ones(1),
+    }
+    with pytest.raises(ValueError, match="6 problem") as error:
+        convert("system-a", weights, 2)
+    for problem in (
+        "`lm_head.weight` is missing",
+        "`model.decoder.layers.0.feed_forward_post_norm.bias` is missing",
+        "`encoder.layers.0.norm1.gamma` and `encoder.layers.0.norm1.weight` both become",
+        "`encoder.layers.0.self_attention.k.weight` has shape (8, 9), but",
+        "`encoder.layers.0.self_attention.qkv.weight` is not known",  # rows of an unknown order
+        "`extra` is not known",
+    ):
+        assert problem in str(error.value)
+
+
+def test_names_that_tell_no_size_are_all_named():
+    strange = {f"x{i}.weight": torch.ones(2, 2) for i in range(3)}
+    with pytest.raises(ValueError, match="7 problem") as error:
+        convert("system-d", strange, 2)
+    assert all(f"`x{i}.weight` is not known" in str(error.value) for i in range(3))
+    assert "`model.encoder.embed_tokens.weight`, a matrix that tells sizes, is missing" in str(
+        error.value
+    )
+
+
+def test_fused_rows_that_do_not_fit_the_heads_are_named():
+    weights = weights_of_a()
+    fused = {"encoder.layers.0.self_attention.qkv.bias": torch.ones(3 * WIDTH - 1)}
+    with pytest.raises(ValueError, match=r"qkv\.bias`: .*23 rows.*3 parts of `num_heads` \(2\)"):
+        convert("system-c", weights | fused, 2)
+
+
+def test_what_cannot_be_converted_is_refused():
+    with pytest.raises(ValueError, match=r"no `system` 'system-z'.*system-e"):
+        convert("system-z", {}, 2)
+    with pytest.raises(ValueError, match=re.escape("The rule '(': 'x' in `renames`")):
+        convert("system-a", weights_of_a(), 2, {"(": "x"})
+    with pytest.raises(ValueError, match=re.escape(r"The rule 'a(b)': '\\2' in `renames`")):
+        convert("system-a", weights_of_a(), 2, {"a(b)": r"\2"})
+    with pytest.raises(ValueError, match=r"`d_model` \(8\) must be divisible"):
+        convert("system-a", weights_of_a(), 3)
+    with pytest.raises(ValueError, match="did you mean `dropout`"):
+        convert("system-a", weights_of_a(), 2, droput=0.1)
+
+
+def test_a_choice_can_depart_from_the_system():
+    """An A that was trained with a bias on the output, and scaled embeddings."""
+    weights = weights_of_a() | {"output.bias": torch.ones(22)}
+    config, found = convert("system-a", weights, 2, lm_head_bias=True, scale_embedding=True)
+    model = VanillaTransformerForConditionalGeneration(config)
+    model.load_state_dict(found)
+    assert torch.equal(model.lm_head.bias, torch.ones(22))
+    assert set(SYSTEMS) == {f"system-{letter}" for letter in "abcde"}
+
+
+def test_padding_of_the_source_moves_to_the_place_of_the_targets():
+    weights = weights_of_a()
+    config, found = convert("system-a", weights, 2, source_pad_token_id=17, pad_token_id=5)
+    table, expected = (
+        found["model.encoder.embed_tokens.weight"],
+        weights["encoder.embedding.weight"],
+    )
+    assert torch.equal(table[[5, 17]], expected[[17, 5]])
+    others = [row for row in range(20) if row not in (5, 17)]
+    assert torch.equal(table[others], expected[others])
+    assert config.pad_token_id == 5
+    with pytest.raises(ValueError, match=r"`source_pad_token_id` must lie .* \(0 to 19\), got 20"):
+        convert("system-a", weights, 2, source_pad_token_id=20)
+
+
+def test_weights_that_the_config_ties_must_be_equal():
+    weights = weights_of_a()
+    with pytest.raises(ValueError, match=r"`output\.weight` and `decoder\.emb.*differ"):
+        convert("system-a", weights, 2, tie_word_embeddings=True)
+    weights["output.weight"] = weights["decoder.embedding.weight"]
+    config, _ = convert("system-a", weights, 2, tie_word_embeddings=True)
+    assert config.tie_word_embeddings
+
+
+def test_a_part_given_twice_is_named():
+    weights = weights_of_a()
+    twice = {"encoder.layers.0.self_attention.qkv.bias": torch.ones(3 * WIDTH)}
+    with pytest.raises(ValueError, match=r"qkv\.bias` and .*\.q\.bias` both hold"):
+        convert("system-c", weights | twice, 2)

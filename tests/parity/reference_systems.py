@@ -1,0 +1,345 @@
+"""Five tutorials' systems, written plainly from their descriptions, without the package."""
+
+import copy
+import math
+
+import torch
+from torch import nn
+
+
+def sinusoids(length, d_model):
+    table = torch.zeros(length, d_model)
+    position = torch.arange(length).float()[:, None]
+    pair = torch.arange(0, d_model, 2).float()
+    table[:, 0::2] = torch.sin(position / 10000 ** (pair / d_model))
+    table[:, 1::2] = torch.cos(position / 10000 ** (pair / d_model))
+    return table
+
+
+def look_ahead(length):
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
+class FeedForward(nn.Module):
+    def __init__(self, d_model, inner, activation=torch.relu, after_first=0.0, after_second=0.0):
+        super().__init__()
+        self.linear1, self.linear2 = nn.Linear(d_model, inner), nn.Linear(inner, d_model)
+        self.activation = activation
+        self.dropout1, self.dropout2 = nn.Dropout(after_first), nn.Dropout(after_second)
+
+    def forward(self, x):
+        return self.dropout2(self.linear2(self.dropout1(self.activation(self.linear1(x)))))
+
+
+class SeparateAttention(nn.Module):
+    """A, D, E: three projections; a mask of ones and zeros."""
+
+    def __init__(self, d_model, heads, dropout=0.0):
+        super().__init__()
+        self.heads, self.size = heads, d_model // heads
+        self.q, self.k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.v, self.out = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, query, key, value, mask):
+        batch = query.shape[0]
+
+        def heads(x):
+            return x.reshape(batch, -1, self.heads, self.size).permute(0, 2, 1, 3)
+
+        q, k, v = heads(self.q(query)), heads(self.k(key)), heads(self.v(value))
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(self.size)
+        weights = scores.masked_fill(mask == 0, -1e9).softmax(dim=-1)
+        mixed = torch.einsum("bhij,bhjd->bhid", self.dropout(weights), v)
+        return self.out(mixed.permute(0, 2, 1, 3).reshape(batch, -1, self.heads * self.size))
+
+
+class PerHeadAttention(nn.Module):
+    """B, C: one projection, cut by heads first and then into queries, keys and values."""
+
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.heads, self.size = heads, d_model // heads
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x, mask):
+        batch, length, width = x.shape
+        qkv = self.qkv(x).reshape(batch, length, self.heads, 3 * self.size).permute(0, 2, 1, 3)
+        q, k, v = qkv.chunk(3, dim=-1)
+        weights = (q @ k.transpose(-1, -2) / math.sqrt(self.size) + mask).softmax(dim=-1)
+        return self.out((weights @ v).permute(0, 2, 1, 3).reshape(batch, length, width))
+
+
+class PerHeadCrossAttention(nn.Module):
+    """C: keys and values of the source in one projection."""
+
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.heads, self.size = heads, d_model // heads
+        self.kv, self.q = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, source, y, mask):
+        batch, length, width = y.shape
+        kv = self.kv(source).reshape(batch, -1, self.heads, 2 * self.size).permute(0, 2, 1, 3)
+        q = self.q(y).reshape(batch, length, self.heads, self.size).permute(0, 2, 1, 3)
+        k, v = kv.chunk(2, dim=-1)
+        weights = (q @ k.transpose(-1, -2) / math.sqrt(self.size) + mask).softmax(dim=-1)
+        return self.out((weights @ v).permute(0, 2, 1, 3).reshape(batch, length, width))
+
+
+class SampleNorm(nn.Module):
+    """B: the sample deviation, and eps beside it."""
+
+    def __init__(self, d_model, eps=1e-6):
+        super().__init__()
+        self.gain, self.bias = nn.Parameter(torch.ones(d_model)), nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    def forward(self, x):
+        mean, std = x.mean(-1, keepdim=True), x.std(-1, unbiased=True, keepdim=True)
+        return self.gain * (x - mean) / (std + self.eps) + self.bias
+
+
+class WrittenOutNorm(nn.Module):
+    """C: the population variance, and eps under the root."""
+
+    def __init__(self, d_model, eps=1e-5):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(d_model))
+        self.beta = nn.Parameter(torch.zeros(d_model))
+        self.eps = eps
+
+    def forward(self, x):
+        mean = x.mean(dim=-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+        return self.gamma * ((x - mean) / (variance + self.eps).sqrt()) + self.beta
+
+
+class Stack(nn.Module):
+    def __init__(self, vocab, d_model, layers, scale=1.0, dropout=0.0, longest=64):
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, d_model)
+        self.positions = nn.Module()
+        self.positions.register_buffer("table", sinusoids(longest, d_model))
+        self.layers, self.scale, self.dropout = nn.ModuleList(layers), scale, nn.Dropout(dropout)
+
+    def forward(self, ids, *args):
+        x = self.embedding(ids) * self.scale + self.positions.table[: ids.shape[1]]
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, *args)
+        return x
+
+
+class EncoderLayerA(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = SeparateAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, inner)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask):
+        x = self.norm1(x + self.dropout(self.self_attention(x, x, x, mask)))
+        return self.norm2(x + self.dropout(self.feed_forward(x)))
+
+
+class DecoderLayerA(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = SeparateAttention(d_model, heads)
+        self.cross_attention = SeparateAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, inner)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.norm3, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+
+    def forward(self, y, source, source_mask, target_mask):
+        y = self.norm1(y + self.dropout(self.self_attention(y, y, y, target_mask)))
+        crossed = self.cross_attention(y, source, source, source_mask)
+        y = self.norm2(y + self.dropout(crossed))
+        return self.norm3(y + self.dropout(self.feed_forward(y)))
+
+
+class SystemA(nn.Module):
+    def __init__(self, sizes, dropout=0.1):
+        super().__init__()
+        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
+        layers = [EncoderLayerA(*shape) for _ in range(sizes["layers"])]
+        self.encoder = Stack(sizes["source"], width, layers, dropout=dropout)
+        layers = [DecoderLayerA(*shape) for _ in range(sizes["layers"])]
+        self.decoder = Stack(sizes["target"], width, layers, dropout=dropout)
+        self.output = nn.Linear(width, sizes["target"], bias=False)
+
+    def forward(self, source_ids, target_ids, pad):
+        source_mask = (source_ids != pad)[:, None, None, :]
+        target_mask = look_ahead(target_ids.shape[1])
+        source = self.encoder(source_ids, source_mask)
+        return self.output(self.decoder(target_ids, source, source_mask, target_mask))
+
+
+class LayerB(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = PerHeadAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, inner, after_first=dropout)
+        self.norm1, self.norm2 = SampleNorm(d_model), SampleNorm(d_model)
+
+    def forward(self, x, mask):
+        x = self.norm1(x + self.self_attention(x, mask))
+        return self.norm2(x + self.feed_forward(x))
+
+
+class SystemB(nn.Module):
+    def __init__(self, sizes, dropout=0.1):
+        super().__init__()
+        shape = (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
+        self.layers = nn.ModuleList(LayerB(*shape) for _ in range(sizes["layers"]))
+        self.norm = SampleNorm(sizes["d_model"])
+
+    def forward(self, x, mask):
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x)
+
+
+class EncoderLayerC(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = PerHeadAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, inner, after_first=dropout)
+        self.norm1, self.norm2 = WrittenOutNorm(d_model), WrittenOutNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask):
+        x = self.norm1(x + self.dropout(self.self_attention(x, mask)))
+        return self.norm2(x + self.dropout(self.feed_forward(x)))
+
+
+class DecoderLayerC(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = PerHeadAttention(d_model, heads)
+        self.cross_attention = PerHeadCrossAttention(d_model, heads)
+        self.feed_forward = FeedForward(d_model, inner, after_first=dropout)
+        self.norm1, self.norm2 = WrittenOutNorm(d_model), WrittenOutNorm(d_model)
+        self.norm3, self.dropout = WrittenOutNorm(d_model), nn.Dropout(dropout)
+
+    def forward(self, y, source, self_mask, cross_mask):
+        y = self.norm1(y + self.dropout(self.self_attention(y, self_mask)))
+        y = self.norm2(y + self.dropout(self.cross_attention(source, y, cross_mask)))
+        return self.norm3(y + self.dropout(self.feed_forward(y)))
+
+
+class SystemC(nn.Module):
+    def __init__(self, sizes, dropout=0.1):
+        super().__init__()
+        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
+        layers = [EncoderLayerC(*shape) for _ in range(sizes["layers"])]
+        self.encoder = Stack(sizes["source"], width, layers, dropout=dropout)
+        layers = [DecoderLayerC(*shape) for _ in range(sizes["layers"])]
+        self.decoder = Stack(sizes["target"], width, layers, dropout=dropout)
+        self.output = nn.Linear(width, sizes["target"])
+
+    def forward(self, source_ids, target_ids, pad):
+        def additive(allowed):
+            return torch.zeros(allowed.shape).masked_fill(~allowed, -1e9)
+
+        real_source, real_target = source_ids != pad, target_ids != pad
+        encoder_mask = additive(real_source[:, None, None, :])
+        causal = look_ahead(target_ids.shape[1])
+        decoder_mask = additive(real_target[:, None, None, :] & causal)
+        cross_mask = additive(real_target[:, None, :, None] & real_source[:, None, None, :])
+        source = self.encoder(source_ids, encoder_mask)
+        return self.output(self.decoder(target_ids, source, decoder_mask, cross_mask))
+
+
+class EncoderLayerD(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = SeparateAttention(d_model, heads, dropout)
+        self.feed_forward = FeedForward(d_model, inner, nn.GELU(), dropout, dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask):
+        normed = self.norm1(x)
+        x = x + self.dropout(self.self_attention(normed, normed, normed, mask))
+        return x + self.dropout(self.feed_forward(self.norm2(x)))
+
+
+class DecoderLayerD(nn.Module):
+    def __init__(self, d_model, heads, inner, dropout):
+        super().__init__()
+        self.self_attention = SeparateAttention(d_model, heads, dropout)
+        self.cross_attention = SeparateAttention(d_model, heads, dropout)
+        self.feed_forward = FeedForward(d_model, inner, nn.GELU(), dropout, dropout)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.norm3, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+
+    def forward(self, y, source, source_mask, target_mask):
+        normed = self.norm1(y)
+        y = y + self.dropout(self.self_attention(normed, normed, normed, target_mask))
+        crossed = self.cross_attention(self.norm2(y), source, source, source_mask)
+        y = y + self.dropout(crossed)
+        return y + self.dropout(self.feed_forward(self.norm3(y)))
+
+
+class SystemD(nn.Module):
+    def __init__(self, sizes, dropout=0.1):
+        super().__init__()
+        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
+        root = math.sqrt(width)
+        layers = [EncoderLayerD(*shape) for _ in range(sizes["layers"])]
+        self.encoder = Stack(sizes["source"], width, layers, root, dropout)
+        layers = [DecoderLayerD(*shape) for _ in range(sizes["layers"])]
+        self.decoder = Stack(sizes["target"], width, layers, root, dropout)
+        self.output = nn.Linear(width, sizes["target"])
+
+    def forward(self, source_ids, target_ids, pad):
+        source_mask = (source_ids != pad)[:, None, None, :]
+        target_mask = look_ahead(target_ids.shape[1])
+        source = self.encoder(source_ids, source_mask)
+        return self.output(self.decoder(target_ids, source, source_mask, target_mask))
+
+
+class LayerE(nn.Module):
+    def __init__(self, attentions, feed_forward):
+        super().__init__()
+        self.self_attention = copy.deepcopy(attentions[0])
+        self.cross_attention = copy.deepcopy(attentions[1]) if len(attentions) > 1 else None
+        self.feed_forward = copy.deepcopy(feed_forward)
+
+    def forward(self, x, mask, source=None, cross_mask=None):
+        x = x + self.self_attention(x, x, x, mask)
+        if self.cross_attention is not None:
+            x = x + self.cross_attention(x, source, source, cross_mask)
+        return x + self.feed_forward(x)
+
+
+class SystemE(nn.Module):
+    """Modules are handed in and deep-copied; the output is log-softmax beside the hidden states."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        width = sizes["d_model"]
+        attention = SeparateAttention(width, sizes["heads"])
+        feed_forward = FeedForward(width, sizes["inner"])
+        blocks = {
+            "encoder": LayerE([attention], feed_forward),
+            "decoder": LayerE([attention, attention], feed_forward),
+        }
+        for name, block in blocks.items():
+            layers = [copy.deepcopy(block) for _ in range(sizes["layers"])]
+            vocab = sizes["source" if name == "encoder" else "target"]
+            setattr(self, name, Stack(vocab, width, layers, math.sqrt(width), longest=256))
+        self.output = nn.Linear(width, sizes["target"])
+
+    def forward(self, source_ids, target_ids, pad):
+        def pairs(queries, keys):
+            return (queries != pad)[:, None, :, None] & (keys != pad)[:, None, None, :]
+
+        target_mask = pairs(target_ids, target_ids) & look_ahead(target_ids.shape[1])
+        source = self.encoder(source_ids, pairs(source_ids, source_ids))
+        hidden = self.decoder(target_ids, target_mask, source, pairs(target_ids, source_ids))
+        return self.output(hidden).log_softmax(dim=-1), hidden

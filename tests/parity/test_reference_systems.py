@@ -1,0 +1,285 @@
+"""Five tutorials' systems run here: the same function and gradients; then training and saving."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from reference_systems import SystemA, SystemB, SystemC, SystemD, SystemE
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainingArguments,
+)
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from vanilla_transformer.interop.systems import convert
+
+SIZES = {"source": 23, "target": 29, "d_model": 16, "heads": 4, "inner": 24, "layers": 2}
+TRANSLATORS = {"a": SystemA, "c": SystemC, "d": SystemD, "e": SystemE}
+# In the description of C the places of START, PADDING and END are open: any will do.
+TOKENS = {"c": {"pad_token_id": 1, "decoder_start_token_id": 0, "eos_token_id": 2}}
+
+
+def random_weights(system):
+    """Every parameter is drawn: a norm or bias that is lost or misplaced shows."""
+    torch.manual_seed(0)
+    reference = system(SIZES)
+    noise = 0.02 if system is SystemE else 0.2  # without norms, states grow from layer to layer
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter.add_(noise * torch.randn_like(parameter))
+    return reference
+
+
+def converted(letter, **changes):
+    reference = random_weights(TRANSLATORS[letter])
+    fields = {**TOKENS.get(letter, {}), **changes}
+    config, weights = convert(f"system-{letter}", reference.state_dict(), SIZES["heads"], **fields)
+    model = VanillaTransformerForConditionalGeneration(config)
+    model.load_state_dict(weights)
+    return reference.eval(), model.eval()
+
+
+def padded_ids(lengths, vocab, pad, seed):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.full((len(lengths), max(lengths)), pad)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.randint(3, vocab, (length,), generator=generator)
+    return ids
+
+
+def padded_batch(pad):
+    source = padded_ids((7, 4, 6), SIZES["source"], pad, seed=1)
+    return source, padded_ids((5, 6, 3), SIZES["target"], pad, seed=2)
+
+
+def scores_of(letter, reference, source, target, pad):
+    """Log-probabilities of E, logits of the others."""
+    output = reference(source, target, pad)
+    return output[0] if letter == "e" else output
+
+
+def our_scores(letter, model, source, target):
+    pad = model.config.pad_token_id
+    masks = {"attention_mask": (source != pad).long()}
+    if letter in "ce":
+        masks["decoder_attention_mask"] = (target != pad).long()
+    logits = model(input_ids=source, decoder_input_ids=target, **masks).logits
+    return logits.log_softmax(-1) if letter == "e" else logits
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("letter", list(TRANSLATORS))
+def test_logits_and_gradients_are_those_of_the_system(letter, attention):
+    reference, model = converted(letter)
+    model.set_attn_implementation(attention)
+    pad = model.config.pad_token_id
+    source, target = padded_batch(pad)
+    theirs = scores_of(letter, reference, source, target, pad)
+    ours = our_scores(letter, model, source, target)
+    real = torch.ones_like(target, dtype=torch.bool) if letter in "ad" else target != pad
+    torch.testing.assert_close(ours[real], theirs[real], rtol=1e-5, atol=1e-5)
+
+    weights = torch.randn_like(theirs)[target != pad]
+    for scores in (theirs, ours):
+        (scores[target != pad] * weights).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
+    _, expected = convert(f"system-{letter}", gradients, SIZES["heads"], **TOKENS.get(letter, {}))
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert found.keys() == expected.keys()
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(
+            found[name] / largest, gradient / largest, rtol=1e-4, atol=1e-6,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("letter", list(TRANSLATORS))
+def test_greedy_generation_is_the_loop_of_the_system(letter):
+    reference, model = converted(letter)
+    config = model.config
+    source, _ = padded_batch(config.pad_token_id)
+    found = model.generate(
+        source, attention_mask=(source != config.pad_token_id).long(), max_new_tokens=8
+    )
+    for row, tokens in zip(source, found.tolist(), strict=True):
+        ids, alone = [config.decoder_start_token_id], row[row != config.pad_token_id][None]
+        while len(ids) < 9 and ids[-1] != config.eos_token_id:
+            target = torch.tensor([ids])
+            scores = scores_of(letter, reference, alone, target, config.pad_token_id)
+            if letter in "ce":  # these would hide a padding token that they have produced
+                scores = scores_of(letter, reference, alone, target, pad=-1)
+            ids.append(int(scores[0, -1].argmax()))
+        assert tokens[: len(ids)] == ids
+        assert set(tokens[len(ids) :]) <= {config.pad_token_id}
+
+
+def copies(count=24):
+    """Rows to copy, of one token four times: learnable in a few steps."""
+    tokens = torch.randint(3, 13, (count,), generator=torch.Generator().manual_seed(0))
+    return [
+        {"input_ids": [t] * 4, "attention_mask": [1] * 4, "labels": [t] * 3 + [2]}
+        for t in tokens.tolist()
+    ]
+
+
+class PadToThePair(DataCollatorForSeq2Seq):
+    """There is no tokenizer: rows have one length already."""
+
+    def __call__(self, features, return_tensors=None):
+        return {name: torch.tensor([row[name] for row in features]) for name in features[0]}
+
+
+@pytest.mark.parametrize("letter", list(TRANSLATORS))
+def test_the_system_trains_generates_saves_and_loads(letter, tmp_path):
+    _, model = converted(letter)
+    rows = copies()
+    arguments = Seq2SeqTrainingArguments(
+        str(tmp_path / "run"),
+        max_steps=12,
+        per_device_train_batch_size=8,
+        learning_rate=1e-2,
+        logging_steps=6,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        predict_with_generate=True,
+        generation_max_length=6,
+    )
+    trainer = Seq2SeqTrainer(
+        model=model, args=arguments, train_dataset=rows, data_collator=PadToThePair(None)
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.8 * losses[0]
+    assert trainer.predict(rows[:4]).predictions.shape[0] == 4
+    trainer.save_model(str(tmp_path / "model"))
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").eval()
+    source, target = padded_batch(model.config.pad_token_id)
+    torch.testing.assert_close(
+        our_scores(letter, loaded, source, target), our_scores(letter, model.eval(), source, target)
+    )
+
+
+# --- B, an encoder alone ------------------------------------------------------------------------
+
+
+def converted_encoder():
+    reference = random_weights(SystemB)
+    config, weights = convert("system-b", reference.state_dict(), SIZES["heads"])
+    model = VanillaTransformerModel(config)
+    assert model.load_state_dict(weights, strict=False).unexpected_keys == []
+    return reference.eval(), model.eval()
+
+
+def embedded():
+    x = torch.randn(3, 7, SIZES["d_model"], generator=torch.Generator().manual_seed(3))
+    return x, torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [1] * 6 + [0]])
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_states_and_gradients_are_those_of_the_encoder_alone(attention):
+    reference, model = converted_encoder()
+    model.set_attn_implementation(attention)
+    x, mask = embedded()
+    additive = torch.zeros(3, 1, 1, 7).masked_fill(mask[:, None, None] == 0, -1e9)
+    theirs = reference(x, additive)
+    ours = model.encoder(inputs_embeds=x, attention_mask=mask).last_hidden_state
+    assert ours.shape == x.shape
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+    weights = torch.randn_like(theirs)
+    for states in (theirs, ours):
+        (states * weights).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
+    _, expected = convert("system-b", gradients, SIZES["heads"])
+    found = dict(model.named_parameters())
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(
+            found[name].grad / largest, gradient / largest, rtol=1e-4, atol=1e-6,
+            msg=lambda m, n=name: f"{n}: {m}",
+        )  # fmt: skip
+
+
+class Regression(nn.Module):
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(SIZES["d_model"], 1)
+
+    def forward(self, inputs_embeds, labels):
+        states = self.encoder(inputs_embeds=inputs_embeds).last_hidden_state
+        scores = self.head(states).squeeze(-1)
+        return {"loss": F.mse_loss(scores, labels), "scores": scores}
+
+
+def test_the_encoder_alone_trains_saves_and_loads(tmp_path):
+    _, model = converted_encoder()
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(32, 5, SIZES["d_model"], generator=generator)
+    rows = [{"inputs_embeds": x, "labels": x[..., 0]} for x in inputs]
+    arguments = TrainingArguments(
+        str(tmp_path / "run"),
+        max_steps=16,
+        per_device_train_batch_size=16,
+        learning_rate=1e-2,
+        logging_steps=4,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = Trainer(Regression(model.encoder), arguments, train_dataset=rows)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.8 * losses[0]
+    model.eval().save_pretrained(tmp_path / "model")
+    loaded = AutoModel.from_pretrained(tmp_path / "model").eval()
+    x, mask = embedded()
+    states = [m.encoder(inputs_embeds=x, attention_mask=mask)[0] for m in (loaded, model)]
+    torch.testing.assert_close(states[0], states[1])
+
+
+# --- where the systems drop out -----------------------------------------------------------------
+
+
+def drops(run, monkeypatch):
+    """Shape and probability of everything that is dropped out, in the order of the calls."""
+    recorded, original = [], F.dropout
+
+    def record(input, p=0.5, training=True, inplace=False):
+        if training and p:
+            recorded.append((tuple(input.shape), p))
+        return original(input, p, training, inplace)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "dropout", record)
+        run()
+    return recorded
+
+
+@pytest.mark.parametrize("letter", list(TRANSLATORS))
+def test_dropout_acts_where_the_system_has_it(letter, monkeypatch):
+    reference, model = converted(letter)
+    model.set_attn_implementation("eager")
+    source, target = padded_batch(model.config.pad_token_id)
+    theirs = drops(lambda: reference.train()(source, target, 0), monkeypatch)
+    ours = drops(lambda: our_scores(letter, model.train(), source, target), monkeypatch)
+    assert ours == theirs
+    assert bool(ours) == (letter != "e")
+
+
+def test_dropout_acts_inside_the_feed_forward_of_the_encoder_alone(monkeypatch):
+    reference, model = converted_encoder()
+    x, _ = embedded()
+    theirs = drops(lambda: reference.train()(x, torch.zeros(1)), monkeypatch)
+    ours = drops(lambda: model.train().encoder(inputs_embeds=x), monkeypatch)
+    assert ours == theirs == [((3, 7, SIZES["inner"]), 0.1)] * 2
