@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-# This folder's evaluate.py would hide the library of that name.
+# This folder's evaluate.py and inspect.py would hide the modules of those names; nothing that needs
+# them may be imported before this line.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent]
 
 from vanilla_transformer.inference import main  # noqa: E402 - after the path is mended

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,27 @@ from vanilla_transformer.configuration_vanilla_transformer import VanillaTransfo
 
 _LINES_AT_ONCE = 4096
 _NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
+
+
+@contextmanager
+def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Runs a block with a model in eval mode and without gradients.
+
+    Args:
+        model: Each of its modules is in the mode that it was in when the block ends, also by an
+            error.
+
+    Yields:
+        Nothing.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
