@@ -1,0 +1,154 @@
+"""Heads switched off: equal to weights set to zero, in every implementation, and on again after."""
+
+import copy
+
+import pytest
+import torch
+
+from vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer.inspection import ablate_heads, attention_heads, head_scores
+
+OFF = {"encoder.self_attn": {1: [0]}, "decoder.encoder_attn": {0: [1, 3], 2: [2]}}
+
+
+def logits(model, batch):
+    with torch.no_grad():
+        return model(**batch).logits
+
+
+def without_columns(model, heads):
+    """A copy whose output projections ignore the heads."""
+    model = copy.deepcopy(model)
+    for name, layers in heads.items():
+        stack, attention = name.split(".")
+        for layer, numbers in layers.items():
+            module = getattr(model.get_submodule(f"model.{stack}.layers.{layer}"), attention)
+            for head in numbers:
+                start = head * module.head_dim
+                with torch.no_grad():
+                    module.out_proj.weight[:, start : start + module.head_dim] = 0
+    return model
+
+
+def fail_without(model, heads, check):
+    with ablate_heads(model, heads):
+        check()
+        raise RuntimeError("inside")
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"fused_qkv": True, "decoder_num_key_value_heads": 2, "position_embedding_type": "rope"}],
+    ids=["plain", "grouped"],
+)
+def test_a_head_that_is_off_is_one_whose_columns_are_zero(
+    tiny_model, tiny_batch, attention, changes
+):
+    model, batch = tiny_model(attention=attention, **changes), tiny_batch()
+    whole = logits(model, batch)
+    with ablate_heads(model, OFF):
+        without = logits(model, batch)
+    torch.testing.assert_close(without, logits(without_columns(model, OFF), batch))
+    assert (without - whole).abs().max() > 1e-3
+    assert torch.equal(logits(model, batch), whole)
+
+
+def test_the_implementations_agree(tiny_model, tiny_batch):
+    results = []
+    for attention in ("eager", "sdpa"):
+        model = tiny_model(attention=attention)
+        with ablate_heads(model, OFF):
+            results.append(logits(model, tiny_batch()))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_generation_goes_without_the_heads(tiny_model, tiny_batch):
+    model = tiny_model()
+    batch = {name: tiny_batch()[name] for name in ("input_ids", "attention_mask")}
+    options = {"max_new_tokens": 8, "num_beams": 2, "do_sample": False}
+    everything = {"decoder.encoder_attn": {layer: range(4) for layer in range(3)}}
+    whole = model.generate(**batch, **options)
+    with ablate_heads(model, everything):
+        off = model.generate(**batch, **options)
+        assert torch.equal(off, model.generate(**batch, **options, use_cache=False))
+    assert torch.equal(off, without_columns(model, everything).generate(**batch, **options))
+    assert not torch.equal(off, whole)
+    assert torch.equal(model.generate(**batch, **options), whole)
+
+
+def test_blocks_nest_and_end_with_errors(tiny_model, tiny_batch):
+    model, batch = tiny_model(), tiny_batch()
+    whole, name = logits(model, batch), "decoder.self_attn"
+    checked = []
+    with ablate_heads(model, {name: {0: [0, 2]}}):
+        both = logits(model, batch)
+    with ablate_heads(model, {name: {0: [0]}}):
+        first = logits(model, batch)
+        with pytest.raises(RuntimeError, match="inside"):
+            fail_without(model, {name: {0: [2]}}, lambda: checked.append(logits(model, batch)))
+        torch.testing.assert_close(checked, [both])
+        assert torch.equal(logits(model, batch), first)
+    assert torch.equal(logits(model, batch), whole)
+
+
+def test_gradients_pass_by_the_heads_that_are_off(tiny_model, tiny_batch):
+    model = tiny_model().train()
+    with ablate_heads(model, {"encoder.self_attn": {0: [1]}}):
+        model(**tiny_batch()).loss.backward()
+    values = model.model.encoder.layers[0].self_attn.v_proj.weight.grad
+    assert values[8:].abs().max() == 0
+    assert values[:8].abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ({"encoder.encoder_attn": {0: [0]}}, "no attention module 'encoder.encoder_attn'.*choose"),
+        ({"decoder.self_attn": {3: [0]}}, r"no layer 3: its layers are \[0, 1, 2\]"),
+        ({"decoder.self_attn": {0: [0], 1: [4]}}, "no head 4 in layer 1: choose of 0 to 3"),
+        ({"decoder.self_attn": {0: [-1]}}, "no head -1"),
+    ],
+)
+def test_what_is_not_there_is_refused(tiny_model, heads, message):
+    model = tiny_model()
+    with pytest.raises(ValueError, match=message), ablate_heads(model, heads):
+        pass
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_scores_tell_the_change_of_each_head(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.5).train(), tiny_batch()
+
+    def loss(scored):
+        assert not scored.training
+        return scored(**batch).loss.item()
+
+    changes = head_scores(model, loss)
+    assert {name: tuple(change.shape) for name, change in changes.items()} == {
+        "encoder.self_attn": (2, 2),
+        "decoder.self_attn": (3, 4),
+        "decoder.encoder_attn": (3, 4),
+    }
+    assert model.training
+    model.eval()
+    off = without_columns(model, {"decoder.encoder_attn": {2: [1]}})
+    assert changes["decoder.encoder_attn"][2, 1].item() == pytest.approx(
+        loss(off) - loss(model), abs=1e-5
+    )
+    only = head_scores(model, loss, modules=["encoder.self_attn"])
+    assert list(only) == ["encoder.self_attn"]
+    torch.testing.assert_close(only["encoder.self_attn"], changes["encoder.self_attn"])
+    with pytest.raises(ValueError, match="no attention module 'self_attn'"):
+        head_scores(model, loss, modules=["self_attn"])
+
+
+def test_the_bare_model_and_wrappers_have_heads_too(tiny_model):
+    expected = {
+        "encoder.self_attn": {0: 2, 1: 2},
+        "decoder.self_attn": {0: 4, 1: 4, 2: 4},
+        "decoder.encoder_attn": {0: 4, 1: 4, 2: 4},
+    }
+    bare = tiny_model(VanillaTransformerModel)
+    assert attention_heads(bare) == expected
+    assert attention_heads(torch.nn.Sequential(bare)) == expected
