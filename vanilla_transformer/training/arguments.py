@@ -80,6 +80,28 @@ class TokenizerArguments:
 
 
 @dataclass
+class ShowArguments:
+    """Which sentences a run shows while it trains, and how often.
+
+    Raises:
+        ValueError: When a number is below 1.
+    """
+
+    show_every: int | None = field(
+        default=None,
+        metadata={
+            "help": "Print what the model makes of some validation examples every so many steps."
+        },
+    )
+    show_examples: int = field(default=3, metadata={"help": "How many examples are shown."})
+
+    def __post_init__(self) -> None:
+        for name in ("show_every", "show_examples"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"`{name}` is {value}: it must be at least 1, or left out.")
+
+
+@dataclass
 class CardArguments:
     """What the model card says beyond what the run knows."""
 
@@ -127,6 +149,7 @@ class RunArguments:
     architecture: Any
     tokenizer: TokenizerArguments
     data: DataArguments
+    show: ShowArguments
     card: CardArguments
     training: TokenBudgetTrainingArguments
     command: Sequence[str]
@@ -169,15 +192,16 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
                 ArchitectureArguments,
                 TokenizerArguments,
                 DataArguments,
+                ShowArguments,
                 CardArguments,
                 TokenBudgetTrainingArguments,
             ),
         )
     )
     parsed: Any = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-    model, architecture, tokenizer, data, card, training = parsed
+    model, architecture, tokenizer, data, show, card, training = parsed
     arguments = RunArguments(
-        model, architecture, tokenizer, data, card, training, command=command, recipe=recipe
+        model, architecture, tokenizer, data, show, card, training, command=command, recipe=recipe
     )
     unknown = [name for name in arguments.model.metrics if name not in METRICS]
     if unknown:

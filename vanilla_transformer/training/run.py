@@ -18,6 +18,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.training.arguments import RunArguments, parse_arguments
 from vanilla_transformer.training.batching import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.data import encode, load_parallel_data
 from vanilla_transformer.training.metrics import METRICS, GenerationMetrics
 from vanilla_transformer.training.model_card import write_model_card
@@ -65,6 +66,8 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
         encoded = encode(data, tokenizer, *limits)
     scorer = GenerationMetrics(tokenizer, arguments.model.metrics)
     trainer = make_trainer(arguments, model, tokenizer, encoded, scorer)
+    if arguments.show.show_every is not None and "train" in data:
+        _show(trainer, data, arguments.show.show_every, arguments.show.show_examples)
 
     figures: dict[str, float] = {}
     if "train" in data:
@@ -280,6 +283,14 @@ def make_trainer(
         processing_class=tokenizer,
         compute_metrics=scorer,
     )
+
+
+def _show(trainer: TokenBudgetSeq2SeqTrainer, data: DatasetDict, every: int, count: int) -> None:
+    """Shows the first validation examples while training; training ones where there are none."""
+    rows = data["validation" if "validation" in data else "train"]
+    shown = rows.select(range(min(count, len(rows))))
+    sources, targets = list(shown["source"]), list(shown["target"])
+    trainer.add_callback(ShowTranslations(trainer, sources, targets, every))
 
 
 def references(data: DatasetDict, split: str) -> Any:

@@ -1,0 +1,146 @@
+"""Sentences shown while a real Trainer trains, which trains as if nothing were shown."""
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import Dataset
+from toy import SIZES, arguments
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.training import run
+from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.training.callbacks import ShowTranslations
+
+SOURCES = ["one two", "two three four", "three", "four one"]
+TARGETS = ["eins zwei", "zwei drei vier", "drei", "vier eins"]
+
+
+class Pairs(Dataset):
+    def __init__(self, tokenizer):
+        self.rows = tokenizer(SOURCES, text_target=TARGETS)
+
+    def __len__(self):
+        return len(SOURCES)
+
+    def __getitem__(self, index):
+        return {name: values[index] for name, values in self.rows.items()}
+
+
+@pytest.fixture
+def make_trainer(tmp_path):
+    def make(**options):
+        tokenizer = VanillaTransformerTokenizer.train(SOURCES, TARGETS, kind="word")
+        torch.manual_seed(0)
+        config = VanillaTransformerConfig(vocab_size=len(tokenizer), dropout=0.3, **SIZES)
+        model = VanillaTransformerForConditionalGeneration(config)
+        training = {"max_steps": 4, "report_to": "none", "save_strategy": "no", "use_cpu": True}
+        return Seq2SeqTrainer(
+            model=model,
+            args=Seq2SeqTrainingArguments(
+                tmp_path, disable_tqdm=True, learning_rate=0.01, **{**training, **options}
+            ),
+            train_dataset=Pairs(tokenizer),
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            processing_class=tokenizer,
+        )
+
+    return make
+
+
+def show(trainer, every, count=2):
+    trainer.add_callback(ShowTranslations(trainer, SOURCES[:count], TARGETS[:count], every))
+    return trainer
+
+
+def shown(text):
+    return [line for line in text.splitlines() if line.startswith(("step ", "  "))]
+
+
+def test_it_shows_every_so_many_steps(make_trainer, capsys):
+    show(make_trainer(), 2).train()
+    lines = shown(capsys.readouterr().out)
+    assert len(lines) == 2 * (1 + 2 * 4)
+    assert [line.split(":")[0] for line in lines if line.startswith("step")] == ["step 2", "step 4"]
+    assert lines[1:3] == ["  source     one two", "  reference  eins zwei"]
+    assert [line.split()[0] for line in lines[1:5]] == ["source", "reference", "forced", "greedy"]
+
+
+def test_a_model_that_has_learned_shows_the_references(make_trainer, capsys):
+    trainer = show(make_trainer(max_steps=60), 60, count=4)
+    trainer.train()
+    lines = shown(capsys.readouterr().out)
+    assert [line[13:] for line in lines if line.startswith("  forced")] == TARGETS
+    assert [line[13:] for line in lines if line.startswith("  greedy")] == TARGETS
+    trainer.model.eval()
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(4)])
+    with torch.no_grad():
+        loss = trainer.model(**batch).loss.item()
+    assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
+
+
+def test_training_is_the_same_with_and_without_it(make_trainer):
+    plain = make_trainer()
+    plain.train()
+    after = torch.get_rng_state()
+    watched = show(make_trainer(), 1)
+    watched.train()
+    assert torch.equal(torch.get_rng_state(), after)
+    for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert watched.model.training == plain.model.training
+
+
+def test_other_processes_show_nothing(make_trainer, capsys):
+    trainer = show(make_trainer(), 1)
+    trainer.state.global_step, trainer.state.is_world_process_zero = 1, False
+    callback = trainer.callback_handler.callbacks[-1]
+    callback.on_step_end(trainer.args, trainer.state, trainer.control, model=trainer.model)
+    assert capsys.readouterr().out == ""
+    trainer.state.is_world_process_zero = True
+    callback.on_step_end(trainer.args, trainer.state, trainer.control, model=trainer.model)
+    assert capsys.readouterr().out.startswith("step 1")
+
+
+def test_an_option_of_a_run_shows_validation_examples_here_and_in_tensorboard(
+    corpus, tmp_path, capsys
+):
+    options = {"show_every": 2, "show_examples": 1, "max_steps": 2, "save_strategy": "no"}
+    argv = arguments(corpus, tmp_path, "train", "validation", report_to="tensorboard", **options)
+    parsed = parse_arguments(argv)
+    run.run(parsed, run.load_parallel_data(parsed.data))
+    first = (corpus / "val.en").read_text(encoding="utf-8").splitlines()[0]
+    text = capsys.readouterr().out
+    assert shown(text)[1] == f"  source     {first}"
+    assert text.count("  source     ") == 1
+    (folder,) = {path.parent for path in tmp_path.rglob("events.out.tfevents*")}
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0}).Reload()
+    (event,) = events.Tensors("translations/text_summary")
+    assert event.step == 2
+    assert first in event.tensor_proto.string_val[0].decode()
+
+
+@pytest.mark.parametrize(
+    ("sources", "references", "every", "message"),
+    [
+        (["a"], ["b"], 0, "`every` is 0"),
+        ([], [], 1, "0 sources and 0 references"),
+        (["a"], ["b", "c"], 1, "1 sources and 2 references"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(make_trainer, sources, references, every, message):
+    with pytest.raises(ValueError, match=message):
+        ShowTranslations(make_trainer(), sources, references, every)
+
+
+def test_a_trainer_needs_a_tokenizer_and_the_options_a_number(make_trainer, tmp_path):
+    trainer = make_trainer()
+    trainer.processing_class = None
+    with pytest.raises(ValueError, match="give it a `processing_class`"):
+        ShowTranslations(trainer, ["a"], ["b"], 1)
+    with pytest.raises(ValueError, match="`show_every` is 0"):
+        parse_arguments(["--output_dir", str(tmp_path), "--show_every", "0"])
