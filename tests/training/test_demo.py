@@ -1,10 +1,14 @@
 """The demo, with a model too small and a run too short to be any good."""
 
 import json
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from vanilla_transformer.training import pronunciation
+from vanilla_transformer.training import demo
+from vanilla_transformer.training.cmudict import load_cmudict
+from vanilla_transformer.training.numerals import load_numerals
 
 SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
@@ -17,18 +21,20 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run_demo(folder, monkeypatch, capsys):
-    """Runs the demo on a few words and returns the lines that it prints."""
-    whole = pronunciation.load_cmudict
+    """Runs the demo on a few examples and returns the lines that it prints."""
 
-    def shortened():
-        data = whole()
+    def shortened(load):
+        data = load()
         for split, count in (("train", 300), ("test", 20)):
             data[split] = data[split].select(range(count))
         return data
 
-    def run(*argv):
-        monkeypatch.setattr(pronunciation, "load_cmudict", shortened)
-        pronunciation.main(["--output_dir", str(folder), *argv])
+    def run(*argv, output_dir=folder):
+        loads = {"pronunciation": load_cmudict, "numerals": partial(load_numerals, count=800)}
+        for name, load in loads.items():
+            task = replace(demo.TASKS[name], load=partial(shortened, load))
+            monkeypatch.setitem(demo.TASKS, name, task)
+        demo.main(["--output_dir", str(output_dir), *argv])
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -52,3 +58,20 @@ def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
     assert (folder / "model.safetensors").stat().st_mtime_ns == trained
     run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
     assert (folder / "model.safetensors").stat().st_mtime_ns > trained
+
+
+def test_the_other_task_has_its_own_data_words_and_score(run_demo, tmp_path):
+    lines = run_demo("--task", "numerals", *SHORT, *SMALL, output_dir=tmp_path)
+    figures = json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8"))
+    assert lines[-1] == f"EXACT MATCH {100 - figures['test_wer']:.1f}"
+    table = lines.index("Ten numbers that the model has not seen:")
+    assert lines[table + 1].split() == ["number", "prediction", "reference"]
+    shown = [line.split("  ")[0] for line in lines[table + 2 : table + 12]]
+    assert set(shown) <= set(load_numerals(count=800)["test"]["source"])
+    assert any(line.startswith("one thousand and one: ") for line in lines)
+
+
+def test_a_task_without_a_long_recipe_says_so(capsys):
+    with pytest.raises(SystemExit):
+        demo.main(["--task", "numerals", "--full"])
+    assert "'numerals' has no long recipe" in capsys.readouterr().err
