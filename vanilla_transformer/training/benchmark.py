@@ -116,8 +116,13 @@ def make_model(system: str, options: argparse.Namespace) -> nn.Module:
         shared[f"{side}_attention_heads"] = options.d_model // 64 or 1
         shared[f"{side}_ffn_dim"] = 4 * options.d_model
     if system == "marian":
-        ids: dict[str, Any] = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-        config = MarianConfig(**shared, **ids, use_cache=False, attn_implementation="sdpa")
+        ids: dict[str, Any] = {
+            "pad_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 0,
+            "attn_implementation": "sdpa",
+        }
+        config = MarianConfig(**shared, **ids, use_cache=False)
         marian: nn.Module = MarianMTModel(config)
         return marian.train()
     model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**shared))
