@@ -155,3 +155,11 @@ def test_without_the_function_of_new_torch(monkeypatch):
     monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
     found = run(projected_token_loss, *args, 0.1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@needs_chunks
+def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
+    hidden, head, labels = problem()
+    loss = projected_token_loss(hidden, head, labels)
+    with pytest.raises(RuntimeError, match="set_padding_free"):
+        torch.autograd.grad(loss, head.weight, create_graph=True)

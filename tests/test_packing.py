@@ -332,3 +332,14 @@ def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):
     real = other["labels"] != -100
     found = program.module()(*(other[name] for name in names))
     torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_transformed_by_torch_func_is_not_packed(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    _, expected = step(model, batch, True)
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(
+        lambda values: torch.func.functional_call(model, values, kwargs=batch).loss
+    )(parameters)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,8 @@
 """The loss per token to predict, with or without all logits, and logits made when read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -115,10 +116,30 @@ def _chunked_loss(
             ignore_index=IGNORE_INDEX,
             options=_chunking(device),
         )
-        total = total.float().sum() if total.dim() else total
+        total = _first_order(total.float().sum() if total.dim() else total)
         if label_smoothing:
             total = total + label_smoothing * _smoothing(hidden_states, weight, bias, labels)
     return total
+
+
+class _FirstOrder(torch.autograd.Function):
+    """Refuses a gradient of the gradient, which torch's chunked loss would give wrongly."""
+
+    @staticmethod
+    def forward(ctx: Any, total: torch.Tensor) -> torch.Tensor:
+        return total.view_as(total)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "`create_graph=True` asks for a gradient of the gradient, which the loss without "
+                "all logits does not have: call `model.set_padding_free(False)`."
+            )
+        return gradient
+
+
+_first_order = cast(Callable[[torch.Tensor], torch.Tensor], _FirstOrder.apply)
 
 
 def _chunking(device: str) -> Any:
