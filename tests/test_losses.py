@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from watch import LargestTensor
 
 from vanilla_transformer.losses import CHUNK_ROWS, projected_token_loss, token_loss
 
@@ -12,21 +12,6 @@ ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
 needs_chunks = pytest.mark.skipif(
     not hasattr(F, "linear_cross_entropy"), reason="this torch makes all the logits"
 )
-
-
-class LargestTensor(TorchDispatchMode):
-    """Sees the largest number of elements that any operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for part in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.numel())
-        return result
 
 
 def problem(bias=True, vocab=VOCAB, rows=ROWS, dtype=torch.float32):

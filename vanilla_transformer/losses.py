@@ -33,7 +33,7 @@ def token_loss(
     """
     labels = labels.to(logits.device)
     total = F.cross_entropy(
-        logits.flatten(0, 1).float(),
+        logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32)),
         labels.flatten(),
         ignore_index=IGNORE_INDEX,
         reduction="sum",
