@@ -15,6 +15,8 @@ LEVELS = {
     "normalization": 1,
     "feed_forward": 1,
     "positions": 1,
+    "losses": 1,
+    "pooling": 1,
     "attention": 2,
     "layers": 3,
     "modeling_vanilla_transformer": 4,

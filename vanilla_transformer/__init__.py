@@ -4,11 +4,25 @@ Importing the package registers its classes with transformers' Auto classes; tha
 effect.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.modeling_vanilla_transformer import (
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -16,7 +30,11 @@ from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransfor
 __version__ = "0.1.0"
 __all__ = [
     "VanillaTransformerConfig",
+    "VanillaTransformerEncoderModel",
+    "VanillaTransformerForCausalLM",
     "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
 ]
@@ -31,9 +49,17 @@ def _register() -> None:
     for auto_class, model_class in (
         (AutoModel, VanillaTransformerModel),
         (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
+        (AutoModelForTextEncoding, VanillaTransformerEncoderModel),
+        (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
+        (AutoModelForTokenClassification, VanillaTransformerForTokenClassification),
+        (AutoModelForCausalLM, VanillaTransformerForCausalLM),
     ):
         auto_class.register(VanillaTransformerConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class.__name__)  # type: ignore[no-untyped-call]  # it has no types
+    # By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift.
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
+        VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
+    )
     AutoTokenizer.register(
         VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
     )
