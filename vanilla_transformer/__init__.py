@@ -48,14 +48,17 @@ def _register() -> None:
     VanillaTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]  # it has no types
     for auto_class, model_class in (
         (AutoModel, VanillaTransformerModel),
-        (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
         (AutoModelForTextEncoding, VanillaTransformerEncoderModel),
+        (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
         (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
         (AutoModelForTokenClassification, VanillaTransformerForTokenClassification),
         (AutoModelForCausalLM, VanillaTransformerForCausalLM),
     ):
         auto_class.register(VanillaTransformerConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class.__name__)  # type: ignore[no-untyped-call]  # it has no types
+    # Of two classes AutoModel takes the one that the config's `architectures` names, or the first.
+    bare = (VanillaTransformerModel, VanillaTransformerEncoderModel)
+    AutoModel.register(VanillaTransformerConfig, bare, exist_ok=True)
     # By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift.
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
         VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__

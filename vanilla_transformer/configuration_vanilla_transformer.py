@@ -12,6 +12,13 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
+_ENCODER_MODEL = "VanillaTransformerEncoderModel"
+_ENCODER_AUTO = "AutoModelForTextEncoding"
+_ON_THE_ENCODER = (
+    _ENCODER_MODEL,
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
+)
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
     "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
@@ -341,6 +348,20 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        self._choose_bare_model()
+
+    def _choose_bare_model(self) -> None:
+        """Has AutoModel load a saved encoder, also one under a classifier, as the bare encoder.
+
+        It takes the first class that it knows of `architectures`, which must be a list for that, or
+        the one in `auto_map` where the code comes from the directory.
+        """
+        names = self.architectures or []
+        alone = any(name in _ON_THE_ENCODER for name in names) and not self.is_encoder_decoder
+        extra = [_ENCODER_MODEL] if alone and _ENCODER_MODEL not in names else []
+        self.__dict__["architectures"] = [*names, *extra]
+        if self.auto_map["AutoModel"] in (_AUTO_MAP["AutoModel"], _AUTO_MAP[_ENCODER_AUTO]):
+            self.auto_map["AutoModel"] = _AUTO_MAP[_ENCODER_AUTO if alone else "AutoModel"]
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
@@ -368,6 +389,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
+        elif name == "architectures" and hasattr(self, "auto_map"):
+            self._choose_bare_model()
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":

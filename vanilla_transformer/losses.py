@@ -43,6 +43,7 @@ def next_token_loss(
     labels: torch.Tensor,
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
+    shift_labels: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Cross-entropy per token that has one before it; here, and only here, labels are shifted.
 
@@ -51,10 +52,13 @@ def next_token_loss(
         labels: The tokens themselves, of shape (batch, target_len); -100 is ignored.
         label_smoothing: As `token_loss`.
         num_items_in_batch: As `token_loss`; the first label of a row does not count.
+        shift_labels: Labels that are aligned with the logits already, to be used instead.
 
     Returns:
         A scalar in nats per token; 0 where there is nothing to predict.
     """
+    if shift_labels is not None:
+        return token_loss(logits, shift_labels, label_smoothing, num_items_in_batch)
     return token_loss(logits[:, :-1], labels[:, 1:], label_smoothing, num_items_in_batch)
 
 

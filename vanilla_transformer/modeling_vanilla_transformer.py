@@ -1242,6 +1242,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        shift_labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
@@ -1257,6 +1258,8 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             inputs_embeds: Instead of ids, of shape (batch, target_len, d_model), not yet scaled.
             labels: The tokens themselves, of shape (batch, target_len), -100 where there is nothing
                 to predict; the loss shifts them. They are not changed here.
+            shift_labels: With labels: what the loss takes in place of the shifted labels, of the
+                same shape; collators that pack or split rows make them.
             use_cache: Return the keys and values of this call too. Off by default with labels.
             logits_to_keep: Without labels: project the last so many positions only, or those of
                 these indices; 0: all.
@@ -1287,7 +1290,9 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
         logits = self.lm_head(outputs.last_hidden_state[:, last])
         loss = None
         if labels is not None:
-            loss = next_token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+            loss = next_token_loss(
+                logits, labels, self.config.label_smoothing, num_items_in_batch, shift_labels
+            )
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
