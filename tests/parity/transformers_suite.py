@@ -153,7 +153,9 @@ class OneStackTester(ModelTester):
 
     def prepare_config_and_inputs(self):
         config, inputs = super().prepare_config_and_inputs()
-        return config, {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+        ids = inputs["input_ids"].clamp(max=size - 1)
+        return config, {"input_ids": ids, "attention_mask": inputs["attention_mask"]}
 
 
 class _OneStackCase:
