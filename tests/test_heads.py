@@ -176,6 +176,10 @@ def test_generation_agrees_with_itself(tiny_model, tiny_batch):
     mask = batch["attention_mask"]
     by_embeds = model.generate(inputs_embeds=embeds, attention_mask=mask, max_new_tokens=7)
     assert torch.equal(by_embeds, greedy[:, 6:])
+    alone = batch["input_ids"][:1]
+    for other in ({"prompt_lookup_num_tokens": 2}, {"assistant_model": model}):
+        assisted = model.generate(alone, max_new_tokens=7, do_sample=False, **other)
+        assert torch.equal(assisted, greedy[:1])
     step = model(greedy[:1, :-1]).logits[0, -1].argmax()
     assert step == greedy[0, -1]
 
@@ -224,6 +228,19 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch,
         gradients.append([p.grad for p in model.parameters()])
     for one, two in zip(*gradients, strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", MODELS)
+def test_the_models_compile_whole(tiny_model, tiny_batch, cls):
+    model, batch = tiny_model(cls=cls), source(tiny_batch())
+    if cls is not VanillaTransformerEncoderModel:
+        batch["labels"] = labels_for(cls, batch)
+    expected = model(**batch)
+    found = torch.compile(model, fullgraph=True, backend="eager")(**batch)
+    torch.testing.assert_close(result(found), result(expected))
+    if "labels" in batch:
+        torch.testing.assert_close(found.loss, expected.loss)
 
 
 @pytest.mark.parametrize("cls", MODELS)
@@ -479,6 +496,8 @@ for name in ("TextEncoding", "SequenceClassification", "TokenClassification", "C
     found[name].append(type(bare).__name__)
     auto.from_pretrained(f"{directory}/whole", trust_remote_code=True)
 assert "vanilla_transformer" not in sys.modules
+names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+assert found["CausalLM"][1] in names  # Trainer's label smoothing looks there
 print(json.dumps(found))
 """
 

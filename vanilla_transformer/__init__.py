@@ -14,7 +14,6 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.modeling_vanilla_transformer import (
@@ -59,10 +58,6 @@ def _register() -> None:
     # Of two classes AutoModel takes the one that the config's `architectures` names, or the first.
     bare = (VanillaTransformerModel, VanillaTransformerEncoderModel)
     AutoModel.register(VanillaTransformerConfig, bare, exist_ok=True)
-    # By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift.
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
-        VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
-    )
     AutoTokenizer.register(
         VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
     )

@@ -93,7 +93,9 @@ def sequence_loss(
         total = F.mse_loss(logits, values, reduction="sum")
         return _per_item(total, torch.tensor(values.numel()), num_items_in_batch)
     known = values != IGNORE_INDEX
-    total = F.binary_cross_entropy_with_logits(logits[known], values[known], reduction="sum")
+    total = F.binary_cross_entropy_with_logits(
+        logits, values.masked_fill(~known, 0.0), weight=known.float(), reduction="sum"
+    )
     return _per_item(total, known.sum(), num_items_in_batch)
 
 

@@ -25,6 +25,7 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import (
     TransformersKwargs,
     can_return_tuple,
@@ -1300,3 +1301,10 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+
+# By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift; it
+# would teach any other class to copy. Set here, it holds for code from a saved directory too.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
+    VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
+)
