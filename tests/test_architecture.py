@@ -16,6 +16,7 @@ LEVELS = {
     "feed_forward": 1,
     "positions": 1,
     "losses": 1,
+    "pooling": 1,
     "packing": 2,
     "attention": 3,
     "layers": 4,

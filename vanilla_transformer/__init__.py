@@ -4,11 +4,25 @@ Importing the package registers its classes with transformers' Auto classes; tha
 effect.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.modeling_vanilla_transformer import (
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -16,7 +30,11 @@ from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransfor
 __version__ = "0.1.0"
 __all__ = [
     "VanillaTransformerConfig",
+    "VanillaTransformerEncoderModel",
+    "VanillaTransformerForCausalLM",
     "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
 ]
@@ -30,10 +48,21 @@ def _register() -> None:
     VanillaTransformerConfig.register_for_auto_class()  # type: ignore[no-untyped-call]  # it has no types
     for auto_class, model_class in (
         (AutoModel, VanillaTransformerModel),
+        (AutoModelForTextEncoding, VanillaTransformerEncoderModel),
         (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
+        (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
+        (AutoModelForTokenClassification, VanillaTransformerForTokenClassification),
+        (AutoModelForCausalLM, VanillaTransformerForCausalLM),
     ):
         auto_class.register(VanillaTransformerConfig, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class.__name__)  # type: ignore[no-untyped-call]  # it has no types
+    # Of two classes AutoModel takes the one that the config's `architectures` names, or the first.
+    bare = (VanillaTransformerModel, VanillaTransformerEncoderModel)
+    AutoModel.register(VanillaTransformerConfig, bare, exist_ok=True)
+    # By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift.
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
+        VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
+    )
     AutoTokenizer.register(
         VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
     )

@@ -12,14 +12,30 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
+_ENCODER_MODEL = "VanillaTransformerEncoderModel"
+_ENCODER_AUTO = "AutoModelForTextEncoding"
+_ON_THE_ENCODER = (
+    _ENCODER_MODEL,
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
+)
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
     "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
     "AutoModelForSeq2SeqLM": (
         "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration"
     ),
+    "AutoModelForTextEncoding": "modeling_vanilla_transformer.VanillaTransformerEncoderModel",
+    "AutoModelForSequenceClassification": (
+        "modeling_vanilla_transformer.VanillaTransformerForSequenceClassification"
+    ),
+    "AutoModelForTokenClassification": (
+        "modeling_vanilla_transformer.VanillaTransformerForTokenClassification"
+    ),
+    "AutoModelForCausalLM": "modeling_vanilla_transformer.VanillaTransformerForCausalLM",
 }
 _CHOICES = {
+    "classifier_pooling": ("mean", "first"),
     "norm_placement": ("post", "pre", "none"),
     "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
     "position_embedding_type": (
@@ -173,6 +189,7 @@ _PROBABILITIES = (
     "encoder_layerdrop",
     "decoder_layerdrop",
     "label_smoothing",
+    "classifier_dropout",
 )
 _POSITIVE = ("layer_norm_eps", "residual_scale")
 _TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
@@ -240,6 +257,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             gradient, so several devices need DDP's `find_unused_parameters`, which Trainer turns on
             unless gradient checkpointing is on.
         label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
+        classifier_pooling: What stands for a sequence that is classified: the "mean" of the states
+            of its real tokens, or that of its "first" real token (Devlin et al. 2019).
+        classifier_dropout: Before the map to the labels of sequences and tokens; None: `dropout`.
         use_cache: Keep keys and values of past tokens while decoding.
         pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
         decoder_start_token_id: First input of the decoder.
@@ -310,6 +330,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     encoder_layerdrop: float | int = 0.0
     decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
+    classifier_pooling: str = "mean"
+    classifier_dropout: float | int | None = None
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int | None = 1
@@ -326,6 +348,20 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        self._choose_bare_model()
+
+    def _choose_bare_model(self) -> None:
+        """Has AutoModel load a saved encoder, also one under a classifier, as the bare encoder.
+
+        It takes the first class that it knows of `architectures`, which must be a list for that, or
+        the one in `auto_map` where the code comes from the directory.
+        """
+        names = self.architectures or []
+        alone = any(name in _ON_THE_ENCODER for name in names) and not self.is_encoder_decoder
+        extra = [_ENCODER_MODEL] if alone and _ENCODER_MODEL not in names else []
+        self.__dict__["architectures"] = [*names, *extra]
+        if self.auto_map["AutoModel"] in (_AUTO_MAP["AutoModel"], _AUTO_MAP[_ENCODER_AUTO]):
+            self.auto_map["AutoModel"] = _AUTO_MAP[_ENCODER_AUTO if alone else "AutoModel"]
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
@@ -353,6 +389,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
+        elif name == "architectures" and hasattr(self, "auto_map"):
+            self._choose_bare_model()
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
@@ -446,8 +484,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
         for name in _PROBABILITIES:
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must lie in [0, 1), got {value}.")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be above 0 and finite, got {getattr(self, name)}.")
