@@ -17,9 +17,10 @@ LEVELS = {
     "positions": 1,
     "losses": 1,
     "pooling": 1,
-    "attention": 2,
-    "layers": 3,
-    "modeling_vanilla_transformer": 4,
+    "packing": 2,
+    "attention": 3,
+    "layers": 4,
+    "modeling_vanilla_transformer": 5,
 }
 FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
