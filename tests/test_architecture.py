@@ -17,6 +17,7 @@ LEVELS = {
     "positions": 1,
     "attention": 2,
     "layers": 3,
+    "pipeline_vanilla_transformer": 0,
     "modeling_vanilla_transformer": 4,
 }
 FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]

@@ -1,5 +1,6 @@
 """Every choice of architecture: its name, meaning, legal values and source."""
 
+import copy
 import difflib
 import math
 from dataclasses import field
@@ -8,6 +9,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -18,6 +20,17 @@ _AUTO_MAP = {
     "AutoModelForSeq2SeqLM": (
         "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration"
     ),
+}
+GENERATION_TASK = "seq2seq-generation"
+"""Name of the pipeline of models that generate a text for a text."""
+
+_PIPELINES = {
+    "VanillaTransformerForConditionalGeneration": {
+        GENERATION_TASK: {
+            "impl": "pipeline_vanilla_transformer.Seq2SeqGenerationPipeline",
+            "pt": ["AutoModelForSeq2SeqLM"],
+        }
+    },
 }
 _CHOICES = {
     "norm_placement": ("post", "pre", "none"),
@@ -177,6 +190,18 @@ _PROBABILITIES = (
 _POSITIVE = ("layer_norm_eps", "residual_scale")
 _TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
 _TOKENIZER_FIELDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
+
+
+class CustomPipelines(dict[str, Any]):
+    """Tasks and the code beside the weights that does them, where transformers has none itself.
+
+    `pipeline` demands `trust_remote_code=True` for a task that is `in` here. A task that is
+    registered in this process needs no code from the directory, so it is not; it can be listed and
+    read all the same, which is how `pipeline` finds the task of a model.
+    """
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) and task not in PIPELINE_REGISTRY.supported_tasks
 
 
 class VanillaTransformerConfig(PreTrainedConfig):
@@ -353,6 +378,38 @@ class VanillaTransformerConfig(PreTrainedConfig):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
+
+    @property
+    def custom_pipelines(self) -> CustomPipelines:
+        """Pipelines of the architecture that was saved, and others that were set.
+
+        Each reading gives a copy: `pipeline` puts classes into what it reads, which no file can
+        hold.
+        """
+        found: dict[str, Any] = {}
+        for architecture in self.architectures or []:
+            found |= _PIPELINES.get(architecture, {})
+        return CustomPipelines(
+            copy.deepcopy({**found, **self.__dict__.get("custom_pipelines", {})})
+        )
+
+    @custom_pipelines.setter
+    def custom_pipelines(self, pipelines: dict[str, Any]) -> None:
+        own = {task for tasks in _PIPELINES.values() for task in tasks}
+        others = {task: value for task, value in pipelines.items() if task not in own}
+        self.__dict__["custom_pipelines"] = others
+
+    def to_dict(self) -> dict[str, Any]:
+        """Gives names and values of all fields, as they are written to a file.
+
+        Returns:
+            The fields; `custom_pipelines` only where there are some.
+        """
+        fields: dict[str, Any] = super().to_dict()
+        fields.pop("custom_pipelines", None)
+        if self.custom_pipelines:
+            fields["custom_pipelines"] = dict(self.custom_pipelines)
+        return fields
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":

@@ -31,6 +31,9 @@ from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
 from .normalization import UnbiasedStdNorm, make_norm
+from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
+    Seq2SeqGenerationPipeline,
+)
 from .positions import (
     AlibiPositions,
     HalfSinusoidalPositions,
