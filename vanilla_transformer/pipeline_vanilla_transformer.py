@@ -213,14 +213,10 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
     def _generate(self, inputs: dict[str, Any], options: dict[str, Any]) -> torch.Tensor:
         """Generates; strings that stop it are looked up among the tokens of the target."""
-        if self._get_set_generation_params(options).get("stop_strings") is None:
-            output = self.model.generate(**inputs, **options)
-        else:
-            self.tokenizer._switch_to_target_mode()
-            try:
-                output = self.model.generate(**{"tokenizer": self.tokenizer, **inputs, **options})
-            finally:
-                self.tokenizer._switch_to_input_mode()
+        if self._get_set_generation_params(options).get("stop_strings") is not None:
+            target_alone = getattr(self.tokenizer, "target_alone", lambda: self.tokenizer)
+            options = {"tokenizer": target_alone(), **options}
+        output = self.model.generate(**inputs, **options)
         sequences: torch.Tensor = getattr(output, "sequences", output)
         return sequences
 
