@@ -22,7 +22,7 @@ def git_oid(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """An answer that is an error: status, code of the Hub, text."""
 
 
@@ -56,7 +56,7 @@ class Hub:
 
     def commits(self, name):
         if name not in self.repositories:
-            raise Refusal(404, "RepoNotFound", f"there is no {name}")
+            raise RefusalError(404, "RepoNotFound", f"there is no {name}")
         return self.repositories[name]
 
     def commit(self, name, revision="main"):
@@ -64,7 +64,7 @@ class Hub:
         for commit in reversed(commits):
             if revision in ("main", commit[0]):
                 return commit
-        raise Refusal(404, "RevisionNotFound", f"{name} has no {revision}")
+        raise RefusalError(404, "RevisionNotFound", f"{name} has no {revision}")
 
     def files(self, name):
         return self.commit(name)[2]
@@ -119,13 +119,13 @@ class Hub:
 
     def store(self, oid, content):
         if hashlib.sha256(content).hexdigest() != oid:
-            raise Refusal(400, "BadObject", "the content has another sha256")
+            raise RefusalError(400, "BadObject", "the content has another sha256")
         self.objects[oid] = content
         return 200, {}
 
     def write(self, name, revision, lines):
         if not revision == "main":
-            raise Refusal(404, "RevisionNotFound", f"{name} has no branch {revision}")
+            raise RefusalError(404, "RevisionNotFound", f"{name} has no branch {revision}")
         files, message = dict(self.files(name)), ""
         for line in lines:
             key, value = line["key"], line["value"]
@@ -138,7 +138,7 @@ class Hub:
             elif key == "deletedFile":
                 del files[value["path"]]
             else:
-                raise Refusal(400, "BadCommit", f"unknown operation {key}")
+                raise RefusalError(400, "BadCommit", f"unknown operation {key}")
         history = self.repositories[name]
         sha = git_oid(f"{history[-1][0]} {message} {len(history)}".encode())
         history.append((sha, message, files))
@@ -165,7 +165,7 @@ class Hub:
         start = f"{folder}/" if folder else ""
         inside = {path: content for path, content in files.items() if path.startswith(start)}
         if folder and not inside:
-            raise Refusal(404, "EntryNotFound", f"{folder} does not exist")
+            raise RefusalError(404, "EntryNotFound", f"{folder} does not exist")
         entries = []
         for path, content in inside.items():
             if "/" in path[len(start) :] and not recursive:
@@ -215,7 +215,7 @@ class Handler(BaseHTTPRequestHandler):
             self.hub.requests.append(f"{self.command} {path}")
             try:
                 self.route(path.split("/"), url.query, content)
-            except Refusal as refusal:
+            except RefusalError as refusal:
                 status, code, text = refusal.args
                 headers = {"X-Error-Code": code, "X-Error-Message": text}
                 self.send(status, json.dumps({"error": text}).encode(), headers)
@@ -238,7 +238,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def check_token(self):
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            raise Refusal(401, "Unauthorized", "a token is needed to write")
+            raise RefusalError(401, "Unauthorized", "a token is needed to write")
 
     def find(self, parts, query, content):
         hub, name = self.hub, "/".join(parts[2:4])
@@ -266,7 +266,9 @@ class Handler(BaseHTTPRequestHandler):
             case "GET", ["api", "models", _, _, "tree", revision, *folder]:
                 recursive = "recursive=true" in query.lower()
                 return hub.tree(name, revision, "/".join(folder), recursive)
-        raise Refusal(404, "Unknown", f"{self.command} {'/'.join(parts)}: not known to this Hub")
+        raise RefusalError(
+            404, "Unknown", f"{self.command} {'/'.join(parts)}: not known to this Hub"
+        )
 
     def resolve(self, name, revision, path):
         sha, _, files = self.hub.commit(name, revision)

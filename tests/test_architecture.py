@@ -17,12 +17,16 @@ LEVELS = {
     "positions": 1,
     "attention": 2,
     "layers": 3,
-    "pipeline_vanilla_transformer": 0,
+    "sharing": 0,
+    "pipeline_vanilla_transformer": 1,
     "modeling_vanilla_transformer": 4,
 }
 FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
-ALSO_ALLOWED = {"tokenization_vanilla_transformer": {"tokenizers"}}  # transformers depends on it
+ALSO_ALLOWED = {  # transformers depends on them
+    "tokenization_vanilla_transformer": {"tokenizers"},
+    "sharing": {"huggingface_hub"},
+}
 RELATIVE_IMPORTS = (  # the two expressions by which transformers finds files to copy
     re.compile(r"^\s*import\s+\.(\S+)\s*$", re.MULTILINE),
     re.compile(r"^\s*from\s+\.(\S+)\s+import", re.MULTILINE),

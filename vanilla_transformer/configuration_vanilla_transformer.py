@@ -3,11 +3,15 @@
 import copy
 import difflib
 import math
+import os
+import shutil
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.modeling_rope_utils import RopeParameters
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
@@ -399,6 +403,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
         others = {task: value for task, value in pipelines.items() if task not in own}
         self.__dict__["custom_pipelines"] = others
 
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
+        """Writes the config, and the code of all classes that it names.
+
+        Args:
+            save_directory: A directory; it is made if it does not exist.
+            push_to_hub: Whether to push it too.
+            **kwargs: See `PreTrainedConfig.save_pretrained`.
+        """
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+        if self._auto_class is not None:
+            for file in _code_files():
+                shutil.copyfile(file, Path(save_directory) / file.name)
+
     def to_dict(self) -> dict[str, Any]:
         """Gives names and values of all fields, as they are written to a file.
 
@@ -620,6 +639,14 @@ def _rope_problem(parameters: dict[str, Any]) -> str | None:
     if not isinstance(share, int | float) or not 0 < share <= 1:
         return "must have a number above 0 and up to 1 for `partial_rotary_factor`"
     return None
+
+
+def _code_files() -> list[Path]:
+    """Lists the files of the models' code; there are none where the config alone was loaded."""
+    modeling = Path(__file__).parent / "modeling_vanilla_transformer.py"
+    if not modeling.is_file():
+        return []
+    return [modeling, *map(Path, get_relative_import_files(modeling))]
 
 
 def _own_fields() -> dict[str, Any]:

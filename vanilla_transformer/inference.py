@@ -16,7 +16,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
+from vanilla_transformer.pipeline_vanilla_transformer import (
+    Seq2SeqGenerationPipeline,
+)
+from vanilla_transformer.pipeline_vanilla_transformer import (
+    evaluation_mode as evaluation_mode,  # a name of this module too
+)
 
 _LINES_AT_ONCE = 4096
 

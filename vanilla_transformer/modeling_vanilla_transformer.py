@@ -46,6 +46,7 @@ from .positions import (
     positions_from_mask,
     rotary_positions,
 )
+from .sharing import push_card
 
 IGNORE_INDEX = -100
 
@@ -153,6 +154,22 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
         super().__init__(config)
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
+        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+
+        Args:
+            repo_id: Name of the repository; it is made if it does not exist.
+            **kwargs: See `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            What the Hub says of the commit of the weights.
+        """
+        push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
+        pushed = push(repo_id, **kwargs)
+        options = {name: kwargs.get(name) for name in ("token", "revision")}
+        push_card(str(self.name_or_path), pushed, **options)
+        return pushed
 
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, *args: Any, **kwargs: Any

@@ -1,6 +1,6 @@
 """`pipeline("seq2seq-generation", model=...)`: texts in, generated texts out.
 
-The module is flat and stands alone: it is copied beside every saved model, so that
+The module is flat: it is copied beside every saved model, so that
 `pipeline(model=directory, trust_remote_code=True)` works where this package is not installed.
 """
 
@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
 from transformers import Pipeline
+
+from .sharing import push_card
 
 _NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
 
@@ -142,6 +144,21 @@ class Seq2SeqGenerationPipeline(Pipeline):
         elif not isinstance(inputs, str | Dataset):
             inputs = (text for text in inputs)
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no types
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
+        """Pushes model, tokenizer and code, and the card of the directory they were loaded from.
+
+        Args:
+            repo_id: Name of the repository; it is made if it does not exist.
+            **kwargs: See `Pipeline.push_to_hub`.
+
+        Returns:
+            What the Hub says of the commit of the weights.
+        """
+        pushed = super().push_to_hub(repo_id, **kwargs)
+        options = {name: kwargs.get(name) for name in ("token", "revision")}
+        push_card(self.model.name_or_path, pushed, **options)
+        return pushed
 
     def _sanitize_parameters(
         self,

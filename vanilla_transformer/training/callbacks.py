@@ -16,7 +16,7 @@ from transformers import (
 )
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from vanilla_transformer.pipeline_vanilla_transformer import evaluation_mode
+from vanilla_transformer.inference import evaluation_mode
 
 _NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
 
