@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 import torch
@@ -69,10 +70,11 @@ def test_batches_change_nothing(pipe, one_by_one, batch_size):
     [
         lambda texts: (text for text in texts),
         lambda texts: iter(texts),
+        lambda texts: StringIO("".join(f"{text}\n" for text in texts)),
         lambda texts: Dataset.from_dict({"source": texts})["source"],
         lambda texts: KeyDataset(Dataset.from_dict({"source": texts}), "source"),
     ],
-    ids=["generator", "iterator", "column", "KeyDataset"],
+    ids=["generator", "iterator", "file", "column", "KeyDataset"],
 )
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_other_iterables_give_an_iterator(pipe, one_by_one, make, batch_size):

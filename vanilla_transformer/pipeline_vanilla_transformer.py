@@ -6,6 +6,7 @@ The module is flat: it is copied beside every saved model, so that
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOBase
 from typing import Any
 
 import torch
@@ -141,6 +142,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
             inputs = list(inputs)
         elif isinstance(inputs, bytes | dict) or not isinstance(inputs, str | Iterable | Dataset):
             _check_text(inputs, "inputs")
+        elif isinstance(inputs, TextIOBase):
+            inputs = (line.rstrip("\r\n") for line in inputs)
         elif not isinstance(inputs, str | Dataset):
             inputs = (text for text in inputs)
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no types
