@@ -1,7 +1,9 @@
 """One call from texts to texts: here, after saving again, and where the package is missing."""
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 from io import StringIO
@@ -10,7 +12,13 @@ import pytest
 import torch
 from conftest import STRANGER
 from datasets import Dataset
-from transformers import BertConfig, BertModel, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertModel,
+    GenerationConfig,
+    pipeline,
+)
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vanilla_transformer import (
@@ -98,10 +106,14 @@ def test_results_stream_while_the_source_goes_on(pipe):
 
 
 def test_a_blank_text_gives_empty_texts_in_its_place(pipe):
-    outputs = pipe(["", TEXTS[0], " \t"], batch_size=3, num_beams=2, num_return_sequences=2)
+    search = {"num_beams": 2, "num_return_sequences": 2}
+    outputs = pipe(["", TEXTS[0], " \t"], batch_size=3, return_scores=True, **search)
     assert [len(found) for found in outputs] == [2, 2, 2]
     assert text_of(outputs[0]) == text_of(outputs[2]) == ["", ""]
     assert text_of(outputs[1])[0] == GERMAN[0]
+    assert [output["score"] for output in outputs[0]] == [0, 0]
+    assert outputs[1][0]["score"] < 0
+    assert pipe("", return_tensors=True) == [{"generated_token_ids": []}]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +164,11 @@ def test_options_of_generate_reach_it_from_both_places(pipe, trained):
     found = pipe(TEXTS[0], num_beams=4, num_return_sequences=4, skip_special_tokens=False)
     assert len({*text_of(found)}) == 4
     assert all(text.startswith("<s>") for text in text_of(found))
+    config = GenerationConfig(num_beams=2, max_length=9, return_dict_in_generate=True)
+    assert text_of(pipe(TEXTS[0], generation_config=config)) == [GERMAN[0]]
+    assistant = AutoModelForSeq2SeqLM.from_pretrained(trained)
+    assisted = pipeline(GENERATION_TASK, model=str(trained), assistant_model=assistant)
+    assert text_of(assisted(TEXTS[0], num_beams=1)) == [GERMAN[0]]
     torch.manual_seed(0)
     sampled = pipe(TEXTS[0], do_sample=True, num_beams=1, num_return_sequences=9, temperature=9.0)
     assert len({*text_of(sampled)}) > 4
@@ -268,6 +285,17 @@ def test_pipelines_of_ones_own_are_kept(tmp_path):
     assert "mine" in loaded.custom_pipelines
     loaded.custom_pipelines["mine"]["pt"] = (Dataset,)
     assert loaded.to_dict() == config.to_dict()
+
+
+def test_a_config_is_the_same_after_it_was_saved(trained, tmp_path):
+    config = VanillaTransformerConfig.from_pretrained(trained)
+    config.save_pretrained(tmp_path)
+    again = VanillaTransformerConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    assert copy.deepcopy(again) == again == pickle.loads(pickle.dumps(again))
+    again.dropout = 0.5
+    assert again != config
+    assert again.custom_pipelines.keys() == {GENERATION_TASK}
 
 
 PIPELINES = (

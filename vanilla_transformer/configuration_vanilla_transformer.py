@@ -383,6 +383,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
 
+    def __eq__(self, other: object) -> bool:
+        """Compares what is there: the base class would read fields that this config lacks."""
+        return isinstance(other, PreTrainedConfig) and self.__dict__ == other.__dict__
+
     @property
     def custom_pipelines(self) -> CustomPipelines:
         """Pipelines of the architecture that was saved, and others that were set.
@@ -401,7 +405,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def custom_pipelines(self, pipelines: dict[str, Any]) -> None:
         own = {task for tasks in _PIPELINES.values() for task in tasks}
         others = {task: value for task, value in pipelines.items() if task not in own}
-        self.__dict__["custom_pipelines"] = others
+        self.__dict__.pop("custom_pipelines", None)
+        if others:
+            self.__dict__["custom_pipelines"] = others
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any

@@ -85,7 +85,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
     a dictionary with `generated_text`, and `score` where it is asked for. `pipe([...])` gives a
     list of such lists. Any other iterable (a generator, an open file, a column of a dataset) gives
     an iterator that reads `batch_size` texts at a time. Texts longer than the tokenizer's
-    `model_max_length` are cut; a blank text gives empty texts.
+    `model_max_length` are cut; a blank text gives empty texts, with the score 0.
 
     Options, when the pipeline is made or in a call: `batch_size`; `return_scores` (see
     `sequence_scores`); `return_tensors` for `generated_token_ids` instead of texts; `truncation`;
@@ -259,20 +259,22 @@ class Seq2SeqGenerationPipeline(Pipeline):
         Returns:
             A dictionary per sequence.
         """
-        sequences = model_outputs["sequences"][0]
+        sequences = model_outputs["sequences"][0].tolist()
+        scores = model_outputs["scores"][0].tolist() if "scores" in model_outputs else []
+        if model_outputs["blank"][0]:
+            sequences, scores = [[] for _ in sequences], [0.0 for _ in scores]
+        outputs: list[dict[str, Any]]
         if return_tensors:
-            outputs = [{"generated_token_ids": ids} for ids in sequences.tolist()]
+            outputs = [{"generated_token_ids": ids} for ids in sequences]
         else:
             texts = self.tokenizer.batch_decode(
                 sequences,
                 skip_special_tokens=skip_special_tokens,
                 clean_up_tokenization_spaces=clean_up_tokenization_spaces,
             )
-            blank = bool(model_outputs["blank"][0])
-            outputs = [{"generated_text": "" if blank else text} for text in texts]
-        if "scores" in model_outputs:
-            for output, score in zip(outputs, model_outputs["scores"][0].tolist(), strict=True):
-                output["score"] = score
+            outputs = [{"generated_text": text} for text in texts]
+        for output, score in zip(outputs, scores, strict=bool(scores)):
+            output["score"] = score
         return outputs
 
 
