@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need", from scratch, as a Hugging Face model.
 
-Importing the package registers its classes with transformers' Auto classes; that is its only side
-effect.
+Importing the package registers its classes with transformers' Auto classes, and its pipeline as
+the task "seq2seq-generation"; it has no other side effect.
 """
 
 from transformers import (
@@ -14,8 +14,12 @@ from transformers import (
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
-from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.configuration_vanilla_transformer import (
+    GENERATION_TASK,
+    VanillaTransformerConfig,
+)
 from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
@@ -24,10 +28,12 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
+from vanilla_transformer.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 __version__ = "0.1.0"
 __all__ = [
+    "Seq2SeqGenerationPipeline",
     "VanillaTransformerConfig",
     "VanillaTransformerEncoderModel",
     "VanillaTransformerForCausalLM",
@@ -62,6 +68,9 @@ def _register() -> None:
         VanillaTransformerConfig, fast_tokenizer_class=VanillaTransformerTokenizer, exist_ok=True
     )
     VanillaTransformerTokenizer.register_for_auto_class()  # type: ignore[no-untyped-call]  # it has no types
+    PIPELINE_REGISTRY.register_pipeline(
+        GENERATION_TASK, Seq2SeqGenerationPipeline, pt_model=AutoModelForSeq2SeqLM
+    )
 
 
 _register()

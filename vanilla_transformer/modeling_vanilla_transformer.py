@@ -49,6 +49,9 @@ from .losses import (
 )
 from .normalization import UnbiasedStdNorm, make_norm
 from .packing import UNPACKED, Packing, is_traced, packing_of, source_places, target_places
+from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
+    Seq2SeqGenerationPipeline,
+)
 from .pooling import POOLINGS
 from .positions import (
     AlibiPositions,
@@ -62,6 +65,7 @@ from .positions import (
     positions_from_mask,
     rotary_positions,
 )
+from .sharing import push_card
 
 _OF_ONE_STACK = ("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop")
 
@@ -142,6 +146,22 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
         super().__init__(config)
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
+        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+
+        Args:
+            repo_id: Name of the repository; it is made if it does not exist.
+            **kwargs: See `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            What the Hub says of the commit of the weights.
+        """
+        push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
+        pushed = push(repo_id, **kwargs)
+        options = {name: kwargs.get(name) for name in ("token", "revision")}
+        push_card(str(self.name_or_path), pushed, **options)
+        return pushed
 
     def set_padding_free(self, enabled: bool) -> None:
         """Turns training without padding on, as it is by default, or off.
