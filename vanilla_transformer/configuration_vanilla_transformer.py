@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -326,6 +326,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+
+    def __eq__(self, other: object) -> bool:
+        """Compares the values of all fields; a config without rotation has no `rope_parameters`."""
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        names = (each.name for each in fields(self))
+        return all(getattr(self, name, None) == getattr(other, name, None) for name in names)
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":

@@ -128,6 +128,11 @@ def check_ids(
         )
 
 
+def _rows(embedding: nn.Module) -> int:
+    """The number of ids that an embedding holds; one that an adapter wraps tells no such number."""
+    return getattr(embedding, "num_embeddings", None) or len(cast(torch.Tensor, embedding.weight))
+
+
 def _empty(name: str, tensor: torch.Tensor) -> ValueError:
     shape = tuple(tensor.shape)
     return ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
@@ -328,7 +333,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.")
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
-            check_ids(name, input_ids, self.embed_tokens.num_embeddings)
+            check_ids(name, input_ids, _rows(self.embed_tokens))
             inputs_embeds = self.embed_tokens(input_ids)
         elif inputs_embeds.numel() == 0:
             raise _empty(embeds_name, inputs_embeds)
@@ -773,6 +778,7 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and the loss where labels are given.
@@ -793,12 +799,15 @@ class VanillaTransformerForConditionalGeneration(
             use_cache: Return the keys and values of this call too. Off by default with labels.
             num_items_in_batch: Number of tokens to predict over all steps of gradient accumulation,
                 which the loss is divided by; Trainer passes it. None: those in `labels`.
+            logits_to_keep: Compute the logits, and the loss, of this many last positions alone, or
+                of the positions given, of shape (kept,); 0: of all.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for.
+            target_len or kept, vocab), `past_key_values`, the encoder's output, and what was asked
+            for.
 
         Raises:
             ValueError: As the bare model, and for labels outside the vocabulary.
@@ -821,10 +830,12 @@ class VanillaTransformerForConditionalGeneration(
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(outputs.last_hidden_state)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
-            loss = token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+            smoothing = self.config.label_smoothing
+            loss = token_loss(logits, labels[:, kept], smoothing, num_items_in_batch)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
