@@ -4,6 +4,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from vanilla_transformer.training.arguments import CardArguments, RunArguments
+from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.training.arguments import (
+    ArchitectureArguments,
+    CardArguments,
+    RunArguments,
+)
 from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
@@ -41,6 +47,7 @@ def write_model_card(
     results: Mapping[str, float],
     signatures: Mapping[str, str],
     example: str,
+    repo_id: str | None = None,
 ) -> Path:
     """Writes README.md into the output directory.
 
@@ -50,9 +57,10 @@ def write_model_card(
         results: As in all_results.json: train_*, eval_* and test_* figures.
         signatures: Signatures of the metrics, by name of the metric.
         example: A source text to show.
+        repo_id: Where the model is on the Hub; None: it is in the output directory alone.
 
     Returns:
-        The path of the card.
+        The path of the card, which names no token of the Hub.
     """
     folder = Path(str(arguments.training.output_dir))
     name = folder.resolve().name
@@ -62,7 +70,7 @@ def write_model_card(
         model_name=name,
         summary=f"Task: {arguments.card.task}. Data: {_dataset(arguments.card)}.",
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
-        path=arguments.training.output_dir,
+        path=repo_id or arguments.training.output_dir,
         example=repr(example),
         results=_results_table(arguments.model.metrics, results, signatures),
         data=f"Trained on {_dataset(arguments.card)} with this command:",
@@ -73,6 +81,8 @@ def write_model_card(
         limits="Trained and measured on the data named above only; expect less on other text.",
     )
     path = folder / "README.md"
+    if arguments.training.hub_token:
+        card = ModelCard(str(card).replace(arguments.training.hub_token, "..."))
     card.save(path)
     return path
 
@@ -119,7 +129,7 @@ def _results_table(
             for prefix in ("eval", "test")
         ]
         lower = "yes" if METRICS[metric].lower_is_better else "no"
-        signature = f"`{signatures[metric]}`" if metric in signatures else "-"
+        signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {lower} | {signature} |")
     return "\n".join(rows)
 
@@ -152,5 +162,12 @@ def _hardware(arguments: RunArguments) -> str:
 
 
 def _architecture_table(config: Any) -> str:
-    rows = [f"| `{name}` | {getattr(config, name)} |" for name in _SHOWN_FIELDS]
+    """The sizes and main choices, then whatever differs from its default."""
+    defaults, choices = VanillaTransformerConfig(), [f.name for f in fields(ArchitectureArguments)]
+    values = {name: getattr(config, name, None) for name in (*_SHOWN_FIELDS, *choices)}
+    rows = [
+        f"| `{name}` | {value} |"
+        for name, value in values.items()
+        if name in _SHOWN_FIELDS or value != getattr(defaults, name, None)
+    ]
     return "\n".join(["| field | value |", "|---|---|", *rows])

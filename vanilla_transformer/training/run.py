@@ -20,6 +20,7 @@ from vanilla_transformer.training.arguments import RunArguments, parse_arguments
 from vanilla_transformer.training.batching import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.data import encode, load_parallel_data
+from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import METRICS, GenerationMetrics
 from vanilla_transformer.training.model_card import write_model_card
 
@@ -54,6 +55,7 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     Raises:
         ValueError: If the output directory is in use, or the arguments contradict each other.
     """
+    check_hub_strategy(arguments.training)
     if arguments.model.model_name_or_path is not None:
         check_model_directory(arguments.model.model_name_or_path)
     with arguments.training.main_process_first(desc="output directory"):
@@ -80,8 +82,23 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     trainer.save_state()
     if trainer.is_world_process_zero():
         example = next(iter(data.values()))[0]["source"]
-        write_model_card(arguments, model, figures, scorer.signatures, example)
+        write_model_card(
+            arguments, model, figures, scorer.signatures, example, repo_id=trainer.hub_model_id
+        )
+        if arguments.training.push_to_hub:
+            _push(trainer)
     return figures
+
+
+def _push(trainer: Any) -> None:
+    """Pushes what the output directory holds at the end, the card in the first place."""
+    args = trainer.args
+    push_directory(
+        str(args.output_dir),
+        trainer.hub_model_id,
+        token=args.hub_token,
+        revision=args.hub_revision,
+    )
 
 
 def _train(trainer: TokenBudgetSeq2SeqTrainer, checkpoint: str | None) -> dict[str, float]:
@@ -282,6 +299,7 @@ def make_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=scorer,
+        callbacks=[CompletePushes()] if training.push_to_hub else None,
     )
 
 
