@@ -12,11 +12,16 @@ from typing import Any, cast
 import datasets
 import numpy as np
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
+import torch
 from accelerate.data_loader import prepare_data_loader
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainingArguments
-from transformers.trainer_utils import has_length
+from transformers.trainer_utils import IntervalStrategy, SchedulerType, has_length
+
+from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.rdrop import rdrop_loss
+from vanilla_transformer.training.schedules import NOAM, NoamSchedule
 
 Ints = NDArray[np.int64]
 
@@ -25,6 +30,7 @@ _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # room for epochs that need more batches than the first draw
 _DRAWS = 8  # draws before an epoch falls back on the composition of the first draw
 
+_SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
 _LOADER_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -207,12 +213,14 @@ def token_lengths(dataset: Any, column: str) -> Ints:
     """Return the number of tokens of every example in a column of token ids.
 
     Args:
-        dataset: a `datasets.Dataset` (read as Arrow), or any iterable of mappings.
+        dataset: a `datasets.Dataset` (read as Arrow), or any iterable of mappings. Where the tokens
+            change from epoch to epoch, its attribute `unsampled` is read: such a data set.
         column: such as "input_ids" or "labels".
 
     Raises:
         ValueError: when a `datasets.Dataset` has no such column.
     """
+    dataset = getattr(dataset, "unsampled", dataset)
     if not isinstance(dataset, datasets.Dataset):
         return np.fromiter((len(example[column]) for example in dataset), dtype=np.int64)
     if column not in dataset.column_names:
@@ -224,11 +232,15 @@ def token_lengths(dataset: Any, column: str) -> Ints:
 
 @dataclass
 class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with a budget of tokens for a training batch.
+    """`Seq2SeqTrainingArguments` with a budget of tokens, the paper's schedule and R-Drop.
+
+    `lr_scheduler_type` may also be "noam": `warmup_steps` is then that of the paper's formula, and
+    `lr_scheduler_kwargs` may hold `factor` (1 by default) and `d_model` (by default the model's).
+    For an error rate (wer, per, ter) as `metric_for_best_model`, less is better.
 
     Raises:
-        ValueError: when `max_tokens` is below 1, or set beside an option that chooses the size or
-            the order of training batches in another way.
+        ValueError: when `max_tokens` or `early_stopping_patience` is below 1, `rdrop_alpha` is
+            negative, or when options contradict each other.
     """
 
     max_tokens: int | None = field(
@@ -239,13 +251,85 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             "per_device_train_batch_size is not used."
         },
     )
+    # A plain name, because the base's type makes the command line refuse names that it lacks.
+    lr_scheduler_type: str = field(  # type: ignore[assignment]  # narrower, on purpose
+        default="linear",
+        metadata={"help": f"Schedule of the learning rate: {', '.join(_SCHEDULES)}."},
+    )
+    rdrop_alpha: float | None = field(
+        default=None,
+        metadata={
+            "help": "Weight of R-Drop's divergence between two passes with other dropout; 5 in the "
+            "paper. Doubles the memory and the time of a step."
+        },
+    )
+    early_stopping_patience: int | None = field(
+        default=None,
+        metadata={
+            "help": "Stop when so many evaluations in turn brought no better metric_for_best_model."
+        },
+    )
 
     def __post_init__(self) -> None:
+        noam = self.lr_scheduler_type == NOAM
+        if noam:
+            self.lr_scheduler_type = SchedulerType.INVERSE_SQRT  # the base knows its own names only
+        asked = self.greater_is_better
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        if self.max_tokens is None:
+        if noam:
+            self.lr_scheduler_type = NOAM
+            self._check_noam()
+        self._choose_direction(asked)
+        self._check_stopping()
+        if self.rdrop_alpha is not None and self.rdrop_alpha < 0:
+            raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}: it must not be negative")
+        if self.max_tokens is not None:
+            self._check_budget(self.max_tokens)
+
+    def _check_noam(self) -> None:
+        default = type(self).__dataclass_fields__["learning_rate"].default
+        if self.learning_rate != default:
+            raise ValueError(
+                f"learning_rate={self.learning_rate} has no effect beside lr_scheduler_type="
+                '"noam", whose formula gives the rate: set lr_scheduler_kwargs={"factor": ...}'
+            )
+        if self.warmup_steps <= 0:
+            raise ValueError(
+                f"warmup_steps is {self.warmup_steps}: lr_scheduler_type='noam' needs some; the "
+                "paper has 4000"
+            )
+        given: Any = self.lr_scheduler_kwargs or {}
+        if unknown := sorted(set(given) - {"factor", "d_model"}):
+            raise ValueError(f"lr_scheduler_kwargs {unknown} are unknown: noam has factor, d_model")
+
+    def _choose_direction(self, asked: bool | None) -> None:
+        """Makes less be better where the metric that chooses the best model is an error rate."""
+        name = (self.metric_for_best_model or "").rpartition("_")[2]
+        if name not in METRICS or not METRICS[name].lower_is_better:
             return
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}: it must be at least 1")
+        if asked:
+            raise ValueError(
+                f"greater_is_better=True does not fit metric_for_best_model={name!r}, an error "
+                "rate: leave it out"
+            )
+        self.greater_is_better = False
+
+    def _check_stopping(self) -> None:
+        if self.early_stopping_patience is None:
+            return
+        if self.early_stopping_patience < 1:
+            raise ValueError(
+                f"early_stopping_patience is {self.early_stopping_patience}: it must be at least 1"
+            )
+        if self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "early_stopping_patience counts evaluations: set eval_strategy to steps or epoch"
+            )
+        self.restore_callback_states_from_checkpoint = True  # the count survives an interruption
+
+    def _check_budget(self, max_tokens: int) -> None:
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}: it must be at least 1")
         rivals: dict[str, Any] = {
             "train_sampling_strategy": "random",
             "auto_find_batch_size": False,
@@ -254,7 +338,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         for name, default in rivals.items():
             if (value := getattr(self, name)) != default:
                 raise ValueError(
-                    f"{name}={value!r} has no effect beside max_tokens={self.max_tokens}: "
+                    f"{name}={value!r} has no effect beside max_tokens={max_tokens}: "
                     "leave one of them out"
                 )
 
@@ -264,7 +348,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     Lengths are those of the columns "input_ids" and "labels". Evaluation is unchanged. A run that
     is resumed in the middle of an epoch sees the batches that the uninterrupted run would have
-    seen, on one process or several.
+    seen, on one process or several. With `args.rdrop_alpha` the training loss is R-Drop's, and
+    `args.lr_scheduler_type` may be "noam".
     """
 
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -321,6 +406,45 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return int(super().get_total_train_batch_size(args))
         batches_per_step: int = args.gradient_accumulation_steps * args.world_size
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Return the scheduler that `args.lr_scheduler_type` names, the paper's among them."""
+        if self.args.lr_scheduler_type != NOAM or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        model: Any = self.model
+        given = cast("dict[str, Any]", self.args.lr_scheduler_kwargs or {})
+        options = {"d_model": model.config.hidden_size} | given
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        schedule = NoamSchedule(
+            cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options
+        )
+        self.lr_scheduler = cast("torch.optim.lr_scheduler.LambdaLR", schedule)
+        self._created_lr_scheduler = True  # as the base does: a second training makes a new one
+        return schedule
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Return the stock loss; in training with `args.rdrop_alpha` that of R-Drop."""
+        alpha = getattr(self.args, "rdrop_alpha", None)
+        if not alpha or not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        plain: Any = self.model
+        if "decoder_input_ids" not in inputs:
+            shifted = plain.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
+            inputs = {**inputs, "decoder_input_ids": shifted}
+        smoothing = self.args.label_smoothing_factor
+        smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
+        loss, outputs = rdrop_loss(model, inputs, alpha, smoothing, num_items_in_batch)
+        if self.args.average_tokens_across_devices and num_items_in_batch is not None:
+            loss = loss * (self.accelerator.num_processes // self.get_tp_size())
+        return (loss, outputs) if return_outputs else loss
 
     @property
     def _max_tokens(self) -> int | None:
