@@ -252,7 +252,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         },
     )
     # A plain name, because the base's type makes the command line refuse names that it lacks.
-    lr_scheduler_type: str = field(  # type: ignore[assignment]  # narrower, on purpose
+    lr_scheduler_type: str = field(
         default="linear",
         metadata={"help": f"Schedule of the learning rate: {', '.join(_SCHEDULES)}."},
     )
