@@ -18,6 +18,7 @@ from vanilla_transformer.training.averaging import (
     best_checkpoints,
     checkpoints,
     last_checkpoints,
+    main,
 )
 
 SCORED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
@@ -162,8 +163,14 @@ def test_the_program(finished, tmp_path):
     mean = expected_mean(best_checkpoints(finished, 2))
     for name, value in weights(tmp_path / "mean").items():
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
-    again = script("average.py", finished, "--last", 2, "--output", tmp_path / "mean")
-    assert "add --overwrite" in again.stderr.splitlines()[-1]
+    argv = [str(finished), "--last", "1", "--output", str(tmp_path / "mean")]
+    with pytest.raises(ValueError, match="add --overwrite"):
+        main(argv)
+    main([*argv, "--overwrite"])
+    for name, value in weights(finished / "checkpoint-8").items():
+        assert torch.equal(weights(tmp_path / "mean")[name], value)
+    with pytest.raises(ValueError, match="take the directory of one run, not 2"):
+        main([str(finished), *argv])
 
 
 def test_a_training_ends_with_the_mean(tmp_path):

@@ -108,7 +108,7 @@ def test_the_best_mean_is_loaded_at_the_end(tmp_path, strategy):
     averaged, recorder = run(tmp_path, **options, save_strategy=strategy)
     averaged.train()
     best = averaged.state.best_global_step
-    assert best in (3, 6)
+    assert best in (3, 6, 8)
     assert_same(weights(averaged.model), mean_of(recorder.seen[:best]))
     raw = load_file(tmp_path / f"checkpoint-{best}" / "training_weights.safetensors")
     assert_same(raw, recorder.seen[best - 1], exactly=True)

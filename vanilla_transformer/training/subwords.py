@@ -1,7 +1,7 @@
 """Subword regularisation: in each epoch, words of the training text fall into other subwords.
 
-`tokenizers` has both kinds of sampling, but draws from a generator that cannot be seeded, so a run
-could not be repeated or resumed. Here the same distributions are drawn from a seed.
+`tokenizers` can sample too, but from a generator that cannot be seeded, so a run could not be
+repeated or resumed. Here the distributions of the papers are drawn from a seed.
 """
 
 import json
