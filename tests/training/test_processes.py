@@ -44,22 +44,34 @@ def stripped(row):
 
 def accelerate(config, processes):
     launch = ["-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / config)]
-    return [*launch, "--cpu", "--num_processes", str(processes), "--mixed_precision", "no"]
+    return [*launch, "--num_processes", str(processes), "--mixed_precision", "no"]
 
 
-def test_two_processes_compute_what_one_does(tmp_path):
-    options = {"rdrop_alpha": 1.0}  # without dropout it adds nothing, if it is divided right
-    (tmp_path / "one").mkdir()
-    run_here(tmp_path / "one", "{}")
-    one = json.loads((tmp_path / "one" / "0.json").read_text())
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    run_here(folder, "{}")
+    return json.loads((folder / "0.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_compute_what_one_does(tmp_path, one, kind):
+    options = {"ddp": {"rdrop_alpha": 1.0}, "fsdp": {"fsdp_size": 2}}[kind]
+    # R-Drop adds nothing without dropout, if it is divided right. Accelerate shards on GPUs alone,
+    # so "fsdp" stands for weights that transformers spreads by the model's plan.
     two = start(tmp_path / "two", accelerate("ddp.yaml", 2), **options)
     assert [report["processes"] for report in two] == [2, 2]
+    for report in two:
+        shares = [part for name, part in report["shares"].items() if ".layers." in name]
+        assert all((part < 0.8) is (kind == "fsdp") for part in shares)
     for report in two:
         assert report["losses"] == pytest.approx(one["losses"], rel=1e-5)
         assert report["eval_loss"] == pytest.approx(one["eval_loss"], rel=1e-5)
         for name, value in one["weights"].items():
             found = torch.tensor(report["weights"][name])
             torch.testing.assert_close(found, torch.tensor(value), rtol=1e-4, atol=1e-5)
+    if kind == "fsdp":
+        return
     assert [stripped(row)[:6] for row in two[0]["predictions"]] == [
         stripped(row) for row in one["predictions"]
     ]
