@@ -1,4 +1,4 @@
-"""Looks into a model: `python scripts/inspect.py shapes MODEL`."""
+"""Looks into a model: `python scripts/inspect.py shapes|attention MODEL`."""
 
 import sys
 from pathlib import Path

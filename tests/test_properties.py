@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -175,12 +176,21 @@ def check_cached_is_uncached(model, batch, logits):
 
 
 def check_implementations(model, batch, logits):
-    model.set_attn_implementation("sdpa")
-    found = model(**batch).logits
     real = batch["decoder_attention_mask"] == 1
-    assert_same(found[real], logits[real], "sdpa is eager")
-    check_cached_is_uncached(model, batch, found)
+    for implementation in ("sdpa", "flex_attention"):
+        model.set_attn_implementation(implementation)
+        found = model(**batch).logits
+        assert_same(found[real], logits[real], f"{implementation} is eager")
+        check_cached_is_uncached(model, batch, found)
     model.set_attn_implementation("eager")
+
+
+@pytest.fixture
+def unfused_flex(monkeypatch):
+    """Flex attention without its compiler: the same masks and biases, much sooner."""
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def check_saving(model, batch, logits, directory):
@@ -228,6 +238,8 @@ def check_everything(seed, directory):
 
 
 @pytest.mark.parametrize("block", range(4))
+@pytest.mark.usefixtures("unfused_flex")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_every_drawn_architecture_keeps_its_promises(block, tmp_path):
     for index in range(block, DRAWS, 4):
         seed = FIRST_SEED + index

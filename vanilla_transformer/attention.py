@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .packing import UNPACKED, Packing
 from .positions import NO_POSITIONS, PositionEncoding
 
 
@@ -140,6 +141,7 @@ class AttentionCore(nn.Module):
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: Any,
+        packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends with the implementation that the config names, and projects the result.
@@ -149,11 +151,12 @@ class AttentionCore(nn.Module):
             key: Of shape (batch, key_value_heads, source_len, head_dim).
             value: Of shape (batch, key_value_heads, source_len, head_dim).
             attention_mask: In the form that the implementation asks for.
+            packing: Where the queries' tokens stand.
             **kwargs: Passed to the implementation.
 
         Returns:
-            The output, of shape (batch, target_len, d_model), and the attention weights, of shape
-            (batch, heads, target_len, source_len), or None from a fused implementation.
+            The output, of shape (batch, target_len, d_model) or packed, and the attention weights,
+            of shape (batch, heads, target_len, source_len), or None from a fused implementation.
         """
         config = config_for_attention(self.config, kwargs.get("output_attentions", False))
         attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
@@ -164,7 +167,7 @@ class AttentionCore(nn.Module):
             self, query, key, value, attention_mask,
             dropout=dropout, scaling=self.scaling, **kwargs,
         )  # fmt: skip
-        return self.out_proj(mixed.flatten(-2)), weights
+        return self.out_proj(packing.pack(mixed.flatten(-2))), weights
 
 
 class SelfAttention(AttentionCore):
@@ -176,30 +179,33 @@ class SelfAttention(AttentionCore):
         attention_mask: Any = None,
         positions: PositionEncoding = NO_POSITIONS,
         past_key_values: Cache | None = None,
+        packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
 
         Args:
-            hidden_states: Of shape (batch, length, d_model).
+            hidden_states: Of shape (batch, length, d_model), or packed.
             attention_mask: In the form that the attention implementation asks for.
             positions: What the stack's scheme of positions contributes to queries, keys and scores.
             past_key_values: Keys and values of earlier tokens; this call appends its own, the keys
                 already rotated.
+            packing: Where the tokens stand, if they are packed.
             **kwargs: Passed to the attention implementation.
 
         Returns:
-            The output, of shape (batch, length, d_model), and the attention weights, of shape
+            The output, shaped as the input, and the attention weights, of shape
             (batch, heads, length, length with the past), or None from a fused implementation.
         """
-        query, key, value = map(self.split_heads, self.project(hidden_states))
+        states = map(packing.unpack, self.project(hidden_states))
+        query, key, value = map(self.split_heads, states)
         query, key = positions.rotate(query), positions.rotate(key)
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
                 past_key_values = past_key_values.self_attention_cache
             key, value = past_key_values.update(key, value, self.layer_idx)
         bias = positions.bias_of(query)
-        return self.attend(query, key, value, attention_mask, position_bias=bias, **kwargs)
+        return self.attend(query, key, value, attention_mask, packing, position_bias=bias, **kwargs)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values.
@@ -243,33 +249,38 @@ class CrossAttention(AttentionCore):
         encoder_hidden_states: torch.Tensor,
         attention_mask: Any = None,
         past_key_values: EncoderDecoderCache | None = None,
+        packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from the target to the source.
 
         Args:
-            hidden_states: Of shape (batch, target_len, d_model).
-            encoder_hidden_states: Of shape (batch, source_len, d_model).
+            hidden_states: Of shape (batch, target_len, d_model), or packed.
+            encoder_hidden_states: Of shape (batch, source_len, d_model), or packed.
             attention_mask: In the form that the attention implementation asks for.
             past_key_values: Holds the source's keys and values after the first call.
+            packing: Where the tokens of target and source stand, if they are packed.
             **kwargs: Passed to the attention implementation.
 
         Returns:
-            The output, of shape (batch, target_len, d_model), and the attention weights, of shape
-            (batch, heads, target_len, source_len), or None from a fused implementation.
+            The output, shaped as the input, and the attention weights, of shape (batch, heads,
+            target_len, source_len), or None from a fused implementation.
         """
-        query = self.split_heads(self.q_proj(hidden_states))
-        key, value = self._keys_and_values(encoder_hidden_states, past_key_values)
-        return self.attend(query, key, value, attention_mask, **kwargs)
+        query = self.split_heads(packing.unpack(self.q_proj(hidden_states)))
+        key, value = self._keys_and_values(encoder_hidden_states, past_key_values, packing.source)
+        return self.attend(query, key, value, attention_mask, packing, **kwargs)
 
     def _keys_and_values(
-        self, encoder_hidden_states: torch.Tensor, past_key_values: EncoderDecoderCache | None
+        self,
+        encoder_hidden_states: torch.Tensor,
+        past_key_values: EncoderDecoderCache | None,
+        packing: Packing,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
             cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             return cached.keys, cached.values
-        key = self.split_heads(self.k_proj(encoder_hidden_states))
-        value = self.split_heads(self.v_proj(encoder_hidden_states))
+        key = self.split_heads(packing.unpack(self.k_proj(encoder_hidden_states)))
+        value = self.split_heads(packing.unpack(self.v_proj(encoder_hidden_states)))
         if past_key_values is not None:
             key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True

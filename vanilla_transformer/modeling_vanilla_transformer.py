@@ -30,7 +30,9 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .layers import DecoderLayer, EncoderLayer
+from .losses import IGNORE_INDEX, LogitsOnDemand, TrainingOutput, projected_token_loss, token_loss
 from .normalization import UnbiasedStdNorm, make_norm
+from .packing import UNPACKED, Packing, is_traced, packing_of, source_places, target_places
 from .positions import (
     AlibiPositions,
     HalfSinusoidalPositions,
@@ -43,8 +45,6 @@ from .positions import (
     positions_from_mask,
     rotary_positions,
 )
-
-IGNORE_INDEX = -100
 
 
 def shift_right(
@@ -64,39 +64,6 @@ def shift_right(
     start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
     return shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
-
-
-def token_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    label_smoothing: float = 0.0,
-    num_items_in_batch: torch.Tensor | int | None = None,
-) -> torch.Tensor:
-    """Cross-entropy per token to predict.
-
-    Args:
-        logits: Of shape (batch, target_len, vocab).
-        labels: Of shape (batch, target_len), already aligned with the logits; -100 is ignored.
-        label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
-        num_items_in_batch: What the sum is divided by: the number of tokens to predict over all
-            steps of gradient accumulation. None: the number of them in `labels`.
-
-    Returns:
-        A scalar in nats per token; 0 where there is nothing to predict.
-    """
-    labels = labels.to(logits.device)
-    total = F.cross_entropy(
-        logits.flatten(0, 1).float(),
-        labels.flatten(),
-        ignore_index=IGNORE_INDEX,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
-    if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORE_INDEX).sum().clamp(min=1)
-    if isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(total.device)
-    return total / num_items_in_batch
 
 
 def check_ids(
@@ -147,9 +114,53 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - the base class's own form
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
 
+    padding_free = True
+
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
         super().__init__(config)
+
+    def set_padding_free(self, enabled: bool) -> None:
+        """Turns training without padding on, as it is by default, or off.
+
+        Results are the same. Off, `logits` of a training step are there at once, and a gradient of
+        the gradient can be taken.
+
+        Args:
+            enabled: Whether a training step computes the real tokens alone.
+        """
+        for module in self.modules():
+            if isinstance(module, VanillaTransformerPreTrainedModel):
+                module.padding_free = enabled
+
+    def may_pack(self, **kwargs: Any) -> bool:
+        """Tells whether a call may leave padding out: in training, if no state is to be seen.
+
+        Args:
+            **kwargs: Those of the call.
+
+        Returns:
+            Whether it may.
+        """
+        asked = {name: kwargs.get(name) for name in _SHOWN}
+        shown = any(getattr(self.config, k) if v is None else v for k, v in asked.items())
+        replica = getattr(self, "_is_replica", False)  # of nn.DataParallel, which gathers outputs
+        return self.training and self.padding_free and not (shown or replica or is_traced())
+
+    def source_packing(self, attention_mask: Any, shape: tuple[int, ...], **kwargs: Any) -> Packing:
+        """Finds the tokens of the source that a call computes.
+
+        Args:
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            shape: (batch, source_len).
+            **kwargs: Those of the call.
+
+        Returns:
+            The packing.
+        """
+        if not self.may_pack(**kwargs):
+            return UNPACKED
+        return packing_of(source_places(attention_mask, shape))
 
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, *args: Any, **kwargs: Any
@@ -281,6 +292,15 @@ def _is_loaded(parameter: torch.Tensor) -> bool:
     return getattr(parameter, "_is_hf_initialized", False)
 
 
+_SHOWN = ("output_attentions", "output_hidden_states")
+
+
+def _shape(ids: torch.Tensor | None, embeds: torch.Tensor | None) -> tuple[int, ...]:
+    """(batch, length) of ids, or of the embeddings that stand for them."""
+    given = embeds if ids is None else ids
+    return () if given is None else tuple(given.shape[:2])
+
+
 class _Stack(VanillaTransformerPreTrainedModel):
     """What both stacks share: embeddings, positions, dropout, layers and the final norm."""
 
@@ -309,6 +329,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
         name: str,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
+        packing: Packing = UNPACKED,
     ) -> torch.Tensor:
         """Looks the tokens up, or takes the embeddings given, and scales them (§3.4).
 
@@ -316,9 +337,10 @@ class _Stack(VanillaTransformerPreTrainedModel):
             name: What the caller names the ids, for messages.
             input_ids: Of shape (batch, length).
             inputs_embeds: Of shape (batch, length, d_model), not yet scaled.
+            packing: Where the tokens to look up stand.
 
         Returns:
-            A tensor of shape (batch, length, d_model).
+            A tensor of shape (batch, length, d_model), or packed.
 
         Raises:
             ValueError: If both or neither are given, or if the ids are outside the vocabulary.
@@ -329,21 +351,27 @@ class _Stack(VanillaTransformerPreTrainedModel):
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
             check_ids(name, input_ids, self.embed_tokens.num_embeddings)
-            inputs_embeds = self.embed_tokens(input_ids)
-        elif inputs_embeds.numel() == 0:
+            inputs_embeds = self.embed_tokens(packing.pack(input_ids))
+            return inputs_embeds * self.embed_scale
+        if inputs_embeds.numel() == 0:
             raise _empty(embeds_name, inputs_embeds)
-        return inputs_embeds * self.embed_scale
+        return packing.pack(inputs_embeds) * self.embed_scale
 
-    def add_positions(self, embeds: torch.Tensor, positions: PositionEncoding) -> torch.Tensor:
+    def add_positions(
+        self, embeds: torch.Tensor, positions: PositionEncoding, packing: Packing = UNPACKED
+    ) -> torch.Tensor:
         """Adds the position embeddings, normalises where asked for, drops out (§3.5, §5.4).
 
         Args:
-            embeds: Scaled token embeddings, of shape (batch, length, d_model).
-            positions: Of the same tokens.
+            embeds: Scaled token embeddings, of shape (batch, length, d_model), or packed.
+            positions: Of every place of the batch.
+            packing: Where the tokens stand, if they are packed.
 
         Returns:
-            The input of the first layer, of shape (batch, length, d_model).
+            The input of the first layer, shaped as the embeddings.
         """
+        if positions.embedding is not None:
+            positions = positions._replace(embedding=packing.pack(positions.embedding))
         return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
 
     def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
@@ -446,6 +474,7 @@ class VanillaTransformerEncoder(_Stack):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes the source.
@@ -454,6 +483,7 @@ class VanillaTransformerEncoder(_Stack):
             input_ids: Of shape (batch, source_len).
             attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
             inputs_embeds: Instead of ids, of shape (batch, source_len, d_model), not yet scaled.
+            packing: Where the tokens to compute stand. None: found here.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
@@ -464,17 +494,23 @@ class VanillaTransformerEncoder(_Stack):
             ValueError: On an empty batch, ids outside the vocabulary, both or neither of ids and
                 embeddings, or a source too long for learned positions.
         """
-        embeds = self.embed("input_ids", input_ids, inputs_embeds)
-        positions = self.embed_positions(_position_ids(embeds, attention_mask), embeds.dtype)
-        hidden_states = self.add_positions(embeds, positions)
+        if packing is None:
+            shape = _shape(input_ids, inputs_embeds)
+            packing = self.source_packing(attention_mask, shape, **kwargs)
+        embeds = self.embed("input_ids", input_ids, inputs_embeds, packing)
+        batch = packing.outline(embeds)
+        positions = self.embed_positions(_position_ids(batch, attention_mask), embeds.dtype)
+        hidden_states = self.add_positions(embeds, positions, packing)
         mask = create_bidirectional_mask(
             config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
-            inputs_embeds=embeds,
+            inputs_embeds=batch,
             attention_mask=attention_mask,
         )
         for layer in self.active_layers():
-            hidden_states = layer(hidden_states, mask, positions=positions, **kwargs)
-        return BaseModelOutput(last_hidden_state=self.final_norm(hidden_states))
+            hidden_states = layer(
+                hidden_states, mask, positions=positions, packing=packing, **kwargs
+            )
+        return BaseModelOutput(last_hidden_state=packing.unpack(self.final_norm(hidden_states)))
 
 
 class VanillaTransformerDecoder(_Stack):
@@ -508,6 +544,7 @@ class VanillaTransformerDecoder(_Stack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        packing: Packing = UNPACKED,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decodes the target given the encoded source.
@@ -521,6 +558,7 @@ class VanillaTransformerDecoder(_Stack):
             past_key_values: Keys and values of earlier tokens and of the source.
             inputs_embeds: Instead of ids, of shape (batch, target_len, d_model), not yet scaled.
             use_cache: Return the keys and values of this call too.
+            packing: Where the tokens to compute stand.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
@@ -531,27 +569,30 @@ class VanillaTransformerDecoder(_Stack):
         Raises:
             ValueError: As the encoder's forward.
         """
-        embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds)
+        embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds, packing)
+        batch = packing.outline(embeds)
         cache = _as_cache(past_key_values, bool(use_cache), self.config)
         past_len = 0 if cache is None else cache.get_seq_length()
-        position_ids = _position_ids(embeds, attention_mask, past_len, is_causal=True)
-        key_position_ids = _key_position_ids(embeds, attention_mask, cache)
+        position_ids = _position_ids(batch, attention_mask, past_len, is_causal=True)
+        key_position_ids = _key_position_ids(batch, attention_mask, cache)
         positions = self.embed_positions(position_ids, embeds.dtype, key_position_ids)
-        hidden_states = self.add_positions(embeds, positions)
+        hidden_states = self.add_positions(embeds, positions, packing)
 
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
         causal_mask = create_causal_mask(
             config=mask_config,
-            inputs_embeds=embeds,
+            inputs_embeds=batch,
             attention_mask=attention_mask,
             past_key_values=None if cache is None else cache.self_attention_cache,
         )
         source_mask = create_bidirectional_mask(
             config=mask_config,
-            inputs_embeds=embeds,
+            inputs_embeds=batch,
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
+        if encoder_hidden_states is not None:
+            encoder_hidden_states = packing.source.pack(encoder_hidden_states)
         for layer in self.active_layers(cache):
             hidden_states = layer(
                 hidden_states,
@@ -560,10 +601,11 @@ class VanillaTransformerDecoder(_Stack):
                 encoder_attention_mask=source_mask,
                 past_key_values=cache,
                 positions=positions,
+                packing=packing,
                 **kwargs,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.final_norm(hidden_states), past_key_values=cache
+            last_hidden_state=packing.unpack(self.final_norm(hidden_states)), past_key_values=cache
         )
 
 
@@ -627,6 +669,38 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         else:
             self.decoder.embed_tokens = cast(nn.Embedding, value)
 
+    def find_packing(
+        self,
+        attention_mask: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        **inputs: Any,
+    ) -> Packing:
+        """Finds the tokens that a call computes, in source and target: all unless it trains.
+
+        Args:
+            attention_mask: As in the call.
+            decoder_attention_mask: As in the call.
+            labels: Of shape (batch, target_len), -100 where there is nothing to predict.
+            past_key_values: As in the call; a cache holds every place.
+            use_cache: As in the call.
+            **inputs: The other arguments of the call.
+
+        Returns:
+            The packing of the target, which holds that of the source.
+        """
+        caches = self.config.use_cache if use_cache is None else use_cache
+        if past_key_values is not None or caches or not self.may_pack(**inputs):
+            return UNPACKED
+        encoded = inputs.get("encoder_outputs")
+        embeds = inputs.get("inputs_embeds") if encoded is None else encoded[0]
+        shape = _shape(inputs.get("input_ids") if encoded is None else None, embeds)
+        source = packing_of(source_places(attention_mask, shape))
+        shape = _shape(inputs.get("decoder_input_ids"), inputs.get("decoder_inputs_embeds"))
+        return packing_of(target_places(labels, decoder_attention_mask, shape), source)
+
     @can_return_tuple
     def forward(
         self,
@@ -639,6 +713,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Encodes the source and decodes the target.
@@ -655,6 +730,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_inputs_embeds: Instead of `decoder_input_ids`, of shape (batch, target_len,
                 d_model).
             use_cache: Return the keys and values of this call too.
+            packing: Where the tokens to compute stand. None: found here, from the masks.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
@@ -666,11 +742,25 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             ValueError: On an empty batch, ids outside the vocabulary, both or neither of ids and
                 embeddings, or a sequence too long for learned positions.
         """
+        if packing is None:
+            packing = self.find_packing(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                decoder_input_ids=decoder_input_ids,
+                decoder_attention_mask=decoder_attention_mask,
+                encoder_outputs=encoder_outputs,
+                past_key_values=past_key_values,
+                inputs_embeds=inputs_embeds,
+                decoder_inputs_embeds=decoder_inputs_embeds,
+                use_cache=use_cache,
+                **kwargs,
+            )
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
+                packing=packing.source,
                 **kwargs,
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
@@ -687,6 +777,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            packing=packing,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -798,7 +889,9 @@ class VanillaTransformerForConditionalGeneration(
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for.
+            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for. In
+            training the loss needs no padding and not all the logits: these are made when they are
+            read, and states at padding are zeros.
 
         Raises:
             ValueError: As the bare model, and for labels outside the vocabulary.
@@ -809,23 +902,27 @@ class VanillaTransformerForConditionalGeneration(
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
 
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "decoder_input_ids": decoder_input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "encoder_outputs": encoder_outputs,
+            "past_key_values": past_key_values,
+            "inputs_embeds": inputs_embeds,
+            "decoder_inputs_embeds": decoder_inputs_embeds,
+            "use_cache": use_cache,
             **kwargs,
+        }
+        packing = self.model.find_packing(labels=labels, **inputs)
+        outputs = self.model(**inputs, packing=packing)
+        loss, logits = self._loss_and_logits(
+            outputs.last_hidden_state, labels, packing, num_items_in_batch, **kwargs
         )
-        logits = self.lm_head(outputs.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        return Seq2SeqLMOutput(
+        output_class: Any = (
+            TrainingOutput if isinstance(logits, LogitsOnDemand) else Seq2SeqLMOutput
+        )
+        output: Seq2SeqLMOutput = output_class(
             loss=loss,
             logits=logits,
             past_key_values=outputs.past_key_values,
@@ -836,3 +933,27 @@ class VanillaTransformerForConditionalGeneration(
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
+        return output
+
+    def _loss_and_logits(
+        self,
+        hidden_states: torch.Tensor,
+        labels: torch.Tensor | None,
+        packing: Packing,
+        num_items_in_batch: torch.Tensor | int | None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | LogitsOnDemand]:
+        if labels is None or not self.may_pack(**kwargs):
+            logits = self.lm_head(hidden_states)
+            if labels is None:
+                return None, logits
+            smoothing = self.config.label_smoothing
+            return token_loss(logits, labels, smoothing, num_items_in_batch), logits
+        loss = projected_token_loss(
+            packing.pack(hidden_states),
+            self.lm_head,
+            packing.pack(labels),
+            self.config.label_smoothing,
+            num_items_in_batch,
+        )
+        return loss, LogitsOnDemand(self.lm_head, hidden_states)

@@ -1,13 +1,16 @@
-"""Looking into a model: the shapes that flow through it, and its heads switched off."""
+"""Looking into a model: its shapes, its attention weights, and its heads switched off."""
 
+from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
 from vanilla_transformer.inspection.heads import ablate_heads, attention_heads, head_scores
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk
 
 __all__ = [
+    "AttentionMaps",
     "ShapeRecord",
     "ShapeWalk",
     "ablate_heads",
     "attention_heads",
+    "attention_maps",
     "head_scores",
     "shape_walk",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 from transformers.utils import logging
 
 from vanilla_transformer.inference import load_model
+from vanilla_transformer.inspection.attention_maps import attention_maps
 from vanilla_transformer.inspection.shapes import shape_walk
 
 
@@ -33,6 +34,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     shapes.add_argument("--text", nargs="+", help="source texts; none: a small made-up batch")
     shapes.add_argument("--target", nargs="+", help="target texts; none: only their first token")
     shapes.add_argument("--attention", help="attention implementation, e.g. eager or sdpa")
+    maps = commands.add_parser("attention", help="which source token each target token attends to")
+    maps.set_defaults(command=_show_attention)
+    maps.add_argument("model", help="directory of a saved model, or its name on the Hub")
+    maps.add_argument("--text", required=True, help="source text")
+    maps.add_argument("--target", help="target text; none: what the model generates")
+    maps.add_argument("--layer", type=int, default=-1, help="layer of the stack; -1: the last")
+    maps.add_argument("--head", type=int, help="head to print; none: the mean of all")
+    maps.add_argument("--kind", choices=("cross", "encoder", "decoder"), default="cross")
+    maps.add_argument("--output", help="image to draw the heads in (.png, .svg, .pdf)")
     return parser.parse_args(argv)
 
 
@@ -41,6 +51,14 @@ def _show_shapes(options: argparse.Namespace) -> None:
     if options.attention:
         model.set_attn_implementation(options.attention)
     print(shape_walk(model, _inputs(model, tokenizer, options.text, options.target)))
+
+
+def _show_attention(options: argparse.Namespace) -> None:
+    maps = attention_maps(*load_model(options.model), options.text, options.target)
+    if options.output:
+        maps.figure(options.kind, options.layer).savefig(options.output)
+    for target, source, weight in maps.alignment(options.layer, options.head):
+        print(f"{target:<16} {source:<16} {weight:.2f}")
 
 
 def _inputs(

@@ -139,7 +139,7 @@ def _train(task: Task, recipe: Path, folder: Path, anew: bool, overrides: list[s
     print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
     limit = arguments.data.max_eval_samples
     if limit is not None:
-        data["validation"] = data["validation"].select(range(limit))
+        data["validation"] = data["validation"].shuffle(seed=0).select(range(limit))
     run(arguments, data)
 
 

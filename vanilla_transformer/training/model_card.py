@@ -4,6 +4,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from vanilla_transformer.training.arguments import CardArguments, RunArguments
+from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.training.arguments import (
+    ArchitectureArguments,
+    CardArguments,
+    RunArguments,
+)
 from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
@@ -119,7 +125,7 @@ def _results_table(
             for prefix in ("eval", "test")
         ]
         lower = "yes" if METRICS[metric].lower_is_better else "no"
-        signature = f"`{signatures[metric]}`" if metric in signatures else "-"
+        signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {lower} | {signature} |")
     return "\n".join(rows)
 
@@ -152,5 +158,12 @@ def _hardware(arguments: RunArguments) -> str:
 
 
 def _architecture_table(config: Any) -> str:
-    rows = [f"| `{name}` | {getattr(config, name)} |" for name in _SHOWN_FIELDS]
+    """The sizes and main choices, then whatever differs from its default."""
+    defaults, choices = VanillaTransformerConfig(), [f.name for f in fields(ArchitectureArguments)]
+    values = {name: getattr(config, name, None) for name in (*_SHOWN_FIELDS, *choices)}
+    rows = [
+        f"| `{name}` | {value} |"
+        for name, value in values.items()
+        if name in _SHOWN_FIELDS or value != getattr(defaults, name, None)
+    ]
     return "\n".join(["| field | value |", "|---|---|", *rows])

@@ -1,0 +1,94 @@
+"""Attention maps: the weights of the real run, beside the right tokens."""
+
+import sys
+
+import pytest
+import torch
+from toy import script
+
+from vanilla_transformer.inference import load_model
+from vanilla_transformer.inspection import attention_maps
+
+
+@pytest.fixture(scope="module")
+def maps(trained):
+    model, tokenizer = load_model(str(trained))
+    return attention_maps(model, tokenizer, "a dog likes a boat .", "Hund mag Boot .")
+
+
+def test_tokens_stand_beside_their_weights(maps):
+    source_len, target_len = len(maps.source), len(maps.predicted)
+    assert maps.source[-1] == maps.predicted[-1] == "</s>"
+    assert maps.fed[1:] == maps.predicted[:-1]
+    assert maps.encoder.shape[2:] == (source_len, source_len)
+    assert maps.decoder.shape[2:] == (target_len, target_len)
+    assert maps.cross.shape[2:] == (target_len, source_len)
+    for weights in (maps.encoder, maps.decoder, maps.cross):
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    assert maps.decoder.triu(1).abs().max() == 0
+
+
+def test_the_weights_are_those_of_the_model(trained, maps):
+    model, tokenizer = load_model(str(trained))
+    batch = tokenizer(
+        ["a dog likes a boat ."], text_target=["Hund mag Boot ."], return_tensors="pt"
+    )
+    with torch.no_grad():
+        outputs = model(**batch, output_attentions=True)
+    for layer, weights in enumerate(outputs.cross_attentions):
+        torch.testing.assert_close(maps.cross[layer], weights[0])
+
+
+def test_without_a_target_the_model_writes_it(trained):
+    model, tokenizer = load_model(str(trained))
+    model.train()
+    maps = attention_maps(model, tokenizer, "a dog likes a boat .")
+    assert model.training
+    text = tokenizer.convert_tokens_to_string(maps.predicted[:-1], side="target")
+    assert text == "Hund mag Boot ."
+
+
+def test_an_alignment_names_the_strongest_source_token(maps):
+    for head in (None, 0):
+        pairs = maps.alignment(layer=0, head=head)
+        weights = maps.cross[0].mean(0) if head is None else maps.cross[0, head]
+        assert [target for target, _, _ in pairs] == maps.predicted
+        for row, (_, token, weight) in enumerate(pairs):
+            assert weight == pytest.approx(weights[row].max().item())
+            assert token == maps.source[int(weights[row].argmax())]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_a_figure_has_a_panel_for_each_head(maps, kind, tmp_path):
+    figure = maps.figure(kind, layer=0)
+    weights = getattr(maps, kind)[0]
+    panels = [axes for axes in figure.axes if axes.get_title().startswith("head")]
+    assert len(panels) == len(weights)
+    for panel, head in zip(panels, weights, strict=True):
+        assert torch.equal(torch.tensor(panel.images[0].get_array().data), head)
+    labels = [text.get_text() for text in panels[-1].get_xticklabels()]
+    assert labels == (maps.fed if kind == "decoder" else maps.source)
+    figure.savefig(tmp_path / "maps.png")
+
+
+def test_what_is_not_there_is_named(maps):
+    with pytest.raises(ValueError, match="`layer` is 9: the stack has the layers 0 to"):
+        maps.figure("cross", layer=9)
+    with pytest.raises(ValueError, match="`head` is 9"):
+        maps.alignment(head=9)
+    with pytest.raises(ValueError, match="`kind` is 'self'"):
+        maps.figure("self")
+
+
+def test_a_missing_matplotlib_names_the_extra(maps, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r'pip install "vanilla-transformer\[plot\]"'):
+        maps.figure()
+
+
+def test_the_program_prints_the_alignment_and_draws(trained, tmp_path):
+    image = tmp_path / "maps.png"
+    done = script("inspect.py", "attention", trained, "--text", "a dog .", "--output", image)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split()[:1] == ["Hund"]
+    assert image.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,160 @@
+"""Attention weights of one text, with the tokens that they stand between; drawn as heat maps."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vanilla_transformer.inference import evaluation_mode
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WEIGHTS = {
+    "encoder": "encoder_attentions",
+    "decoder": "decoder_attentions",
+    "cross": "cross_attentions",
+}
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention weights of one source text and one target text.
+
+    A row of weights belongs to the token that attends (in the decoder: to the token that this
+    position predicts), a column to the token that is attended to; a row sums to 1.
+
+    Attributes:
+        source: Tokens of the source, of length source_len.
+        fed: Tokens fed to the decoder, of length target_len: the start token, then the target
+            without its last token.
+        predicted: Tokens of the target, of length target_len: `fed` one place later.
+        encoder: Of shape (encoder_layers, encoder_heads, source_len, source_len).
+        decoder: Of shape (decoder_layers, decoder_heads, target_len, target_len).
+        cross: Of shape (decoder_layers, decoder_heads, target_len, source_len).
+    """
+
+    source: list[str]
+    fed: list[str]
+    predicted: list[str]
+    encoder: torch.Tensor
+    decoder: torch.Tensor
+    cross: torch.Tensor
+
+    def alignment(self, layer: int = -1, head: int | None = None) -> list[tuple[str, str, float]]:
+        """Names the source token that each target token attends to most.
+
+        Args:
+            layer: Layer of the decoder; negative ones count from the last.
+            head: Head of that layer; None: the mean of all.
+
+        Returns:
+            For each target token: the token, the source token, and the weight between them.
+
+        Raises:
+            ValueError: If there is no such layer or head.
+        """
+        weights = self._layer("cross", layer)
+        if head is not None and head not in range(len(weights)):
+            raise ValueError(f"`head` is {head}: the layer has the heads 0 to {len(weights) - 1}.")
+        best = (weights.mean(0) if head is None else weights[head]).max(-1)
+        pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(token, self.source[index], weight) for token, index, weight in pairs]
+
+    def figure(self, kind: str = "cross", layer: int = -1) -> "Figure":
+        """Draws a heat map for each head of a layer.
+
+        Args:
+            kind: "encoder", "decoder" (self-attention) or "cross".
+            layer: Layer of the stack; negative ones count from the last.
+
+        Returns:
+            A figure of matplotlib: `.savefig("maps.png")`.
+
+        Raises:
+            ValueError: If there is no such kind or layer.
+            ImportError: If matplotlib is not installed.
+        """
+        weights = self._layer(kind, layer)
+        rows = self.source if kind == "encoder" else self.predicted
+        columns = self.fed if kind == "decoder" else self.source
+        wide = min(len(weights), 4)
+        high = -(-len(weights) // wide)
+        size = (1 + wide * (1 + 0.25 * len(columns)), 1 + high * (1 + 0.25 * len(rows)))
+        figure = _new_figure(size)
+        grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
+        for head, axes in enumerate(grid.flat):
+            if head >= len(weights):
+                axes.set_visible(False)
+                continue
+            image = axes.imshow(weights[head].numpy(), vmin=0, vmax=1, cmap="viridis")
+            axes.set_title(f"head {head}")
+            axes.set_xticks(range(len(columns)), columns, rotation=90)
+            axes.set_yticks(range(len(rows)), rows)
+        figure.suptitle(f"{kind} attention, layer {layer % len(getattr(self, kind))}")
+        figure.colorbar(image, ax=grid, shrink=0.6)
+        return figure
+
+    def _layer(self, kind: str, layer: int) -> torch.Tensor:
+        if kind not in _WEIGHTS:
+            raise ValueError(f"`kind` is {kind!r}: choose one of {list(_WEIGHTS)}.")
+        weights: torch.Tensor = getattr(self, kind)
+        if layer not in range(-len(weights), len(weights)):
+            raise ValueError(
+                f"`layer` is {layer}: the stack has the layers 0 to {len(weights) - 1}."
+            )
+        return weights[layer]
+
+
+def attention_maps(
+    model: Any, tokenizer: Any, source: str, target: str | None = None
+) -> AttentionMaps:
+    """Runs a model once on a text and keeps its attention weights.
+
+    Args:
+        model: A `VanillaTransformerForConditionalGeneration`. Its modes are left as they were.
+        tokenizer: Its tokenizer.
+        source: A source text.
+        target: A target text; None: what the model generates for the source.
+
+    Returns:
+        The weights, in float32 on the CPU, and the tokens.
+    """
+    inputs = tokenizer([source], return_tensors="pt").to(model.device)
+    with evaluation_mode(model):
+        labels = _target_ids(model, tokenizer, inputs, target)
+        fed = model.prepare_decoder_input_ids_from_labels(labels)
+        outputs = model(**inputs, decoder_input_ids=fed, output_attentions=True, use_cache=False)
+    weights = {
+        kind: torch.cat([layer.float().cpu() for layer in outputs[name]])
+        for kind, name in _WEIGHTS.items()
+    }
+    return AttentionMaps(
+        source=_tokens(tokenizer, inputs["input_ids"], "source"),
+        fed=_tokens(tokenizer, fed, "target"),
+        predicted=_tokens(tokenizer, labels, "target"),
+        **weights,
+    )
+
+
+def _target_ids(model: Any, tokenizer: Any, inputs: Any, target: str | None) -> torch.Tensor:
+    if target is None:
+        ids: torch.Tensor = model.generate(**inputs, num_return_sequences=1)
+        return ids[:, 1:]
+    encoded = tokenizer(text_target=[target], return_tensors="pt")
+    labels: torch.Tensor = encoded["input_ids"].to(model.device)
+    return labels
+
+
+def _tokens(tokenizer: Any, ids: torch.Tensor, side: str) -> list[str]:
+    return [str(token) for token in tokenizer.convert_ids_to_tokens(ids[0].tolist(), side=side)]
+
+
+def _new_figure(size: tuple[float, float]) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'matplotlib is not installed: pip install "vanilla-transformer[plot]"'
+        ) from error
+    return Figure(figsize=size, layout="constrained")

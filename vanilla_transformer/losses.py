@@ -1,0 +1,209 @@
+"""The loss per token to predict, with or without all logits, and logits made when read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
+
+IGNORE_INDEX = -100
+CHUNK_ROWS = 256
+
+
+def token_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """Cross-entropy per token to predict.
+
+    Args:
+        logits: Of shape (batch, target_len, vocab).
+        labels: Of shape (batch, target_len), already aligned with the logits; -100 is ignored.
+        label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
+        num_items_in_batch: What the sum is divided by: the number of tokens to predict over all
+            steps of gradient accumulation. None: the number of them in `labels`.
+
+    Returns:
+        A scalar in nats per token; 0 where there is nothing to predict.
+    """
+    labels = labels.to(logits.device)
+    total = F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        labels.flatten(),
+        ignore_index=IGNORE_INDEX,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
+    return _per_item(total, labels, num_items_in_batch)
+
+
+def _per_item(
+    total: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+) -> torch.Tensor:
+    if num_items_in_batch is None:
+        num_items_in_batch = (labels != IGNORE_INDEX).sum().clamp(min=1)
+    if isinstance(num_items_in_batch, torch.Tensor):
+        num_items_in_batch = num_items_in_batch.to(total.device)
+    return total / num_items_in_batch
+
+
+def projected_token_loss(
+    hidden_states: torch.Tensor,
+    head: nn.Linear,
+    labels: torch.Tensor,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> torch.Tensor:
+    """The same as `token_loss` of `head(hidden_states)`, where possible without all the logits.
+
+    From torch 2.13 on, a large vocabulary's logits are made, used and dropped for some rows at a
+    time; older versions, small problems, and heads that are more than their matrix (adapters,
+    hooks, weights split over devices) get them all.
+
+    Args:
+        hidden_states: Of shape (batch, target_len, d_model).
+        head: The projection to the vocabulary.
+        labels: Of shape (batch, target_len), already aligned; -100 is ignored.
+        label_smoothing: As in `token_loss`.
+        num_items_in_batch: As in `token_loss`.
+
+    Returns:
+        A scalar in nats per token; 0 where there is nothing to predict.
+    """
+    labels = labels.to(hidden_states.device)
+    rows = labels.numel()
+    pays = rows > CHUNK_ROWS and head.out_features > head.in_features
+    if not (pays and hasattr(F, "linear_cross_entropy") and _is_its_matrix(head)):
+        return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
+    total = _chunked_loss(hidden_states.flatten(0, 1), head, labels.flatten(), label_smoothing)
+    return _per_item(total, labels, num_items_in_batch)
+
+
+def _is_its_matrix(head: nn.Module) -> bool:
+    """Whether a head's call is nothing but the product with its weight."""
+    hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks)
+    wrapped = any(hooks) or bool(head._backward_pre_hooks) or "forward" in vars(head)
+    return type(head) is nn.Linear and not wrapped and type(head.weight) in _PLAIN_TENSORS
+
+
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
+
+
+def _chunked_loss(
+    hidden_states: torch.Tensor, head: nn.Linear, labels: torch.Tensor, label_smoothing: float
+) -> torch.Tensor:
+    """Sums the loss over tokens; hidden states of shape (tokens, d_model), labels (tokens,).
+
+    In half precision the loss comes per token: the sum would be rounded to that type, too.
+    """
+    device = hidden_states.device.type
+    dtype = hidden_states.dtype
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    weight, bias = head.weight.to(dtype), head.bias
+    with torch.autocast(device, enabled=False):
+        total = F.linear_cross_entropy(
+            hidden_states.to(dtype),
+            weight,
+            labels,
+            linear_bias=None if bias is None else bias.to(dtype),
+            reduction="none" if dtype.itemsize < 4 else "sum",
+            ignore_index=IGNORE_INDEX,
+            options=_chunking(device),
+        )
+        total = total.float().sum() if total.dim() else total
+        if label_smoothing:
+            total = total + label_smoothing * _smoothing(hidden_states, weight, bias, labels)
+    return total
+
+
+def _chunking(device: str) -> Any:
+    """On the CPU larger chunks than torch chooses are faster; a second backward is allowed."""
+    rows: dict[str, Any] = {"batch_chunk_size": CHUNK_ROWS, "chunking_method": None}
+    return torch.nn.LinearCrossEntropyOptions(
+        allow_retain_graph=True, **(rows if device == "cpu" else {})
+    )
+
+
+def _smoothing(
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    labels: torch.Tensor,
+) -> torch.Tensor:
+    """Sum over tokens of the label's logit less the mean logit: what smoothing adds, per share.
+
+    (1 - s) (z - logit) + s (z - mean logit) = (z - logit) + s (logit - mean logit), with z the
+    logarithm of the sum of exponentials; both logits are scalar products, no others are needed.
+    """
+    given = labels != IGNORE_INDEX
+    labels = labels.where(given, 0)
+    rows = F.embedding(labels, weight).float() - weight.float().mean(0)
+    difference = (hidden_states.float() * rows).sum(-1)
+    if bias is not None:
+        difference = difference + bias.float()[labels] - bias.float().mean()
+    return difference.where(given, 0).sum()
+
+
+class LogitsOnDemand:
+    """Logits of a training step, made when somebody looks at them.
+
+    Args:
+        head: The projection to the vocabulary.
+        hidden_states: Of shape (batch, target_len, d_model).
+    """
+
+    def __init__(self, head: nn.Module, hidden_states: torch.Tensor) -> None:
+        self._head = head
+        self._hidden_states = hidden_states
+        self._versions = self._weight_versions()
+
+    def _weight_versions(self) -> list[int]:
+        return [parameter._version for parameter in self._head.parameters()]
+
+    def make(self) -> torch.Tensor:
+        """Projects to the vocabulary.
+
+        Returns:
+            Logits of shape (batch, target_len, vocab).
+
+        Raises:
+            RuntimeError: If the projection has been trained since: its logits would be others.
+        """
+        if self._weight_versions() != self._versions:
+            raise RuntimeError(
+                "`logits` of a training step were read after the optimizer's step, when their "
+                "weights are gone: read them before it, or call `model.set_padding_free(False)`."
+            )
+        logits: torch.Tensor = self._head(self._hidden_states)
+        return logits
+
+    def __getattr__(self, name: str) -> Any:
+        """Passes on what a tensor can do.
+
+        Only `dtype` is kept back: Accelerate takes what has one for a tensor to convert, which
+        would make the logits at every step.
+        """
+        if name == "dtype" or name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.make(), name)
+
+
+@dataclass
+class TrainingOutput(Seq2SeqLMOutput):
+    """Output whose `logits` are made when they are read: by name, by index or as a tuple."""
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name == "logits" and isinstance(value, LogitsOnDemand):
+            value = self.logits = value.make()
+        return value
+
+    def __getitem__(self, key: Any) -> Any:
+        if key == "logits":
+            return self.logits
+        return super().__getitem__(key)  # type: ignore[no-untyped-call]  # it has no types
