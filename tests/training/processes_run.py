@@ -1,6 +1,6 @@
 """Run by test_processes.py, alone or in two processes: the same tokens under the package's Trainer.
 
-Arguments: the folder for the report, then options of the trainer as JSON.
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average.
 """
 
 import json
@@ -13,7 +13,14 @@ from accelerate import PartialState
 from small import losses, model, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
+from vanilla_transformer.training.averaging import AverageCheckpoints
+
 torch.set_num_threads(1)
+DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
+OPTIONS = {
+    "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
+    "average": {"save_strategy": "steps", "save_steps": 1},
+}
 
 
 def whole(tensor):
@@ -25,21 +32,21 @@ def share(tensor):
     return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).numel() / tensor.numel()
 
 
-def main(folder, options):
-    options = json.loads(options)
+def spread(net, folder):
+    """The model, its weights spread over two processes by transformers."""
+    if int(os.environ["RANK"]) == 0:
+        net.save_pretrained(Path(folder, "model"))
+    PartialState(cpu=True).wait_for_everyone()
+    split = DistributedConfig(fsdp_size=2)
+    return type(net).from_pretrained(Path(folder, "model"), distributed_config=split)
+
+
+def train(folder, kind):
+    rank, world = (int(os.environ.get(name, default)) for name, default in DEFAULTS)
     net = model(dropout=0.0)
-    size = options.pop("fsdp_size", None)
-    if size:
-        if int(os.environ["RANK"]) == 0:
-            net.save_pretrained(Path(folder, "model"))
-        PartialState(cpu=True).wait_for_everyone()
-        net = type(net).from_pretrained(
-            Path(folder, "model"), distributed_config=DistributedConfig(fsdp_size=size)
-        )
-    world = int(os.environ.get("WORLD_SIZE", "1"))
     run = trainer(
-        folder,
-        net=net,
+        Path(folder, kind),
+        net=spread(net, folder) if kind == "fsdp" else net,
         per_device_train_batch_size=8 // world,
         per_device_eval_batch_size=1,
         train_sampling_strategy="sequential",
@@ -47,16 +54,14 @@ def main(folder, options):
         learning_rate=0.3,
         max_steps=4,
         logging_steps=1,
-        predict_with_generate=size
-        is None,  # generating skips the forward that gathers spread weights
-        generation_max_length=6 + 3 * int(os.environ.get("RANK", "0")),  # differs, to be padded
-        **options,
+        predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
+        generation_max_length=6 + 3 * rank,  # differs, to be padded
+        callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
+        **OPTIONS.get(kind, {}),
     )
     run.train()
     evaluation = run.predict(run.eval_dataset)
-    generated = {"predictions": evaluation.predictions.tolist()} if size is None else {}
     report = {
-        **generated,
         "losses": losses(run),
         "weights": {name: whole(p).tolist() for name, p in run.model.named_parameters()},
         "shares": {name: share(p) for name, p in run.model.named_parameters()},
@@ -64,7 +69,14 @@ def main(folder, options):
         "labels": evaluation.label_ids.tolist(),
         "processes": run.args.world_size,
     }
-    (Path(folder) / f"{run.args.process_index}.json").write_text(json.dumps(report))
+    if kind != "fsdp":
+        report["predictions"] = evaluation.predictions.tolist()
+    Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(report))
+
+
+def main(folder, *kinds):
+    for kind in kinds:
+        train(folder, kind)
 
 
 if __name__ == "__main__":

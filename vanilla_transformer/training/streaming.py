@@ -34,8 +34,8 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
 
     Raises:
         ValueError: If `buffer_size` is below the number of processes, or the examples can be read
-            only once; while iterating, if there are no examples, one exceeds the budget, or a loader
-            has more than one worker.
+            only once; while iterating, if there are no examples, one exceeds the budget, or a
+            loader has more than one worker.
     """
 
     def __init__(
