@@ -18,6 +18,8 @@ from vanilla_transformer.training.metrics import METRICS
 
 # The tokenizer decides these, or they are no choice of architecture.
 _NOT_ARCHITECTURE = {
+    "classifier_pooling",
+    "classifier_dropout",
     "vocab_size",
     "decoder_vocab_size",
     "is_encoder_decoder",

@@ -27,6 +27,7 @@ from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.batching import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.data import encode, load_parallel_data
+from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import METRICS, GenerationMetrics
 from vanilla_transformer.training.model_card import write_model_card
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -63,6 +64,7 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     Raises:
         ValueError: If the output directory is in use, or the arguments contradict each other.
     """
+    check_hub_strategy(arguments.training)
     if arguments.model.model_name_or_path is not None:
         check_model_directory(arguments.model.model_name_or_path)
     with arguments.training.main_process_first(desc="output directory"):
@@ -75,7 +77,7 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
         encoded = encode(data, tokenizer, *limits)
     scorer = GenerationMetrics(tokenizer, arguments.model.metrics)
     trainer = make_trainer(arguments, model, tokenizer, encoded, scorer)
-    for callback in _averaging(arguments, checkpoint):
+    for callback in _callbacks(arguments, checkpoint):
         trainer.add_callback(callback)
     if "train" in data and _samples_subwords(arguments):
         _sample_subwords(trainer, arguments, data["train"], limits)
@@ -93,8 +95,23 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     trainer.save_state()
     if trainer.is_world_process_zero():
         example = next(iter(data.values()))[0]["source"]
-        write_model_card(arguments, model, figures, scorer.signatures, example)
+        write_model_card(
+            arguments, model, figures, scorer.signatures, example, repo_id=trainer.hub_model_id
+        )
+        if arguments.training.push_to_hub:
+            _push(trainer)
     return figures
+
+
+def _push(trainer: Any) -> None:
+    """Pushes what the output directory holds at the end, the card in the first place."""
+    args = trainer.args
+    push_directory(
+        str(args.output_dir),
+        trainer.hub_model_id,
+        token=args.hub_token,
+        revision=args.hub_revision,
+    )
 
 
 def _train(trainer: TokenBudgetSeq2SeqTrainer, checkpoint: str | None) -> dict[str, float]:
@@ -289,7 +306,6 @@ def make_trainer(
     if by_score and training.metric_for_best_model in (None, "loss"):
         training.metric_for_best_model = first
         training.greater_is_better = not METRICS[first].lower_is_better
-    patience = training.early_stopping_patience
     return TokenBudgetSeq2SeqTrainer(
         model=model,
         args=training,
@@ -298,20 +314,22 @@ def make_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=scorer,
-        callbacks=None if patience is None else [EarlyStoppingCallback(patience)],
+        callbacks=[CompletePushes()] if training.push_to_hub else None,
     )
 
 
-def _averaging(arguments: RunArguments, checkpoint: str | None) -> list[TrainerCallback]:
-    """Makes the callback for the average that was asked for, if one was."""
-    options = arguments.averaging
+def _callbacks(arguments: RunArguments, checkpoint: str | None) -> list[TrainerCallback]:
+    """Makes the callbacks for the early stop and the average that were asked for."""
+    options, made = arguments.averaging, list[TrainerCallback]()
+    if (patience := arguments.training.early_stopping_patience) is not None:
+        made.append(EarlyStoppingCallback(patience))
     if options.ema_decay is not None:
-        return [ExponentialMovingAverage(options.ema_decay, checkpoint)]
+        made.append(ExponentialMovingAverage(options.ema_decay, checkpoint))
     if options.average_last is not None:
-        return [AverageCheckpoints(options.average_last)]
+        made.append(AverageCheckpoints(options.average_last))
     if options.average_best is not None:
-        return [AverageCheckpoints(options.average_best, best=True)]
-    return []
+        made.append(AverageCheckpoints(options.average_best, best=True))
+    return made
 
 
 def _samples_subwords(arguments: RunArguments) -> bool:
