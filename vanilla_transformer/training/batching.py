@@ -17,6 +17,7 @@ from transformers.trainer_utils import IntervalStrategy, SchedulerType, has_leng
 from vanilla_transformer.training.metrics import METRICS
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.sampling import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NOAM, NoamSchedule
 from vanilla_transformer.training.streaming import TokenBudgetStream
 
@@ -42,7 +43,7 @@ _LOADER_OPTIONS = (
 
 @dataclass
 class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with a budget of tokens, the paper's schedule and R-Drop.
+    """`Seq2SeqTrainingArguments` with token budgets, the paper's schedule and other losses.
 
     `lr_scheduler_type` may also be "noam": `warmup_steps` is then that of the paper's formula, and
     `lr_scheduler_kwargs` may hold `factor` (1 by default) and `d_model` (by default the model's).
@@ -50,7 +51,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
 
     Raises:
         ValueError: when `max_tokens` or `early_stopping_patience` is below 1, `rdrop_alpha` is
-            negative, or when options contradict each other.
+            negative, `scheduled_sampling` is no share, or when options contradict each other.
     """
 
     max_tokens: int | None = field(
@@ -70,6 +71,13 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         default=10_000,
         metadata={
             "help": "Examples held at a time to make batches of max_tokens from an IterableDataset."
+        },
+    )
+    scheduled_sampling: float | None = field(
+        default=None,
+        metadata={
+            "help": "Share of the decoder's inputs that are the model's own predictions at the end "
+            "of training; it grows from 0 in proportion to the steps. Costs a forward pass a step."
         },
     )
     rdrop_alpha: float | None = field(
@@ -97,6 +105,10 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self._check_noam()
         self._choose_direction(asked)
         self._check_stopping()
+        if self.scheduled_sampling is not None and not 0 <= self.scheduled_sampling <= 1:
+            raise ValueError(
+                f"scheduled_sampling is {self.scheduled_sampling}: it must be from 0 to 1"
+            )
         if self.rdrop_alpha is not None and self.rdrop_alpha < 0:
             raise ValueError(f"rdrop_alpha is {self.rdrop_alpha}: it must not be negative")
         if self.max_tokens is not None:
@@ -279,7 +291,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Return the stock loss; in training with `args.rdrop_alpha` that of R-Drop."""
+        """Return the stock loss; in training as `scheduled_sampling` and `rdrop_alpha` say."""
+        if model.training and (final_rate := getattr(self.args, "scheduled_sampling", None)):
+            rate = final_rate * min(1.0, self.state.global_step / self.state.max_steps)
+            inputs = mix_predictions(self.model, inputs, rate)
         alpha = getattr(self.args, "rdrop_alpha", None)
         if not alpha or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
