@@ -79,7 +79,7 @@ def make_batch(
     }
 
 
-STRANGER = """
+WITHOUT_THE_PACKAGE = """
 import importlib.abc, sys
 
 class NotInstalled(importlib.abc.MetaPathFinder):
@@ -97,6 +97,8 @@ else:
 
 import json, torch
 torch.set_num_threads(1)
+"""
+STRANGER = """
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 directory, again, ids = sys.argv[1], sys.argv[2], torch.tensor(json.loads(sys.argv[3]))
@@ -113,9 +115,10 @@ print(json.dumps({"tokens": tokens.tolist(), "hidden": hidden.sum().item()}))
 """
 
 
-def run_stranger(directory, again, ids, tmp_path):
+def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
     """Loads, generates and saves in a process that cannot import the package."""
     (tmp_path / "empty").mkdir(exist_ok=True)
+    program = WITHOUT_THE_PACKAGE + program
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HF_"))}
     environment |= {
         "HF_HUB_OFFLINE": "1",
@@ -123,7 +126,7 @@ def run_stranger(directory, again, ids, tmp_path):
         "HF_MODULES_CACHE": str(tmp_path / f"modules_{again.name}"),
     }
     result = subprocess.run(
-        [sys.executable, "-I", "-c", STRANGER, str(directory), str(again), json.dumps(ids)],
+        [sys.executable, "-I", "-c", program, str(directory), str(again), json.dumps(ids)],
         cwd=tmp_path / "empty",
         env=environment,
         capture_output=True,

@@ -15,7 +15,10 @@ LEVELS = {
     "normalization": 1,
     "feed_forward": 1,
     "positions": 1,
+    "sharing": 0,
+    "pipeline_vanilla_transformer": 1,
     "losses": 1,
+    "pooling": 1,
     "packing": 2,
     "attention": 3,
     "layers": 4,
@@ -23,7 +26,10 @@ LEVELS = {
 }
 FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
-ALSO_ALLOWED = {"tokenization_vanilla_transformer": {"tokenizers"}}  # transformers depends on it
+ALSO_ALLOWED = {  # transformers depends on them
+    "tokenization_vanilla_transformer": {"tokenizers"},
+    "sharing": {"huggingface_hub"},
+}
 RELATIVE_IMPORTS = (  # the two expressions by which transformers finds files to copy
     re.compile(r"^\s*import\s+\.(\S+)\s*$", re.MULTILINE),
     re.compile(r"^\s*from\s+\.(\S+)\s+import", re.MULTILINE),

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerModel,
+)
 
 SCRIPT = Path(__file__).with_name("parallel_run.py")
 MODELS = {
@@ -53,3 +57,20 @@ def test_every_rule_of_a_plan_names_something(tiny_model, changes, cls):
     )
     assert f"{prefix}decoder.layers.*.encoder_attn.out_proj" in model.tp_plan
     assert f"{prefix}encoder.final_norm" in model.fsdp_plan
+
+
+@pytest.mark.parametrize(
+    ("cls", "stack"),
+    [
+        (VanillaTransformerForSequenceClassification, "encoder"),
+        (VanillaTransformerForCausalLM, "decoder"),
+    ],
+)
+def test_the_plans_of_one_stack_name_its_modules(tiny_model, cls, stack):
+    model = tiny_model(cls=cls, norm_placement="pre")
+    names = {name.replace(".0", ".*") for name, _ in model.named_modules()}
+    assert model.tp_plan.keys() <= names
+    assert model.fsdp_plan.keys() <= names
+    assert {"model.shared", f"model.{stack}.layers.*.self_attn.q_proj"} <= model.tp_plan.keys()
+    assert f"model.{stack}.final_norm" in model.fsdp_plan
+    assert ("lm_head" in model.tp_plan) is (stack == "decoder")

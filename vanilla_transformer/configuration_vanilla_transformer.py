@@ -1,25 +1,58 @@
 """Every choice of architecture: its name, meaning, legal values and source."""
 
+import copy
 import difflib
 import math
+import os
+import shutil
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
+_ENCODER_MODEL = "VanillaTransformerEncoderModel"
+_ENCODER_AUTO = "AutoModelForTextEncoding"
+_ON_THE_ENCODER = (
+    _ENCODER_MODEL,
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerForTokenClassification",
+)
 _AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
     "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
     "AutoModelForSeq2SeqLM": (
         "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration"
     ),
+    "AutoModelForTextEncoding": "modeling_vanilla_transformer.VanillaTransformerEncoderModel",
+    "AutoModelForSequenceClassification": (
+        "modeling_vanilla_transformer.VanillaTransformerForSequenceClassification"
+    ),
+    "AutoModelForTokenClassification": (
+        "modeling_vanilla_transformer.VanillaTransformerForTokenClassification"
+    ),
+    "AutoModelForCausalLM": "modeling_vanilla_transformer.VanillaTransformerForCausalLM",
+}
+GENERATION_TASK = "seq2seq-generation"
+"""Name of the pipeline of models that generate a text for a text."""
+
+_PIPELINES = {
+    "VanillaTransformerForConditionalGeneration": {
+        GENERATION_TASK: {
+            "impl": "pipeline_vanilla_transformer.Seq2SeqGenerationPipeline",
+            "pt": ["AutoModelForSeq2SeqLM"],
+        }
+    },
 }
 _CHOICES = {
+    "classifier_pooling": ("mean", "first"),
     "norm_placement": ("post", "pre", "none"),
     "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
     "position_embedding_type": (
@@ -173,10 +206,23 @@ _PROBABILITIES = (
     "encoder_layerdrop",
     "decoder_layerdrop",
     "label_smoothing",
+    "classifier_dropout",
 )
 _POSITIVE = ("layer_norm_eps", "residual_scale")
 _TARGET_TOKENS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id")
 _TOKENIZER_FIELDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
+
+
+class CustomPipelines(dict[str, Any]):
+    """Tasks and the code beside the weights that does them, where transformers has none itself.
+
+    `pipeline` demands `trust_remote_code=True` for a task that is `in` here. A task that is
+    registered in this process needs no code from the directory, so it is not; it can be listed and
+    read all the same, which is how `pipeline` finds the task of a model.
+    """
+
+    def __contains__(self, task: object) -> bool:
+        return super().__contains__(task) and task not in PIPELINE_REGISTRY.supported_tasks
 
 
 class VanillaTransformerConfig(PreTrainedConfig):
@@ -240,6 +286,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             gradient, so several devices need DDP's `find_unused_parameters`, which Trainer turns on
             unless gradient checkpointing is on.
         label_smoothing: Of the model's own loss, at training and at evaluation (§5.4).
+        classifier_pooling: What stands for a sequence that is classified: the "mean" of the states
+            of its real tokens, or that of its "first" real token (Devlin et al. 2019).
+        classifier_dropout: Before the map to the labels of sequences and tokens; None: `dropout`.
         use_cache: Keep keys and values of past tokens while decoding.
         pad_token_id, bos_token_id, eos_token_id: Special tokens of both vocabularies.
         decoder_start_token_id: First input of the decoder.
@@ -310,6 +359,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     encoder_layerdrop: float | int = 0.0
     decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
+    classifier_pooling: str = "mean"
+    classifier_dropout: float | int | None = None
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int | None = 1
@@ -326,6 +377,20 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._refuse_misspelt(kwargs)
         self.auto_map = {**_AUTO_MAP, **kwargs.pop("auto_map", {})}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        self._choose_bare_model()
+
+    def _choose_bare_model(self) -> None:
+        """Has AutoModel load a saved encoder, also one under a classifier, as the bare encoder.
+
+        It takes the first class that it knows of `architectures`, which must be a list for that, or
+        the one in `auto_map` where the code comes from the directory.
+        """
+        names = self.architectures or []
+        alone = any(name in _ON_THE_ENCODER for name in names) and not self.is_encoder_decoder
+        extra = [_ENCODER_MODEL] if alone and _ENCODER_MODEL not in names else []
+        self.__dict__["architectures"] = [*names, *extra]
+        if self.auto_map["AutoModel"] in (_AUTO_MAP["AutoModel"], _AUTO_MAP[_ENCODER_AUTO]):
+            self.auto_map["AutoModel"] = _AUTO_MAP[_ENCODER_AUTO if alone else "AutoModel"]
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "VanillaTransformerConfig":
@@ -353,6 +418,61 @@ class VanillaTransformerConfig(PreTrainedConfig):
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # it has no types
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value
+        elif name == "architectures" and hasattr(self, "auto_map"):
+            self._choose_bare_model()
+
+    def __eq__(self, other: object) -> bool:
+        """Compares what is there: the base class would read fields that this config lacks."""
+        return isinstance(other, PreTrainedConfig) and self.__dict__ == other.__dict__
+
+    @property
+    def custom_pipelines(self) -> CustomPipelines:
+        """Pipelines of the architecture that was saved, and others that were set.
+
+        Each reading gives a copy: `pipeline` puts classes into what it reads, which no file can
+        hold.
+        """
+        found: dict[str, Any] = {}
+        for architecture in self.architectures or []:
+            found |= _PIPELINES.get(architecture, {})
+        return CustomPipelines(
+            copy.deepcopy({**found, **self.__dict__.get("custom_pipelines", {})})
+        )
+
+    @custom_pipelines.setter
+    def custom_pipelines(self, pipelines: dict[str, Any]) -> None:
+        own = {task for tasks in _PIPELINES.values() for task in tasks}
+        others = {task: value for task, value in pipelines.items() if task not in own}
+        self.__dict__.pop("custom_pipelines", None)
+        if others:
+            self.__dict__["custom_pipelines"] = others
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
+        """Writes the config, and the code of all classes that it names.
+
+        Args:
+            save_directory: A directory; it is made if it does not exist.
+            push_to_hub: Whether to push it too.
+            **kwargs: See `PreTrainedConfig.save_pretrained`.
+        """
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+        if self._auto_class is not None:
+            for file in _code_files():
+                shutil.copyfile(file, Path(save_directory) / file.name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Gives names and values of all fields, as they are written to a file.
+
+        Returns:
+            The fields; `custom_pipelines` only where there are some.
+        """
+        fields: dict[str, Any] = super().to_dict()
+        fields.pop("custom_pipelines", None)
+        if self.custom_pipelines:
+            fields["custom_pipelines"] = dict(self.custom_pipelines)
+        return fields
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
@@ -446,8 +566,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
         for name in _PROBABILITIES:
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must lie in [0, 1), got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"`{name}` must lie in [0, 1), got {value}.")
         for name in _POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be above 0 and finite, got {getattr(self, name)}.")
@@ -563,6 +684,14 @@ def _rope_problem(parameters: dict[str, Any]) -> str | None:
     if not isinstance(share, int | float) or not 0 < share <= 1:
         return "must have a number above 0 and up to 1 for `partial_rotary_factor`"
     return None
+
+
+def _code_files() -> list[Path]:
+    """Lists the files of the models' code; there are none where the config alone was loaded."""
+    modeling = Path(__file__).parent / "modeling_vanilla_transformer.py"
+    if not modeling.is_file():
+        return []
+    return [modeling, *map(Path, get_relative_import_files(modeling))]
 
 
 def _own_fields() -> dict[str, Any]:

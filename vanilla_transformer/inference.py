@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -16,30 +16,14 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, set_seed
 from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.pipeline_vanilla_transformer import (
+    Seq2SeqGenerationPipeline,
+)
+from vanilla_transformer.pipeline_vanilla_transformer import (
+    evaluation_mode as evaluation_mode,  # a name of this module too
+)
 
 _LINES_AT_ONCE = 4096
-_NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
-
-
-@contextmanager
-def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Runs a block with a model in eval mode and without gradients.
-
-    Args:
-        model: Each of its modules is in the mode that it was in when the block ends, also by an
-            error.
-
-    Yields:
-        Nothing.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -160,36 +144,23 @@ def _generate_chunk(
     bar: Any,
     generation: dict[str, Any],
 ) -> list[list[str]]:
-    per_line = generation.get("num_return_sequences") or 1
-    outputs = [[""] * per_line for _ in chunk]
+    device = None if getattr(model, "hf_device_map", None) else model.device
+    pipe = Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, device=device)
+    default = model.generation_config.num_return_sequences or 1
+    outputs = [[""] * (generation.get("num_return_sequences") or default) for _ in chunk]
     by_length = sorted((i for i, line in enumerate(chunk) if line.strip()), key=_length_in(chunk))
     bar.update(len(chunk) - len(by_length))
-    for start in range(0, len(by_length), batch_size):
-        indices = by_length[start : start + batch_size]
-        texts = _generate_batch(model, tokenizer, [chunk[i] for i in indices], generation)
-        for row, index in enumerate(indices):
-            outputs[index] = texts[row * per_line : (row + 1) * per_line]
-        bar.update(len(indices))
+    texts = (chunk[i] for i in by_length)
+    for index, found in zip(
+        by_length, pipe(texts, batch_size=batch_size, **generation), strict=True
+    ):
+        outputs[index] = [output["generated_text"] for output in found]
+        bar.update()
     return outputs
 
 
 def _length_in(chunk: Sequence[str]) -> Any:
     return lambda index: len(chunk[index])
-
-
-@torch.inference_mode()
-def _generate_batch(
-    model: Any, tokenizer: Any, texts: list[str], generation: dict[str, Any]
-) -> list[str]:
-    limited = tokenizer.model_max_length < _NO_LIMIT
-    inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=limited)
-    was_training = model.training
-    model.eval()
-    try:
-        ids = model.generate(**inputs.to(model.device), **generation)
-    finally:
-        model.train(was_training)
-    return list(tokenizer.batch_decode(ids, skip_special_tokens=True))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

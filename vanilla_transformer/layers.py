@@ -1,4 +1,4 @@
-"""The two layers of the paper's figure 1, each read from bottom to top."""
+"""The two layers of the paper's figure 1, and one without an encoder, read from bottom to top."""
 
 from functools import partial
 from typing import Any
@@ -8,7 +8,7 @@ from torch import nn
 from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .attention import SELF_ATTENTIONS, CrossAttention
+from .attention import SELF_ATTENTIONS, CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
@@ -20,10 +20,20 @@ def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]
     return norm_slots(config.norm_placement, make)
 
 
-def _feed_forward(config: VanillaTransformerConfig, ffn_dim: int) -> FeedForward:
+def _self_attention(config: VanillaTransformerConfig, layer_idx: int, stack: str) -> SelfAttention:
+    return SELF_ATTENTIONS[config.fused_qkv](
+        config,
+        getattr(config, f"{stack}_attention_heads"),
+        layer_idx,
+        is_causal=stack == "decoder",
+        num_key_value_heads=getattr(config, f"{stack}_num_key_value_heads"),
+    )
+
+
+def _feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
     return FEED_FORWARDS[config.gated_ffn](
         config.d_model,
-        ffn_dim,
+        getattr(config, f"{stack}_ffn_dim"),
         activation=config.activation_function,
         bias=config.ffn_bias,
         dropout=config.activation_dropout,
@@ -70,17 +80,14 @@ class EncoderLayer(GradientCheckpointingLayer):
         layer_idx: Index of the layer in its stack.
     """
 
+    stack = "encoder"
+
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
-            config,
-            config.encoder_attention_heads,
-            layer_idx,
-            num_key_value_heads=config.encoder_num_key_value_heads,
-        )
+        self.self_attn = _self_attention(config, layer_idx, self.stack)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
-        self.feed_forward = _feed_forward(config, config.encoder_ffn_dim)
+        self.feed_forward = _feed_forward(config, self.stack)
         self.dropout = _residual_dropout(config)
 
     def forward(
@@ -96,7 +103,7 @@ class EncoderLayer(GradientCheckpointingLayer):
             hidden_states: Of shape (batch, source_len, d_model).
             attention_mask: In the form that the attention implementation asks for.
             positions: For self-attention.
-            **kwargs: Passed to the attention implementation.
+            **kwargs: Passed to self-attention.
 
         Returns:
             A tensor of shape (batch, source_len, d_model).
@@ -113,6 +120,22 @@ class EncoderLayer(GradientCheckpointingLayer):
         return hidden_states
 
 
+class CausalLayer(EncoderLayer):
+    """A decoder layer of a model without an encoder: masked self-attention, then feed-forward.
+
+    It computes what an encoder layer does, with the decoder's sizes and under a causal mask (Liu et
+    al. 2018, "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its
+    parameters have the names that they have in `DecoderLayer`; a cache is passed as
+    `past_key_values`.
+
+    Args:
+        config: The model's config.
+        layer_idx: Index of the layer in its stack.
+    """
+
+    stack = "decoder"
+
+
 class DecoderLayer(GradientCheckpointingLayer):
     """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. §3.1).
 
@@ -125,13 +148,11 @@ class DecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
         self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = SELF_ATTENTIONS[config.fused_qkv](
-            config, heads, layer_idx, is_causal=True, num_key_value_heads=shared
-        )
+        self.self_attn = _self_attention(config, layer_idx, "decoder")
         self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _norm_slots(config)
         self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
-        self.feed_forward = _feed_forward(config, config.decoder_ffn_dim)
+        self.feed_forward = _feed_forward(config, "decoder")
         self.dropout = _residual_dropout(config)
 
     def forward(

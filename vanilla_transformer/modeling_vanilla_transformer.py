@@ -1,9 +1,10 @@
-"""The stacks of the paper's figure 1, the bare model, and the model with its output projection."""
+"""The stacks of the paper's figure 1, the bare models, and the models with their heads."""
 
 import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Unpack, cast
 
 import torch
@@ -16,10 +17,15 @@ from transformers.generation.utils import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
+    BaseModelOutputWithPast,
     BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithPast,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import (
     TransformersKwargs,
     can_return_tuple,
@@ -29,10 +35,24 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .layers import DecoderLayer, EncoderLayer
-from .losses import IGNORE_INDEX, LogitsOnDemand, TrainingOutput, projected_token_loss, token_loss
+from .layers import CausalLayer, DecoderLayer, EncoderLayer
+from .losses import (
+    IGNORE_INDEX,
+    LogitsOnDemand,
+    TrainingOutput,
+    check_labels,
+    next_token_loss,
+    problem_type_of,
+    projected_token_loss,
+    sequence_loss,
+    token_loss,
+)
 from .normalization import UnbiasedStdNorm, make_norm
 from .packing import UNPACKED, Packing, is_traced, packing_of, source_places, target_places
+from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
+    Seq2SeqGenerationPipeline,
+)
+from .pooling import POOLINGS
 from .positions import (
     AlibiPositions,
     HalfSinusoidalPositions,
@@ -45,6 +65,9 @@ from .positions import (
     positions_from_mask,
     rotary_positions,
 )
+from .sharing import push_card
+
+_OF_ONE_STACK = ("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop")
 
 
 def shift_right(
@@ -95,6 +118,11 @@ def check_ids(
         )
 
 
+def _rows(embedding: nn.Module) -> int:
+    """The number of ids that an embedding holds; one that an adapter wraps tells no such number."""
+    return getattr(embedding, "num_embeddings", None) or len(cast(torch.Tensor, embedding.weight))
+
+
 def _empty(name: str, tensor: torch.Tensor) -> ValueError:
     shape = tuple(tensor.shape)
     return ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
@@ -111,7 +139,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - the base class's own form
+    _no_split_modules = [  # noqa: RUF012 - the base class's own form
+        "EncoderLayer",
+        "DecoderLayer",
+        "CausalLayer",
+    ]
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
 
     padding_free = True
@@ -119,6 +151,22 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
         super().__init__(config)
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
+        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+
+        Args:
+            repo_id: Name of the repository; it is made if it does not exist.
+            **kwargs: See `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            What the Hub says of the commit of the weights.
+        """
+        push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
+        pushed = push(repo_id, **kwargs)
+        options = {name: kwargs.get(name) for name in ("token", "revision")}
+        push_card(str(self.name_or_path), pushed, **options)
+        return pushed
 
     def set_padding_free(self, enabled: bool) -> None:
         """Turns training without padding on, as it is by default, or off.
@@ -251,8 +299,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             The resized embedding.
 
         Raises:
-            ValueError: If both vocabularies share a matrix.
+            ValueError: If both vocabularies share a matrix, or if the model has one only.
         """
+        if not self.config.is_encoder_decoder:
+            raise ValueError(
+                f"{type(self).__name__} has one vocabulary (`is_encoder_decoder` is False): call "
+                "`resize_token_embeddings`."
+            )
         if self.config.share_encoder_decoder_embeddings:
             raise ValueError(
                 "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
@@ -278,7 +331,18 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         ids = torch.tensor([[3, 4, 5, 2], [3, 4, 2, pad]], device=self.device)
         ids = ids % min(self.config.vocab_size, cast(int, self.config.decoder_vocab_size))
         mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=self.device)
-        return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids}
+        target = {"decoder_input_ids": ids} if self.config.is_encoder_decoder else {}
+        return {"input_ids": ids, "attention_mask": mask, **target}
+
+
+def _with_fields(config: VanillaTransformerConfig, **fields: Any) -> VanillaTransformerConfig:
+    """Gives the config if it has these values already, otherwise a copy that has them."""
+    if all(getattr(config, name) == value for name, value in fields.items()):
+        return config
+    config = deepcopy(config)
+    for name, value in fields.items():
+        setattr(config, name, value)
+    return config
 
 
 def _matrices(module: nn.Linear) -> tuple[torch.Tensor, ...]:
@@ -350,7 +414,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.")
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
-            check_ids(name, input_ids, self.embed_tokens.num_embeddings)
+            check_ids(name, input_ids, _rows(self.embed_tokens))
             inputs_embeds = self.embed_tokens(packing.pack(input_ids))
             return inputs_embeds * self.embed_scale
         if inputs_embeds.numel() == 0:
@@ -431,7 +495,7 @@ def _position_ids(
 
 
 def _key_position_ids(
-    embeds: torch.Tensor, attention_mask: Any, cache: EncoderDecoderCache | None
+    embeds: torch.Tensor, attention_mask: Any, cache: Cache | None
 ) -> torch.Tensor:
     """Positions of all keys of the decoder, of shape (batch or 1, length with the past).
 
@@ -439,7 +503,7 @@ def _key_position_ids(
     """
     length = embeds.shape[1]
     if cache is not None:
-        length, _ = cache.self_attention_cache.get_mask_sizes(length, 0)
+        length, _ = cache.get_mask_sizes(length, 0)
     dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
     if dims == 4:
         return positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
@@ -513,7 +577,51 @@ class VanillaTransformerEncoder(_Stack):
         return BaseModelOutput(last_hidden_state=packing.unpack(self.final_norm(hidden_states)))
 
 
-class VanillaTransformerDecoder(_Stack):
+class _CausalStack(_Stack):
+    """What both kinds of decoder share: how a call begins."""
+
+    def __init__(self, config: VanillaTransformerConfig, layers: Sequence[nn.Module]) -> None:
+        vocab_size = cast(int, config.decoder_vocab_size)
+        heads, layerdrop = config.decoder_attention_heads, config.decoder_layerdrop
+        super().__init__(config, vocab_size, heads, layerdrop, layers)
+
+    def begin(
+        self,
+        embeds: torch.Tensor,
+        attention_mask: Any,
+        cache: Cache | None,
+        mask_config: VanillaTransformerConfig,
+        packing: Packing = UNPACKED,
+    ) -> tuple[torch.Tensor, Any, PositionEncoding]:
+        """Adds the positions and hides padding and the tokens to come.
+
+        Args:
+            embeds: Scaled token embeddings, of shape (batch, target_len, d_model),
+                or packed.
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
+                past).
+            cache: Keys and values of earlier tokens, for self-attention alone.
+            mask_config: Names the attention implementation that the mask is for.
+            packing: Where the tokens to compute stand.
+
+        Returns:
+            The input of the first layer, the causal mask, and the positions.
+        """
+        batch = packing.outline(embeds)
+        past_len = 0 if cache is None else cache.get_seq_length()
+        position_ids = _position_ids(batch, attention_mask, past_len, is_causal=True)
+        key_position_ids = _key_position_ids(batch, attention_mask, cache)
+        positions = self.embed_positions(position_ids, embeds.dtype, key_position_ids)
+        causal_mask = create_causal_mask(
+            config=mask_config,
+            inputs_embeds=batch,
+            attention_mask=attention_mask,
+            past_key_values=cache,
+        )
+        return self.add_positions(embeds, positions, packing), causal_mask, positions
+
+
+class VanillaTransformerDecoder(_CausalStack):
     """Token and position embeddings, then the stack of decoder layers.
 
     Args:
@@ -529,9 +637,7 @@ class VanillaTransformerDecoder(_Stack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
-        vocab_size = cast(int, config.decoder_vocab_size)
-        heads, layerdrop = config.decoder_attention_heads, config.decoder_layerdrop
-        super().__init__(config, vocab_size, heads, layerdrop, layers)
+        super().__init__(config, layers)
 
     @merge_with_config_defaults
     @capture_outputs
@@ -572,18 +678,10 @@ class VanillaTransformerDecoder(_Stack):
         embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds, packing)
         batch = packing.outline(embeds)
         cache = _as_cache(past_key_values, bool(use_cache), self.config)
-        past_len = 0 if cache is None else cache.get_seq_length()
-        position_ids = _position_ids(batch, attention_mask, past_len, is_causal=True)
-        key_position_ids = _key_position_ids(batch, attention_mask, cache)
-        positions = self.embed_positions(position_ids, embeds.dtype, key_position_ids)
-        hidden_states = self.add_positions(embeds, positions, packing)
-
+        self_cache = None if cache is None else cache.self_attention_cache
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
-        causal_mask = create_causal_mask(
-            config=mask_config,
-            inputs_embeds=batch,
-            attention_mask=attention_mask,
-            past_key_values=None if cache is None else cache.self_attention_cache,
+        hidden_states, causal_mask, positions = self.begin(
+            embeds, attention_mask, self_cache, mask_config, packing
         )
         source_mask = create_bidirectional_mask(
             config=mask_config,
@@ -609,6 +707,79 @@ class VanillaTransformerDecoder(_Stack):
         )
 
 
+class VanillaTransformerCausalDecoder(_CausalStack):
+    """Token and position embeddings, then a stack of layers that see no source.
+
+    Args:
+        config: The model's config, of which the decoder's sizes count.
+    """
+
+    main_input_name = "input_ids"
+    _can_record_outputs = {  # noqa: RUF012 - the base class's own form
+        "hidden_states": CausalLayer,
+        "attentions": SelfAttention,
+    }
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _of_decoder_alone(config)
+        layers = [CausalLayer(config, index) for index in range(config.decoder_layers)]
+        super().__init__(config, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPast:
+        """Runs the stack.
+
+        Args:
+            input_ids: The tokens that are not in the cache, of shape (batch, target_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
+                past).
+            past_key_values: Keys and values of earlier tokens.
+            inputs_embeds: Instead of ids, of shape (batch, target_len, d_model), not yet scaled.
+            use_cache: Return the keys and values of this call too.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
+            was asked for.
+
+        Raises:
+            ValueError: As the encoder's forward.
+        """
+        embeds = self.embed("input_ids", input_ids, inputs_embeds)
+        cache = past_key_values
+        if cache is None and use_cache:
+            cache = DynamicCache(config=self.config)
+        mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
+        hidden_states, mask, positions = self.begin(embeds, attention_mask, cache, mask_config)
+        for layer in self.active_layers(cache):
+            hidden_states = layer(
+                hidden_states, mask, positions=positions, past_key_values=cache, **kwargs
+            )
+        return BaseModelOutputWithPast(
+            last_hidden_state=self.final_norm(hidden_states), past_key_values=cache
+        )
+
+
+def _of_decoder_alone(config: VanillaTransformerConfig) -> VanillaTransformerConfig:
+    """Gives the config of a model whose only stack is the decoder: all sizes are the decoder's.
+
+    transformers sizes caches by `num_hidden_layers` and the like, other names of the encoder's.
+    """
+    sizes = {f"encoder_{name}": getattr(config, f"decoder_{name}") for name in _OF_ONE_STACK}
+    vocab_size = config.decoder_vocab_size or config.vocab_size
+    return _with_fields(config, is_encoder_decoder=False, vocab_size=vocab_size, **sizes)
+
+
 def _as_cache(
     past_key_values: Cache | None, use_cache: bool, config: VanillaTransformerConfig
 ) -> EncoderDecoderCache | None:
@@ -630,6 +801,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _with_fields(config, is_encoder_decoder=True)
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
@@ -804,6 +976,7 @@ class VanillaTransformerForConditionalGeneration(
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _with_fields(config, is_encoder_decoder=True)
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
         self.lm_head = nn.Linear(
@@ -864,6 +1037,7 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and the loss where labels are given.
@@ -884,21 +1058,23 @@ class VanillaTransformerForConditionalGeneration(
             use_cache: Return the keys and values of this call too. Off by default with labels.
             num_items_in_batch: Number of tokens to predict over all steps of gradient accumulation,
                 which the loss is divided by; Trainer passes it. None: those in `labels`.
+            logits_to_keep: Without labels: project the last so many positions only, or those of the
+                given indices, of shape (kept,); 0: all.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for. In
-            training the loss needs no padding and not all the logits: these are made when they are
-            read, and states at padding are zeros.
+            target_len or kept, vocab), `past_key_values`, the encoder's output, and what was asked
+            for. In training the loss needs no padding and not all the logits: these are made when
+            they are read, and states at padding are zeros.
 
         Raises:
             ValueError: As the bare model, and for labels outside the vocabulary.
         """
         if labels is not None:
             check_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
-            use_cache = bool(use_cache)
+            use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
 
@@ -916,8 +1092,9 @@ class VanillaTransformerForConditionalGeneration(
         }
         packing = self.model.find_packing(labels=labels, **inputs)
         outputs = self.model(**inputs, packing=packing)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         loss, logits = self._loss_and_logits(
-            outputs.last_hidden_state, labels, packing, num_items_in_batch, **kwargs
+            outputs.last_hidden_state[:, kept], labels, packing, num_items_in_batch, **kwargs
         )
         output_class: Any = (
             TrainingOutput if isinstance(logits, LogitsOnDemand) else Seq2SeqLMOutput
@@ -957,3 +1134,368 @@ class VanillaTransformerForConditionalGeneration(
             num_items_in_batch,
         )
         return loss, LogitsOnDemand(self.lm_head, hidden_states)
+
+
+class _OneStackModel(VanillaTransformerPreTrainedModel):
+    """What the bare models of one stack share: embeddings under the names of the whole model."""
+
+    stack_name: str
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
+        if not self.config.share_encoder_decoder_embeddings:
+            return {}
+        return {f"{self.stack_name}.embed_tokens.weight": "shared.weight"}
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Returns the embedding of the stack."""
+        return cast(_Stack, getattr(self, self.stack_name)).embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replaces the embedding, under both names where the config calls it shared."""
+        embedding = cast(nn.Embedding, value)
+        cast(_Stack, getattr(self, self.stack_name)).embed_tokens = embedding
+        if self.config.share_encoder_decoder_embeddings:
+            self.shared = embedding
+
+
+class VanillaTransformerEncoderModel(_OneStackModel):
+    """The encoder alone; `from_pretrained` lifts it out of a whole model's directory.
+
+    Args:
+        config: The model's config. The model keeps a copy with `is_encoder_decoder=False`.
+    """
+
+    stack_name = "encoder"
+    _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012 - the base class's own form
+        r"^(model\.)?decoder\.",
+        r"^lm_head\.",
+    ]
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _with_fields(config, is_encoder_decoder=False)
+        super().__init__(config)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Encodes sequences.
+
+        Args:
+            input_ids: Of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            inputs_embeds: Instead of ids, of shape (batch, source_len, d_model), not yet scaled.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
+
+        Raises:
+            ValueError: On an empty batch, ids outside the vocabulary, both or neither of ids and
+                embeddings, or a sequence too long for learned positions.
+        """
+        output: BaseModelOutput = self.encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        return output
+
+
+class _Classifier(VanillaTransformerPreTrainedModel):
+    """What both classifiers share: the encoder, dropout, and a linear map to the labels."""
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _with_fields(config, is_encoder_decoder=False)
+        super().__init__(config)
+        self.num_labels = cast(int, config.num_labels)
+        self.model = VanillaTransformerEncoderModel(config)
+        own = config.classifier_dropout
+        self.dropout = nn.Dropout(config.dropout if own is None else own)
+        self.classifier = nn.Linear(config.d_model, self.num_labels)
+
+
+class VanillaTransformerForSequenceClassification(_Classifier):
+    """The encoder with a label, several labels or numbers for each sequence.
+
+    One linear map on the vector that `config.classifier_pooling` chooses. `from_pretrained` takes
+    the encoder out of a whole model's directory; the map alone is new then.
+
+    Args:
+        config: The model's config, of which `num_labels` (or `id2label`) counts the outputs, and
+            `problem_type` names the loss; None: told by the first labels, and kept.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.pooling = POOLINGS[config.classifier_pooling]()
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    @can_return_tuple
+    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput:
+        """Classifies sequences, and computes the loss where labels are given.
+
+        Args:
+            input_ids: Of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            inputs_embeds: Instead of ids, of shape (batch, source_len, d_model), not yet scaled.
+            labels: A class each, of shape (batch,), -100 where there is none; for
+                "multi_label_classification" 0 or 1, for "regression" numbers, of shape (batch,
+                labels).
+            num_items_in_batch: Number of labels over all steps of gradient accumulation, which the
+                loss is divided by; Trainer passes it. None: those in `labels`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `loss` (cross-entropy with `config.label_smoothing`, binary cross-entropy, or squared
+            error), `logits` of shape (batch, labels), and what was asked for.
+
+        Raises:
+            ValueError: As the encoder, and for labels that do not fit.
+        """
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
+        pooled = self.pooling(outputs.last_hidden_state, attention_mask)
+        logits = self.classifier(self.dropout(pooled))
+        loss = None
+        if labels is not None:
+            loss = self._loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _loss(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None,
+    ) -> torch.Tensor:
+        if self.config.problem_type is None:
+            self.config.problem_type = problem_type_of(labels, self.num_labels)
+        kind = self.config.problem_type
+        check_labels(labels, logits, kind)
+        return sequence_loss(logits, labels, kind, self.config.label_smoothing, num_items_in_batch)
+
+
+class VanillaTransformerForTokenClassification(_Classifier):
+    """The encoder with a label for each token: tagging, named entities.
+
+    `from_pretrained` takes the encoder out of a whole model's directory; the map to the labels
+    alone is new then.
+
+    Args:
+        config: The model's config, of which `num_labels` (or `id2label`) counts the labels.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    @can_return_tuple
+    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput:
+        """Classifies tokens, and computes the loss where labels are given.
+
+        Args:
+            input_ids: Of shape (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
+            inputs_embeds: Instead of ids, of shape (batch, source_len, d_model), not yet scaled.
+            labels: A class each, of shape (batch, source_len), -100 where there is none.
+            num_items_in_batch: Number of labelled tokens over all steps of gradient accumulation,
+                which the loss is divided by; Trainer passes it. None: those in `labels`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `loss` in nats per labelled token (with `config.label_smoothing`), `logits` of shape
+            (batch, source_len, labels), and what was asked for.
+
+        Raises:
+            ValueError: As the encoder, and for labels that do not fit.
+        """
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, "single_label_classification")
+            loss = token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class _DecoderAloneModel(_OneStackModel):
+    """The stack of a language model, under the names that it has in the whole model."""
+
+    stack_name = "decoder"
+    _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012 - the base class's own form
+        r"^(model\.)?encoder\.",
+    ]
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.decoder = VanillaTransformerCausalDecoder(config)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
+        """Runs the stack, whose forward it is."""
+        output: BaseModelOutputWithPast = self.decoder(*args, **kwargs)
+        return output
+
+
+class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, GenerationMixin):
+    """The decoder without an encoder and without cross-attention: a language model.
+
+    Args:
+        config: The model's config, of which the decoder's sizes count. The model keeps a copy with
+            `is_encoder_decoder=False`, in which the encoder's sizes are the decoder's.
+    """
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = _of_decoder_alone(config)
+        super().__init__(config)
+        self.model = _DecoderAloneModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
+        shared = self.config.share_encoder_decoder_embeddings
+        tied = {f"model.{k}": f"model.{v}" for k, v in self.model._tied_weights_keys.items()}
+        if self.config.tie_word_embeddings:
+            source = "model.shared.weight" if shared else "model.decoder.embed_tokens.weight"
+            tied["lm_head.weight"] = source
+        return tied
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Resizes the vocabulary: the embedding and the projection.
+
+        Args:
+            new_num_tokens: New number of rows.
+            pad_to_multiple_of: Round that number up to a multiple of this.
+            mean_resizing: Draw new rows around the mean of the old ones.
+
+        Returns:
+            The resized embedding.
+        """
+        embedding = super().resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.config.decoder_vocab_size = self.config.vocab_size
+        return embedding
+
+    @can_return_tuple
+    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        shift_labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> CausalLMOutputWithPast:
+        """Predicts the next tokens, and computes the loss where labels are given.
+
+        Args:
+            input_ids: The tokens that are not in the cache, of shape (batch, target_len).
+            attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
+                past).
+            past_key_values: Keys and values of earlier tokens.
+            inputs_embeds: Instead of ids, of shape (batch, target_len, d_model), not yet scaled.
+            labels: The tokens themselves, of shape (batch, target_len), -100 where there is nothing
+                to predict; the loss shifts them. They are not changed here.
+            shift_labels: With labels: what the loss takes in place of the shifted labels, of the
+                same shape; collators that pack or split rows make them.
+            use_cache: Return the keys and values of this call too. Off by default with labels.
+            logits_to_keep: Without labels: project the last so many positions only, or those of
+                these indices; 0: all.
+            num_items_in_batch: Number of tokens to predict over all steps of gradient accumulation,
+                which the loss is divided by; Trainer passes it. None: those in `labels`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
+        Returns:
+            `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
+            target_len, vocab), `past_key_values`, and what was asked for.
+
+        Raises:
+            ValueError: As the encoder's forward, and for labels outside the vocabulary.
+        """
+        if labels is not None:
+            check_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
+            use_cache, logits_to_keep = bool(use_cache), 0
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        last = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, last])
+        loss = None
+        if labels is not None:
+            loss = next_token_loss(
+                logits, labels, self.config.label_smoothing, num_items_in_batch, shift_labels
+            )
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+# By this table of names, Trainer's `label_smoothing_factor` knows whose labels it must shift; it
+# would teach any other class to copy. Set here, it holds for code from a saved directory too.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
+    VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
+)

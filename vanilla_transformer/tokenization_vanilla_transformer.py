@@ -212,6 +212,20 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """
         return self._backend_of("target").get_vocab_size(with_added_tokens=True)
 
+    def target_alone(self) -> Self:
+        """Makes a tokenizer with the target's vocabulary for both sides.
+
+        It is for what knows one vocabulary and is to see the target's: `stop_strings` of
+        `generate`, streamers, constraints.
+
+        Returns:
+            A new tokenizer; this one if there is one vocabulary.
+        """
+        if not self.separate_vocabularies:
+            return self
+        names = {name: getattr(self, name) for name in _CORE_TOKEN_NAMES}
+        return type(self)(tokenizer_object=self._backend_of("target"), **names)
+
     @property
     def _tokenizer(self) -> Tokenizer | None:
         """The backend in use: the source's, or in target mode the target's.

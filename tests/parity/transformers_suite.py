@@ -15,21 +15,32 @@ import unittest
 import torch
 from transformers import (
     BartConfig,
+    BartForCausalLM,
     BartForConditionalGeneration,
     BartModel,
     MarianConfig,
     MarianModel,
     MarianMTModel,
     PreTrainedConfig,
+    T5Config,
+    T5EncoderModel,
+    T5ForTokenClassification,
 )
 from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
     MODEL_MAPPING_NAMES,
 )
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 
@@ -128,23 +139,46 @@ class ModelTester:
             "decoder_attention_mask": mask,
         }
 
-    prepare_config_and_inputs_for_common = prepare_config_and_inputs
+    def prepare_config_and_inputs_for_common(self):
+        return self.prepare_config_and_inputs()
 
 
-class _Case:
+class OneStackTester(ModelTester):
+    """As its base, for models of one stack."""
+
+    def get_config(self):
+        config = super().get_config()
+        config.is_encoder_decoder = False
+        return config
+
+    def prepare_config_and_inputs(self):
+        config, inputs = super().prepare_config_and_inputs()
+        size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+        ids = inputs["input_ids"].clamp(max=size - 1)
+        return config, {"input_ids": ids, "attention_mask": inputs["attention_mask"]}
+
+
+class _OneStackCase:
     """What every configuration is put through besides the common tests."""
 
-    is_encoder_decoder = True
+    inputs_from = OneStackTester
     test_can_init_all_missing_weights_before_2023 = True
     config_class: type[PreTrainedConfig]
     changes: dict
 
     def setUp(self):
-        self.model_tester = ModelTester(self, self.config_class, **self.changes)
+        self.model_tester = self.inputs_from(self, self.config_class, **self.changes)
         self.config_tester = configuration.ConfigTester(self, config_class=self.config_class)
 
     def test_config(self):
         self.config_tester.run_common_tests()
+
+
+class _Case(_OneStackCase):
+    """As its base, for models of two stacks."""
+
+    inputs_from = ModelTester
+    is_encoder_decoder = True
 
     def test_stacks_standalone(self):
         config, inputs = self.model_tester.prepare_config_and_inputs()
@@ -171,8 +205,10 @@ def _wrong_for_separate_vocabularies(_):
     raise unittest.SkipTest("source and target have separate embeddings")
 
 
-def _case(name, model_classes, config_class, changes):
-    bases = (_Case, common.ModelTesterMixin, GenerationTesterMixin, unittest.TestCase)
+def _case(name, model_classes, config_class, changes, kind=_Case):
+    bases = [kind, common.ModelTesterMixin, unittest.TestCase]
+    if any(model_class.can_generate() for model_class in model_classes):
+        bases.insert(2, GenerationTesterMixin)
     attributes = {
         "__module__": __name__,
         "all_model_classes": model_classes,
@@ -180,21 +216,49 @@ def _case(name, model_classes, config_class, changes):
         "changes": changes,
         "model_tester": None,
     }
-    if not changes.get("share_encoder_decoder_embeddings", True):
+    if kind is _Case and not changes.get("share_encoder_decoder_embeddings", True):
         for test in ("test_inputs_embeds_matches_input_ids", "test_resize_embeddings_untied"):
             attributes[test] = _wrong_for_separate_vocabularies
-    return type(f"{name}Test", bases, attributes)
+    return type(f"{name}Test", tuple(bases), attributes)
 
 
 # The common tests tell a bare model from a head by these tables of the library's own models.
-MODEL_MAPPING_NAMES["vanilla_transformer"] = "VanillaTransformerModel"
+MODEL_MAPPING_NAMES["vanilla_transformer"] = (
+    "VanillaTransformerModel",
+    "VanillaTransformerEncoderModel",
+)
 MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["vanilla_transformer"] = (
     "VanillaTransformerForConditionalGeneration"
 )
-OURS = (VanillaTransformerModel, VanillaTransformerForConditionalGeneration)
+for _mapping, _class in (
+    (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, VanillaTransformerForSequenceClassification),
+    (MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES, VanillaTransformerForTokenClassification),
+    (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, VanillaTransformerForCausalLM),
+):
+    _mapping["vanilla_transformer"] = _class.__name__
+KINDS = {
+    "": ((VanillaTransformerModel, VanillaTransformerForConditionalGeneration), _Case),
+    "Encoder": (
+        (
+            VanillaTransformerEncoderModel,
+            VanillaTransformerForSequenceClassification,
+            VanillaTransformerForTokenClassification,
+        ),
+        _OneStackCase,
+    ),
+    "Causal": ((VanillaTransformerForCausalLM,), _OneStackCase),
+}
 for _name, _changes in CONFIGURATIONS.items():
-    globals()[f"{_name}Test"] = _case(_name, OURS, VanillaTransformerConfig, _changes)
+    for _suffix, (_classes, _kind) in KINDS.items():
+        globals()[f"{_name}{_suffix}Test"] = _case(
+            f"{_name}{_suffix}", _classes, VanillaTransformerConfig, _changes, _kind
+        )
 
 # For comparison: how many tests the library's own models pass and skip.
+T5_SIZES = {"num_layers": 2, "num_heads": 4, "d_kv": 4, "d_ff": 4}
+T5EncoderTest = _case(
+    "T5Encoder", (T5EncoderModel, T5ForTokenClassification), T5Config, T5_SIZES, _OneStackCase
+)
+BartCausalTest = _case("BartCausal", (BartForCausalLM,), BartConfig, {}, _OneStackCase)
 MarianTest = _case("Marian", (MarianModel, MarianMTModel), MarianConfig, {})
 BartTest = _case("Bart", (BartModel, BartForConditionalGeneration), BartConfig, {})

@@ -12,6 +12,8 @@ import torch
 from toy import REPOSITORY, arguments, script
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
+from vanilla_transformer.inference import main as generate
+
 CODE = {"configuration", "modeling", "tokenization"}
 
 
@@ -160,3 +162,28 @@ def test_a_yaml_file_gives_arguments_and_the_command_line_overrides_it(corpus, t
     assert config["d_model"] == 16
     assert list((tmp_path / "out").rglob("events.out.tfevents*"))
     assert "warmup_steps: 20" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_recipes_for_more_data(trained, tmp_path):
+    """As the README has them: several outputs per source, and sampling that a seed repeats."""
+    source = tmp_path / "mono.en"
+    source.write_text("a dog likes a boat .\n\na man finds a cat .\n", encoding="utf-8")
+    nbest = tmp_path / "distilled.de"
+    options = ["--input", str(source), "--device", "cpu"]
+    several = ["--num_beams", "5", "--num_return_sequences", "5"]
+    generate([str(trained), *options, "--output", str(nbest), *several])
+    lines = nbest.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 15
+    assert (lines[0], lines[5:10], lines[10]) == (
+        "Hund mag Boot .",
+        [""] * 5,
+        "Mann findet Katze .",
+    )
+    assert len(set(lines[:5])) == 5
+    sampling = ["--num_beams", "1", "--do_sample", "--top_k", "0", "--temperature", "3.0"]
+    drawn = []
+    for seed in ("1", "1", "2"):
+        output = [str(tmp_path / "mono.de"), "--overwrite", "--seed", seed]
+        generate([str(trained), *options, "--output", *output, *sampling])
+        drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small import model, trainer
 
 from vanilla_transformer.training.scheduled_sampling import mix_predictions
 
@@ -60,3 +61,27 @@ def test_what_makes_no_sense_is_refused(case):
         mix_predictions(model, inputs, 1.5)
     with pytest.raises(ValueError, match="no labels"):
         mix_predictions(model, {"input_ids": inputs["input_ids"]}, 0.5)
+
+
+def test_a_run_moves_from_true_tokens_to_predicted_ones(tmp_path):
+    net, shares = model(dropout=0.0), []
+
+    def look(module, args, kwargs):
+        if kwargs.get("labels") is not None:
+            true = module.prepare_decoder_input_ids_from_labels(kwargs["labels"])
+            changed = (kwargs["decoder_input_ids"] != true)[:, 1:]
+            shares.append(changed[kwargs["labels"][:, :-1] != -100].float().mean().item())
+
+    handle = net.register_forward_pre_hook(look, with_kwargs=True)
+    options = {"max_steps": 10, "learning_rate": 0.0, "seed": 0}
+    trainer(tmp_path / "run", net=net, scheduled_sampling=1.0, **options).train()
+    handle.remove()
+    assert len(shares) == 10
+    assert shares[0] == 0
+    assert shares[9] > shares[2] > 0
+    assert shares[9] > 0.6
+
+
+def test_a_share_beyond_one_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"scheduled_sampling is 1\.5"):
+        trainer(tmp_path, scheduled_sampling=1.5)

@@ -18,6 +18,8 @@ from vanilla_transformer.training.metrics import METRICS
 
 # The tokenizer decides these, or they are no choice of architecture.
 _NOT_ARCHITECTURE = {
+    "classifier_pooling",
+    "classifier_dropout",
     "vocab_size",
     "decoder_vocab_size",
     "is_encoder_decoder",
@@ -77,6 +79,56 @@ class TokenizerArguments:
         default=False, metadata={"help": "One vocabulary per side instead of a shared one."}
     )
     lowercase: bool = field(default=False, metadata={"help": "Lowercase all text."})
+
+
+@dataclass
+class SubwordArguments:
+    """Whether the words of the training text fall into other subwords in each epoch."""
+
+    bpe_dropout: float | None = field(
+        default=None,
+        metadata={"help": "Probability of leaving out a merge; for bpe and byte_bpe. Often 0.1."},
+    )
+    unigram_alpha: float | None = field(
+        default=None,
+        metadata={"help": "Smoothness of sampled subwords; for unigram. Often 0.2."},
+    )
+    sampled_sides: str = field(
+        default="both", metadata={"help": "Texts that are sampled: both, source or target."}
+    )
+
+
+@dataclass
+class AveragingArguments:
+    """Which weights a run ends with: by default those of its last step, or of its best model.
+
+    Raises:
+        ValueError: When more than one average is asked for.
+    """
+
+    average_last: int | None = field(
+        default=None, metadata={"help": "End with the mean of the last so many checkpoints."}
+    )
+    average_best: int | None = field(
+        default=None,
+        metadata={"help": "End with the mean of the so many checkpoints that scored best."},
+    )
+    ema_decay: float | None = field(
+        default=None,
+        metadata={
+            "help": "Evaluate and save a running mean of the weights, which keeps this share of "
+            "itself at each step, e.g. 0.999."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(f"`{'`, `'.join(given)}` exclude each other: give one of them.")
+        for name, value in given.items():
+            if value <= 0:
+                raise ValueError(f"`{name}` is {value}: it must be positive, or left out.")
 
 
 @dataclass
@@ -149,6 +201,8 @@ class RunArguments:
     architecture: Any
     tokenizer: TokenizerArguments
     data: DataArguments
+    subwords: SubwordArguments
+    averaging: AveragingArguments
     show: ShowArguments
     card: CardArguments
     training: TokenBudgetTrainingArguments
@@ -192,6 +246,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
                 ArchitectureArguments,
                 TokenizerArguments,
                 DataArguments,
+                SubwordArguments,
+                AveragingArguments,
                 ShowArguments,
                 CardArguments,
                 TokenBudgetTrainingArguments,
@@ -199,10 +255,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
         )
     )
     parsed: Any = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-    model, architecture, tokenizer, data, show, card, training = parsed
-    arguments = RunArguments(
-        model, architecture, tokenizer, data, show, card, training, command=command, recipe=recipe
-    )
+    arguments = RunArguments(*[*parsed, command, recipe])
     unknown = [name for name in arguments.model.metrics if name not in METRICS]
     if unknown:
         raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")

@@ -1,9 +1,10 @@
 """How fast and how large a training step is, beside Hugging Face's Marian of the same size.
 
-Three models take the same steps (forward, backward, fused AdamW as in `Trainer`) on the same batches, in turn in one
-process, so that whatever else the machine does hits all of them: `marian` (`MarianMTModel`, which
-has the paper's layers), `padded` (this package with padding computed) and `ours`. Lengths are drawn
-from a log-normal distribution, which fits those of sentences; tokens are random.
+Three models take the same steps (forward, backward, fused AdamW as in `Trainer`) on the same
+batches, in turn in one process, so that whatever else the machine does hits all of them: `marian`
+(`MarianMTModel`, which has the paper's layers), `padded` (this package with padding computed) and
+`ours`. Lengths are drawn from a log-normal distribution, as those of sentences are; tokens are
+random.
 """
 
 import argparse

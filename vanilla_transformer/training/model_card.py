@@ -47,6 +47,7 @@ def write_model_card(
     results: Mapping[str, float],
     signatures: Mapping[str, str],
     example: str,
+    repo_id: str | None = None,
 ) -> Path:
     """Writes README.md into the output directory.
 
@@ -56,9 +57,10 @@ def write_model_card(
         results: As in all_results.json: train_*, eval_* and test_* figures.
         signatures: Signatures of the metrics, by name of the metric.
         example: A source text to show.
+        repo_id: Where the model is on the Hub; None: it is in the output directory alone.
 
     Returns:
-        The path of the card.
+        The path of the card, which names no token of the Hub.
     """
     folder = Path(str(arguments.training.output_dir))
     name = folder.resolve().name
@@ -68,7 +70,7 @@ def write_model_card(
         model_name=name,
         summary=f"Task: {arguments.card.task}. Data: {_dataset(arguments.card)}.",
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
-        path=arguments.training.output_dir,
+        path=repo_id or arguments.training.output_dir,
         example=repr(example),
         results=_results_table(arguments.model.metrics, results, signatures),
         data=f"Trained on {_dataset(arguments.card)} with this command:",
@@ -79,6 +81,8 @@ def write_model_card(
         limits="Trained and measured on the data named above only; expect less on other text.",
     )
     path = folder / "README.md"
+    if arguments.training.hub_token:
+        card = ModelCard(str(card).replace(arguments.training.hub_token, "..."))
     card.save(path)
     return path
 

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from transformers import AutoTokenizer, DataCollatorForSeq2Seq, set_seed
+from transformers import (
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
+    TrainerCallback,
+    set_seed,
+)
 from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
@@ -17,11 +23,15 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.training.arguments import RunArguments, parse_arguments
+from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.batching import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.data import encode, load_parallel_data
+from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import METRICS, GenerationMetrics
 from vanilla_transformer.training.model_card import write_model_card
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.subwords import SampledSubwords, SubwordEpochs
 
 logger = logging.get_logger(__name__)
 
@@ -54,6 +64,7 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     Raises:
         ValueError: If the output directory is in use, or the arguments contradict each other.
     """
+    check_hub_strategy(arguments.training)
     if arguments.model.model_name_or_path is not None:
         check_model_directory(arguments.model.model_name_or_path)
     with arguments.training.main_process_first(desc="output directory"):
@@ -66,6 +77,10 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
         encoded = encode(data, tokenizer, *limits)
     scorer = GenerationMetrics(tokenizer, arguments.model.metrics)
     trainer = make_trainer(arguments, model, tokenizer, encoded, scorer)
+    for callback in _callbacks(arguments, checkpoint):
+        trainer.add_callback(callback)
+    if "train" in data and _samples_subwords(arguments):
+        _sample_subwords(trainer, arguments, data["train"], limits)
     if arguments.show.show_every is not None and "train" in data:
         _show(trainer, data, arguments.show.show_every, arguments.show.show_examples)
 
@@ -80,8 +95,23 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     trainer.save_state()
     if trainer.is_world_process_zero():
         example = next(iter(data.values()))[0]["source"]
-        write_model_card(arguments, model, figures, scorer.signatures, example)
+        write_model_card(
+            arguments, model, figures, scorer.signatures, example, repo_id=trainer.hub_model_id
+        )
+        if arguments.training.push_to_hub:
+            _push(trainer)
     return figures
+
+
+def _push(trainer: Any) -> None:
+    """Pushes what the output directory holds at the end, the card in the first place."""
+    args = trainer.args
+    push_directory(
+        str(args.output_dir),
+        trainer.hub_model_id,
+        token=args.hub_token,
+        revision=args.hub_revision,
+    )
 
 
 def _train(trainer: TokenBudgetSeq2SeqTrainer, checkpoint: str | None) -> dict[str, float]:
@@ -271,7 +301,9 @@ def make_trainer(
     """
     training, first = arguments.training, arguments.model.metrics[0]
     training.predict_with_generate = True
-    if training.load_best_model_at_end and training.metric_for_best_model in (None, "loss"):
+    by_score = training.load_best_model_at_end or training.early_stopping_patience is not None
+    by_score = by_score or arguments.averaging.average_best is not None
+    if by_score and training.metric_for_best_model in (None, "loss"):
         training.metric_for_best_model = first
         training.greater_is_better = not METRICS[first].lower_is_better
     return TokenBudgetSeq2SeqTrainer(
@@ -282,7 +314,51 @@ def make_trainer(
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
         processing_class=tokenizer,
         compute_metrics=scorer,
+        callbacks=[CompletePushes()] if training.push_to_hub else None,
     )
+
+
+def _callbacks(arguments: RunArguments, checkpoint: str | None) -> list[TrainerCallback]:
+    """Makes the callbacks for the early stop and the average that were asked for."""
+    options, made = arguments.averaging, list[TrainerCallback]()
+    if (patience := arguments.training.early_stopping_patience) is not None:
+        made.append(EarlyStoppingCallback(patience))
+    if options.ema_decay is not None:
+        made.append(ExponentialMovingAverage(options.ema_decay, checkpoint))
+    if options.average_last is not None:
+        made.append(AverageCheckpoints(options.average_last))
+    if options.average_best is not None:
+        made.append(AverageCheckpoints(options.average_best, best=True))
+    return made
+
+
+def _samples_subwords(arguments: RunArguments) -> bool:
+    options = arguments.subwords
+    return options.bpe_dropout is not None or options.unigram_alpha is not None
+
+
+def _sample_subwords(
+    trainer: TokenBudgetSeq2SeqTrainer,
+    arguments: RunArguments,
+    texts: Dataset,
+    limits: Sequence[int | None],
+) -> None:
+    """Lets the training set fall into other subwords in each epoch."""
+    training, options = arguments.training, arguments.subwords
+    tokenizer: Any = trainer.processing_class
+    rows = SampledSubwords(
+        texts,
+        trainer.train_dataset,
+        tokenizer,
+        bpe_dropout=options.bpe_dropout,
+        unigram_alpha=options.unigram_alpha,
+        sides=options.sampled_sides,
+        seed=training.seed if training.data_seed is None else training.data_seed,
+        max_source_length=limits[0],
+        max_target_length=limits[1],
+    )
+    trainer.train_dataset = rows
+    trainer.add_callback(SubwordEpochs(rows))
 
 
 def _show(trainer: TokenBudgetSeq2SeqTrainer, data: DatasetDict, every: int, count: int) -> None:

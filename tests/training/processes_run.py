@@ -1,0 +1,83 @@
+"""Run by test_processes.py, alone or in two processes: the same tokens under the package's Trainer.
+
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from small import losses, model, trainer
+from transformers.distributed.configuration_utils import DistributedConfig
+
+from vanilla_transformer.training.averaging import AverageCheckpoints
+
+torch.set_num_threads(1)
+DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
+OPTIONS = {
+    "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
+    "average": {"save_strategy": "steps", "save_steps": 1},
+}
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def share(tensor):
+    """The part of a tensor that this process holds."""
+    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).numel() / tensor.numel()
+
+
+def spread(net, folder):
+    """The model, its weights spread over two processes by transformers."""
+    if int(os.environ["RANK"]) == 0:
+        net.save_pretrained(Path(folder, "model"))
+    PartialState(cpu=True).wait_for_everyone()
+    split = DistributedConfig(fsdp_size=2)
+    return type(net).from_pretrained(Path(folder, "model"), distributed_config=split)
+
+
+def train(folder, kind):
+    rank, world = (int(os.environ.get(name, default)) for name, default in DEFAULTS)
+    net = model(dropout=0.0)
+    run = trainer(
+        Path(folder, kind),
+        net=spread(net, folder) if kind == "fsdp" else net,
+        per_device_train_batch_size=8 // world,
+        per_device_eval_batch_size=1,
+        train_sampling_strategy="sequential",
+        optim="sgd",  # Adam would blow up the rounding of gradients that are zero: keys' biases
+        learning_rate=0.3,
+        max_steps=4,
+        logging_steps=1,
+        predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
+        generation_max_length=6 + 3 * rank,  # differs, to be padded
+        callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
+        **OPTIONS.get(kind, {}),
+    )
+    run.train()
+    evaluation = run.predict(run.eval_dataset)
+    report = {
+        "losses": losses(run),
+        "weights": {name: whole(p).tolist() for name, p in run.model.named_parameters()},
+        "shares": {name: share(p) for name, p in run.model.named_parameters()},
+        "eval_loss": evaluation.metrics["test_loss"],
+        "labels": evaluation.label_ids.tolist(),
+        "processes": run.args.world_size,
+    }
+    if kind != "fsdp":
+        report["predictions"] = evaluation.predictions.tolist()
+    Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(report))
+
+
+def main(folder, *kinds):
+    for kind in kinds:
+        train(folder, kind)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

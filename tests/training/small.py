@@ -1,0 +1,93 @@
+"""A tiny model under the package's trainer, on random rows; for tests of what a run does."""
+
+import torch
+from transformers import DataCollatorForSeq2Seq, TrainerCallback, set_seed
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.training.batching import (
+    TokenBudgetSeq2SeqTrainer,
+    TokenBudgetTrainingArguments,
+)
+
+WORDS = [f"w{i}" for i in range(30)]
+SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+}
+
+
+def tokenizer():
+    return VanillaTransformerTokenizer.train([" ".join(WORDS)], kind="word")
+
+
+def rows(count=24, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def row(longest):
+        length = int(torch.randint(1, longest, (1,), generator=generator))
+        return [*torch.randint(4, 30, (length,), generator=generator).tolist(), 2]
+
+    made = [{"input_ids": row(8), "labels": row(12)} for _ in range(count)]
+    return [{**one, "attention_mask": [1] * len(one["input_ids"])} for one in made]
+
+
+def model(**changes):
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(vocab_size=len(tokenizer()), **{**SIZES, **changes})
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+class StopAt(TrainerCallback):
+    """Ends the training at a step, as if it had been interrupted."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == self.step
+
+
+def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None, **options):
+    set_seed(1)
+    words = tokenizer()
+    net = net or model()
+    options = {
+        "per_device_train_batch_size": 4,
+        "save_strategy": "no",
+        "logging_strategy": "steps",
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        **options,
+    }
+    stop = [] if stop_at is None else [StopAt(stop_at)]
+    return TokenBudgetSeq2SeqTrainer(
+        model=net,
+        args=TokenBudgetTrainingArguments(str(folder), **options),
+        train_dataset=data or rows(),
+        data_collator=DataCollatorForSeq2Seq(words, model=net),
+        processing_class=words,
+        callbacks=[*callbacks, *stop],
+        **{"eval_dataset": rows(6, seed=1), **(extra or {})},
+    )
+
+
+def logged(run, name):
+    return {row["step"]: row[name] for row in run.state.log_history if name in row}
+
+
+def losses(run):
+    return logged(run, "loss")
+
+
+def rates(run):
+    return logged(run, "learning_rate")

@@ -1,0 +1,218 @@
+"""Means of checkpoints: chosen, computed, refused, loaded."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small import model, tokenizer, trainer
+from toy import arguments, script
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.training import run
+from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.training.averaging import (
+    AverageCheckpoints,
+    average_checkpoints,
+    average_weights,
+    best_checkpoints,
+    checkpoints,
+    last_checkpoints,
+    main,
+)
+
+SCORED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    trainer(folder, max_steps=8, learning_rate=0.01, **SCORED).train()
+    return folder
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def expected_mean(folders):
+    loaded = [weights(folder) for folder in folders]
+    return {name: sum(one[name].double() for one in loaded) / len(loaded) for name in loaded[0]}
+
+
+def test_the_last_ones_become_a_model_that_loads(finished, tmp_path):
+    chosen = last_checkpoints(finished, 3)
+    assert [path.name for path in chosen] == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
+    average_checkpoints(chosen, tmp_path / "mean")
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
+    assert AutoTokenizer.from_pretrained(tmp_path / "mean")("w3 w4") == tokenizer()("w3 w4")
+    mean = expected_mean(chosen)
+    assert not torch.equal(mean["model.shared.weight"], weights(chosen[-1])["model.shared.weight"])
+    for name, value in mean.items():
+        torch.testing.assert_close(loaded.state_dict()[name], value.float(), rtol=0, atol=1e-7)
+    names = {path.name for path in (tmp_path / "mean").iterdir()}
+    assert not names & {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+    assert "modeling_vanilla_transformer.py" in names
+
+
+def test_the_best_ones_by_either_direction(finished):
+    log = json.loads((finished / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
+    scores = {row["step"]: row["eval_loss"] for row in log if "eval_loss" in row}
+    by_loss = sorted(scores, key=scores.get, reverse=True)
+    found = [int(path.name[11:]) for path in best_checkpoints(finished, 2)]
+    assert found == by_loss[-2:]
+    worst = best_checkpoints(finished, 4, "eval_loss", greater_is_better=True)
+    assert [int(path.name[11:]) for path in worst] == by_loss[::-1]
+
+
+def test_an_error_rate_is_better_when_it_is_small(finished, tmp_path):
+    run_folder = tmp_path / "run"
+    for step in (2, 4, 6):
+        (run_folder / f"checkpoint-{step}").mkdir(parents=True)
+        log = [{"step": s, "eval_wer": 10.0 * s, "eval_bleu": 10.0 * s} for s in (2, 4, 6)]
+        state = {"log_history": log}
+        (run_folder / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
+    assert best_checkpoints(run_folder, 1, "wer")[0].name == "checkpoint-2"
+    assert best_checkpoints(run_folder, 1, "bleu")[0].name == "checkpoint-6"
+    with pytest.raises(ValueError, match="say whether greater is better"):
+        best_checkpoints(run_folder, 1, "comet")
+
+
+def test_too_few_checkpoints(finished):
+    with pytest.raises(ValueError, match="holds 4 checkpoints, not 5"):
+        last_checkpoints(finished, 5)
+    with pytest.raises(ValueError, match="holds 0 checkpoints with a score 'eval_bleu'"):
+        best_checkpoints(finished, 1, "bleu")
+    with pytest.raises(ValueError, match="`count` is 0"):
+        last_checkpoints(finished, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_means_are_taken_in_float64_and_keep_the_type(tmp_path, dtype):
+    config = json.dumps({"model_type": "x"})
+    values = (1.0, 2**-9, 2**-9, 2**-9, -1.0, 2**-9)
+    for number, value in enumerate(values):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "config.json").write_text(config)
+        tensors = {"a": torch.tensor([value], dtype=dtype), "n": torch.tensor([7])}
+        save_file(tensors, tmp_path / str(number) / "model.safetensors")
+    mean = average_weights([tmp_path / str(number) for number in range(len(values))])
+    assert mean["a"].dtype == dtype
+    assert mean["a"].item() == torch.tensor(4 * 2**-9 / 6, dtype=torch.float64).to(dtype).item()
+    assert mean["n"].tolist() == [7]
+
+
+def test_weights_in_several_files(tmp_path):
+    nets = [model(), model()]
+    with torch.no_grad():
+        nets[1].lm_head.weight += 2.0
+    for name, net in zip("ab", nets, strict=True):
+        net.save_pretrained(tmp_path / name, max_shard_size="8KB")
+        assert not (tmp_path / name / "model.safetensors").exists()
+    average_checkpoints([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
+    torch.testing.assert_close(loaded.lm_head.weight, nets[0].lm_head.weight + 1.0)
+
+
+def test_models_that_differ_are_refused_with_all_that_differs(tmp_path):
+    words = tokenizer()
+    for name, changes in {
+        "a": {},
+        "b": {"encoder_ffn_dim": 24, "dropout": 0.3},
+        "c": {"norm_placement": "pre"},
+    }.items():
+        model(**changes).save_pretrained(tmp_path / name)
+        words.save_pretrained(tmp_path / name)
+    text = (tmp_path / "b" / "tokenizer.json").read_text()
+    (tmp_path / "b" / "tokenizer.json").write_text(text + " ")
+    with pytest.raises(ValueError, match="cannot be averaged") as error:
+        average_checkpoints([tmp_path / name for name in "abc"], tmp_path / "mean")
+    for part in (
+        "b and a: config field encoder_ffn_dim is 24 and 16",
+        "b and a: config field dropout is 0.3 and 0.1",
+        "b and a: tokenizer.json differs",
+        "b and a: model.encoder.layers.0.feed_forward.fc1.weight is F32 [24, 16] and F32 [16, 16]",
+        "c and a: only one of them has model.encoder.layers.0.self_attn_pre_norm.weight",
+    ):
+        assert part in str(error.value)
+    assert not (tmp_path / "mean").exists()
+
+
+def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
+    first = finished / "checkpoint-2"
+    with pytest.raises(ValueError, match=r"holds no model\.safetensors"):
+        average_checkpoints([tmp_path], tmp_path / "mean")
+    with pytest.raises(ValueError, match="is one of the models"):
+        average_checkpoints([first], first, overwrite=True)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "precious").touch()
+    with pytest.raises(ValueError, match="not empty"):
+        average_checkpoints([first], tmp_path / "used")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text("{}")
+    (tmp_path / "bad" / "model.safetensors").write_bytes(b"12345678901234")
+    with pytest.raises(ValueError, match="is damaged"):
+        average_checkpoints([tmp_path / "bad"], tmp_path / "mean")
+    with pytest.raises(ValueError, match="at least one directory"):
+        average_weights([])
+
+
+def test_the_program(finished, tmp_path):
+    done = script("average.py", finished, "--best", 2, "--output", tmp_path / "mean")
+    assert done.returncode == 0, done.stderr[-2000:]
+    mean = expected_mean(best_checkpoints(finished, 2))
+    for name, value in weights(tmp_path / "mean").items():
+        torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+    argv = [str(finished), "--last", "1", "--output", str(tmp_path / "mean")]
+    with pytest.raises(ValueError, match="add --overwrite"):
+        main(argv)
+    main([*argv, "--overwrite"])
+    for name, value in weights(finished / "checkpoint-8").items():
+        assert torch.equal(weights(tmp_path / "mean")[name], value)
+    with pytest.raises(ValueError, match="take the directory of one run, not 2"):
+        main([str(finished), *argv])
+
+
+def test_a_training_ends_with_the_mean(tmp_path):
+    run = trainer(
+        tmp_path, max_steps=8, learning_rate=0.01, callbacks=[AverageCheckpoints(3)], **SCORED
+    )
+    run.train()
+    mean = expected_mean(checkpoints(tmp_path)[-3:])
+    for name, value in run.model.state_dict().items():
+        if name in mean:
+            torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+    assert torch.equal(run.model.lm_head.weight, run.model.model.shared.weight)
+
+
+@pytest.mark.parametrize(
+    ("options", "best", "message"),
+    [
+        ({}, False, "`save_strategy` 'no'"),
+        ({"save_strategy": "steps", "save_total_limit": 2}, False, "`save_total_limit` is 2"),
+        ({"save_strategy": "steps"}, True, "set `eval_strategy`"),
+    ],
+)
+def test_a_training_that_could_not_be_averaged_does_not_begin(tmp_path, options, best, message):
+    run = trainer(tmp_path, max_steps=1, callbacks=[AverageCheckpoints(3, best)], **options)
+    with pytest.raises(ValueError, match=message):
+        run.train()
+
+
+def test_options_of_a_run(corpus, tmp_path):
+    steps = {"max_steps": 6, "save_steps": 2, "eval_steps": 2}
+    strategies = {"save_strategy": "steps", "eval_strategy": "steps", "metrics": "wer"}
+    argv = arguments(corpus, tmp_path, "train", "validation", average_best=2, **steps, **strategies)
+    parsed = parse_arguments(argv)
+    run.run(parsed, run.load_parallel_data(parsed.data))
+    mean = expected_mean(best_checkpoints(tmp_path, 2, "wer"))
+    for name, value in weights(tmp_path).items():
+        torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+
+
+def test_averages_exclude_each_other(tmp_path):
+    argv = ["--output_dir", str(tmp_path), "--average_last", "3", "--ema_decay", "0.9"]
+    with pytest.raises(ValueError, match="`average_last`, `ema_decay` exclude each other"):
+        parse_arguments(argv)
+    with pytest.raises(ValueError, match="`average_last` is 0"):
+        parse_arguments(["--output_dir", str(tmp_path), "--average_last", "0"])

@@ -1,0 +1,142 @@
+"""A running mean of the weights in real runs: what is evaluated, saved and resumed."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from small import losses, model, trainer
+from transformers import AutoModelForSeq2SeqLM, TrainerCallback
+
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+
+DECAY = 0.8
+SAVED = {"save_strategy": "steps", "save_steps": 3, "learning_rate": 0.01, "logging_steps": 1}
+
+
+def weights(net):
+    return {name: p.detach().clone() for name, p in net.named_parameters()}
+
+
+class Recorder(TrainerCallback):
+    """Keeps the weights in training after each step; stands before the mean's own callback."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.seen.append(weights(model))
+
+
+def run(folder, decay=DECAY, **options):
+    recorder = Recorder()
+    made = trainer(
+        folder,
+        callbacks=[recorder, ExponentialMovingAverage(decay)],
+        **{"max_steps": 8, **SAVED, **options},
+    )
+    return made, recorder
+
+
+def mean_of(seen):
+    mean = seen[0]
+    for one in seen[1:]:
+        mean = {name: DECAY * mean[name] + (1 - DECAY) * one[name] for name in mean}
+    return mean
+
+
+def assert_same(found, expected, exactly=False):
+    assert found.keys() == expected.keys()
+    tolerance = {"rtol": 0, "atol": 0} if exactly else {"rtol": 1e-5, "atol": 1e-7}
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, msg=name, **tolerance)
+
+
+def test_training_is_the_same_and_the_mean_is_what_is_saved(tmp_path):
+    plain = trainer(tmp_path / "plain", max_steps=8, **{**SAVED, "save_strategy": "no"})
+    plain.train()
+    averaged, recorder = run(tmp_path / "mean")
+    averaged.train()
+    assert losses(averaged) == losses(plain)
+    assert_same(recorder.seen[-1], weights(plain.model), exactly=True)
+    assert_same(weights(averaged.model), mean_of(recorder.seen))
+    for step in (3, 6):
+        saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean" / f"checkpoint-{step}")
+        assert_same(weights(saved), mean_of(recorder.seen[:step]))
+        raw = load_file(tmp_path / "mean" / f"checkpoint-{step}" / "training_weights.safetensors")
+        assert_same(raw, recorder.seen[step - 1], exactly=True)
+
+
+def test_the_mean_is_what_is_evaluated(tmp_path):
+    options = {"eval_strategy": "steps", "eval_steps": 4, "eval_on_start": True}
+    averaged, recorder = run(tmp_path, **options, save_strategy="no")
+    averaged.train()
+    other = trainer(tmp_path / "other", net=model())
+    by_step = {r["step"]: r["eval_loss"] for r in averaged.state.log_history if "eval_loss" in r}
+    assert list(by_step) == [0, 4, 8]
+    assert other.evaluate()["eval_loss"] == by_step[0]
+    for step in (4, 8):
+        with torch.no_grad():
+            for name, p in other.model.named_parameters():
+                p.copy_(mean_of(recorder.seen[:step])[name])
+        assert other.evaluate()["eval_loss"] == pytest.approx(by_step[step], rel=1e-5)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, elsewhere):
+    whole, _ = run(tmp_path / "whole")
+    whole.train()
+    stopped, _ = run(tmp_path / "parts", stop_at=5)
+    stopped.train()
+    checkpoint = tmp_path / "parts" / "checkpoint-3"
+    if elsewhere:
+        checkpoint = checkpoint.rename(tmp_path / "moved")
+        resumed = trainer(
+            tmp_path / "new",
+            callbacks=[ExponentialMovingAverage(DECAY, checkpoint)],
+            max_steps=8,
+            **SAVED,
+        )
+    else:
+        resumed, _ = run(tmp_path / "parts")
+    resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert losses(resumed) == losses(whole)
+    assert_same(weights(resumed.model), weights(whole.model), exactly=True)
+
+
+@pytest.mark.parametrize("strategy", ["steps", "best"])
+def test_the_best_mean_is_loaded_at_the_end(tmp_path, strategy):
+    options = {"eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True}
+    averaged, recorder = run(tmp_path, **options, save_strategy=strategy)
+    averaged.train()
+    best = averaged.state.best_global_step
+    assert best in (3, 6, 8)
+    assert_same(weights(averaged.model), mean_of(recorder.seen[:best]))
+    raw = load_file(tmp_path / f"checkpoint-{best}" / "training_weights.safetensors")
+    assert_same(raw, recorder.seen[best - 1], exactly=True)
+
+
+def test_epochs_are_saved_with_the_mean_too(tmp_path):
+    averaged, recorder = run(tmp_path, max_steps=12, save_strategy="epoch")
+    averaged.train()
+    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "checkpoint-6")
+    assert_same(weights(saved), mean_of(recorder.seen[:6]))
+
+
+def test_under_bfloat16_autocast(tmp_path):
+    averaged, recorder = run(tmp_path, bf16=True, max_steps=4)
+    averaged.train()
+    assert_same(weights(averaged.model), mean_of(recorder.seen))
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    for decay in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match="`decay` is"):
+            ExponentialMovingAverage(decay)
+    half = trainer(
+        tmp_path, net=model().bfloat16(), max_steps=1, callbacks=[ExponentialMovingAverage(0.9)]
+    )
+    with pytest.raises(ValueError, match="needs float32 weights"):
+        half.train()
+    trainer(tmp_path / "plain", max_steps=3, **SAVED).train()
+    late, _ = run(tmp_path / "plain")
+    with pytest.raises(ValueError, match="was saved without it cannot be used"):
+        late.train(resume_from_checkpoint=True)

@@ -1,0 +1,103 @@
+"""Two real processes compute what one does, and the config files for Accelerate are legal."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from accelerate.commands.launch import launch_command_parser
+from accelerate.utils import DistributedType
+from processes_run import main as run_here
+from small import model
+from toy import REPOSITORY
+
+PROGRAM = Path(__file__).with_name("processes_run.py")
+CONFIGS = REPOSITORY / "scripts" / "accelerate"
+KINDS = {
+    "ddp": DistributedType.MULTI_GPU,
+    "fsdp": DistributedType.FSDP,
+    "deepspeed": DistributedType.DEEPSPEED,
+}
+
+
+def stripped(row):
+    """Tokens without padding, whether by the padding token or by -100."""
+    return [token for token in row if token not in (1, -100)]
+
+
+def reports(folder, kind):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{kind}_?.json"))]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    run_here(folder, "plain", "average")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Both processes are started as the README says, but for the precision."""
+    folder = tmp_path_factory.mktemp("two")
+    paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--config_file", str(CONFIGS / "ddp.yaml"), "--mixed_precision", "no"]
+    command += [str(PROGRAM), str(folder), "rdrop", "average", "fsdp"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "alone"), [("rdrop", "plain"), ("average", "average"), ("fsdp", "plain")]
+)
+def test_two_processes_compute_what_one_does(one, two, kind, alone):
+    """Accelerate shards on GPUs alone: "fsdp" are weights that transformers spreads by the plan."""
+    (expected,), found = reports(one, alone), reports(two, kind)
+    assert [report["processes"] for report in found] == [2, 2]
+    for report in found:
+        shares = [part for name, part in report["shares"].items() if ".layers." in name]
+        assert all((part < 0.8) is (kind == "fsdp") for part in shares)
+        assert report["losses"] == pytest.approx(expected["losses"], rel=1e-5)
+        for name, value in expected["weights"].items():
+            weight = torch.tensor(report["weights"][name])
+            torch.testing.assert_close(weight, torch.tensor(value), rtol=1e-4, atol=1e-5)
+
+
+def test_an_evaluation_pads_across_processes(one, two):
+    (expected,), (found, _) = reports(one, "plain"), reports(two, "rdrop")
+    assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-5)
+    assert list(map(stripped, found["labels"])) == list(map(stripped, expected["labels"]))
+    texts = [list(map(stripped, report["predictions"])) for report in (expected, found)]
+    assert [row[:5] for row in texts[0]] == [row[:5] for row in texts[1]]
+    assert len({len(row) for row in texts[1]}) > 1
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_config_files_are_legal(name):
+    path = CONFIGS / f"{name}.yaml"
+    config = load_config_from_file(str(path))
+    assert isinstance(config, ClusterConfig)
+    assert config.distributed_type == KINDS[name]
+    assert config.mixed_precision == "bf16"
+    known = vars(launch_command_parser().parse_args(["program.py"]))
+    for key in [*config.fsdp_config, *config.deepspeed_config]:
+        assert key in known, key
+    assert "--num_processes" in path.read_text()
+
+
+def test_fsdp_wraps_layers_that_exist():
+    wrapped = load_config_from_file(str(CONFIGS / "fsdp.yaml")).fsdp_config
+    names = set(wrapped["fsdp_transformer_layer_cls_to_wrap"].split(","))
+    assert names == {type(module).__name__ for module in model().modules()} & names
+    assert len(names) == 2
+    assert names == set(model()._no_split_modules)

@@ -1,0 +1,95 @@
+"""R-Drop: its formula, and that a run normalises it as the plain loss."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import losses, model, rows, tokenizer, trainer
+from transformers import DataCollatorForSeq2Seq, TrainerCallback
+
+from vanilla_transformer.training.rdrop import rdrop_loss
+
+
+def batch(net, count=5):
+    return dict(DataCollatorForSeq2Seq(tokenizer(), model=net)(rows(count)))
+
+
+class Gradients(TrainerCallback):
+    def __init__(self):
+        self.seen = []
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
+
+
+def test_it_is_half_of_the_papers_loss_over_real_tokens():
+    net = model(dropout=0.3).train()
+    inputs = batch(net)
+    labels = inputs["labels"]
+    assert (labels == -100).any()
+    torch.manual_seed(5)
+    found, _ = rdrop_loss(net, inputs, alpha=4.0, num_items_in_batch=17)
+    torch.manual_seed(5)
+    twice = {name: torch.cat([value] * 2) for name, value in inputs.items() if name != "labels"}
+    one, two = net(**twice).logits.log_softmax(-1).chunk(2)
+    paper = 0.0
+    for row, column in (labels != -100).nonzero().tolist():
+        p, q, label = one[row, column], two[row, column], labels[row, column]
+        kl = F.kl_div(q, p, log_target=True, reduction="sum")
+        kl = kl + F.kl_div(p, q, log_target=True, reduction="sum")
+        paper = paper - p[label] - q[label] + 4.0 * kl / 2
+    torch.testing.assert_close(found, paper / 2 / 17)
+    assert not torch.allclose(one, two)
+
+
+def test_without_dropout_it_is_the_plain_loss_with_its_smoothing():
+    net = model(dropout=0.0, label_smoothing=0.1).train()
+    inputs = batch(net)
+    found, outputs = rdrop_loss(net, inputs, alpha=5.0, label_smoothing=0.1)
+    torch.testing.assert_close(found, net(**inputs).loss)
+    assert len(outputs.logits) == 2 * len(inputs["labels"])
+
+
+@pytest.mark.parametrize("smoothing", [{}, {"label_smoothing_factor": 0.2}])
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_run_divides_it_as_the_plain_loss(tmp_path, accumulation, smoothing):
+    options = {
+        "max_steps": 1,
+        "gradient_accumulation_steps": accumulation,
+        "per_device_train_batch_size": 16 // accumulation,
+        "max_grad_norm": 0.0,
+        "train_sampling_strategy": "sequential",
+        **smoothing,
+    }
+    gradients = []
+    for name, alpha, size in (("plain", None, 1), ("rdrop", 5.0, accumulation)):
+        seen = Gradients()
+        changes = {"gradient_accumulation_steps": size, "per_device_train_batch_size": 16 // size}
+        net = model(dropout=0.0)
+        trainer(
+            tmp_path / name, callbacks=[seen], rdrop_alpha=alpha, net=net, **{**options, **changes}
+        ).train()
+        gradients.append(seen.seen[0])
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
+    options = {"rdrop_alpha": 5.0, "max_steps": 6, "logging_steps": 1, "eval_strategy": "steps"}
+    options |= {"eval_steps": 3, "learning_rate": 0.01}
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    plain = trainer(tmp_path / "plain", **{**options, "rdrop_alpha": None})
+    assert whole.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], abs=2.0)
+    plain.model.load_state_dict(whole.model.state_dict())
+    assert plain.evaluate()["eval_loss"] == whole.evaluate()["eval_loss"]
+    stopped = trainer(tmp_path / "p", stop_at=3, save_strategy="steps", save_steps=3, **options)
+    stopped.train()
+    resumed = trainer(tmp_path / "p", **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed) == losses(whole)
+
+
+def test_a_negative_weight_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="rdrop_alpha is -1"):
+        trainer(tmp_path, rdrop_alpha=-1.0)

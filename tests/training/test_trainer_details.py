@@ -1,0 +1,264 @@
+"""What users of Trainer stumble over: each of these goes wrong with some model or some setting."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from small import StopAt, losses, model, rows, tokenizer, trainer
+from torch.utils.data import Dataset
+from toy import arguments
+from transformers import (
+    DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
+    GenerationConfig,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from vanilla_transformer.training import run
+from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.training.batching import TokenBudgetTrainingArguments
+from vanilla_transformer.training.metrics import GenerationMetrics
+
+GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
+
+
+def stock(folder, net, eval_rows, metrics=None, **options):
+    words = tokenizer()
+    return Seq2SeqTrainer(
+        model=net,
+        args=Seq2SeqTrainingArguments(
+            str(folder), report_to="none", use_cpu=True, disable_tqdm=True, **options
+        ),
+        train_dataset=rows(),
+        eval_dataset=eval_rows,
+        data_collator=DataCollatorForSeq2Seq(words, model=net),
+        processing_class=words,
+        compute_metrics=metrics,
+    )
+
+
+def test_padding_by_minus_100_in_predictions_and_labels_is_scored(tmp_path):
+    words = tokenizer()
+    seen = []
+    scorer = GenerationMetrics(words, ["bleu", "wer"])
+
+    def score(prediction):
+        seen.append(prediction)
+        return scorer(prediction)
+
+    made = stock(tmp_path, model(), rows(7), score, per_device_eval_batch_size=2, **GENERATE)
+    figures = made.evaluate(max_length=6)
+    assert (seen[0].label_ids == -100).any()
+    seen[0].predictions[:, -1] = -100  # as where processes or batches differ in length
+    again = scorer(seen[0])
+    assert {"bleu", "wer", "gen_len"} <= again.keys()
+    assert "eval_bleu" in figures
+    assert len(scorer.last_predictions) == 7
+
+
+def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    argv = arguments(corpus, tmp_path, "train", "validation", **options)
+    parsed = parse_arguments(argv)
+    run.run(parsed, run.load_parallel_data(parsed.data))
+    for folder in (tmp_path, tmp_path / "checkpoint-1"):
+        saved = GenerationConfig.from_pretrained(folder)
+        assert (saved.num_beams, saved.max_length, saved.early_stopping) == (2, 16, True)
+        assert (saved.decoder_start_token_id, saved.eos_token_id, saved.pad_token_id) == (0, 2, 1)
+
+
+def test_label_smoothing_without_a_decoder_input(tmp_path):
+    """Trainer's smoother takes the labels out: the collator must have made the decoder's input."""
+    net = model(dropout=0.0)
+    made = stock(
+        tmp_path,
+        net,
+        None,
+        label_smoothing_factor=0.2,
+        max_steps=1,
+        per_device_train_batch_size=24,
+        logging_steps=1,
+    )
+    assert "decoder_input_ids" not in made.train_dataset[0]
+    own = model(dropout=0.0, label_smoothing=0.2)
+    batch = made.data_collator(list(made.train_dataset))
+    expected = own(**batch).loss.item()
+    made.train()
+    assert losses(made)[1] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("generate", [{}, GENERATE])
+def test_evaluation_before_the_first_step(tmp_path, generate):
+    options = {"eval_on_start": True, "eval_strategy": "steps", "eval_steps": 2}
+    made = stock(tmp_path, model(), rows(5), max_steps=2, **options, **generate)
+    before = model()
+    made.train()
+    scores = {r["step"]: r["eval_loss"] for r in made.state.log_history if "eval_loss" in r}
+    assert list(scores) == [0, 2]
+    fresh = stock(tmp_path / "fresh", before, rows(5), **generate)
+    assert fresh.evaluate()["eval_loss"] == scores[0]
+
+
+class Endless(Dataset):
+    """Many rows from a few, that take no memory of their own."""
+
+    def __init__(self, count):
+        self.count, self.rows = count, rows(8)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return self.rows[index % 8]
+
+
+def peak_of_evaluation(made):
+    gc.collect()
+    tracemalloc.start()
+    made.evaluate()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_is_flat_over_a_long_evaluation(tmp_path):
+    """Only token ids may pile up: logits over the vocabulary must not be kept."""
+    kept = []
+
+    def score(prediction):
+        kept.append(prediction.predictions)
+        return {}
+
+    made = stock(tmp_path, model(), Endless(400), score, per_device_eval_batch_size=40, **GENERATE)
+    made.evaluate(max_length=4)
+    assert isinstance(kept[0], np.ndarray)
+    assert kept[0].shape[0] == 400
+    assert kept[0].ndim == 2
+    plain = stock(tmp_path / "plain", model(), Endless(40), per_device_eval_batch_size=40)
+    plain.evaluate()
+    short = peak_of_evaluation(plain)
+    plain.eval_dataset = Endless(400)
+    long = peak_of_evaluation(plain)
+    logits = 360 * 12 * 34 * 4
+    assert long - short < logits / 2
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
+    options = {"max_steps": 4, "logging_steps": 1, "learning_rate": 0.01}
+    full = trainer(tmp_path / "a", net=model(dropout=0.0), **options)
+    full.train()
+    half = trainer(
+        tmp_path / "b",
+        net=model(dropout=0.0),
+        bf16=True,
+        gradient_checkpointing=checkpointing,
+        **options,
+    )
+    half.train()
+    assert {p.dtype for p in half.model.parameters()} == {torch.float32}
+    assert losses(half) != losses(full)
+    assert losses(half) == pytest.approx(losses(full), rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_of_the_model_alone(dtype):
+    net = model(dropout=0.0)
+    batch = DataCollatorForSeq2Seq(tokenizer(), model=net)(rows(5))
+    with torch.autocast("cpu", dtype=dtype):
+        loss = net(**batch).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(net(**batch).loss.item(), rel=0.02)
+    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+
+
+# The best model, and when to stop ---------------------------------------------------------------
+
+
+def script_of_scores(name, values):
+    scores = iter(values)
+    return lambda prediction: {name: next(scores)}
+
+
+CHOOSING = {
+    "eval_strategy": "steps",
+    "eval_steps": 1,
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "load_best_model_at_end": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "best", "last"),
+    [
+        ("wer", [90.0, 50.0, 60.0, 70.0, 80.0, 10.0], 2, 4),
+        ("bleu", [1.0, 5.0, 4.0, 3.0, 2.0, 9.0], 2, 4),
+        ("chrf", [1.0, 2.0, 1.0, 3.0, 1.0, 1.0], 4, 6),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "eval_"])
+def test_the_best_by_a_score_and_an_early_stop(tmp_path, name, values, best, last, prefix):
+    made = trainer(
+        tmp_path,
+        max_steps=6,
+        metric_for_best_model=prefix + name,
+        early_stopping_patience=2,
+        callbacks=[EarlyStoppingCallback(2)],
+        extra={"compute_metrics": script_of_scores(name, values)},
+        **CHOOSING,
+    )
+    made.train()
+    assert made.args.greater_is_better is (name != "wer")
+    assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
+    assert made.state.global_step == last
+
+
+def test_patience_survives_an_interruption(tmp_path):
+    def make(values, **options):
+        return trainer(
+            tmp_path,
+            max_steps=6,
+            metric_for_best_model="wer",
+            early_stopping_patience=3,
+            extra={"compute_metrics": script_of_scores("wer", values)},
+            **{**CHOOSING, **options},
+        )
+
+    first = make([1.0, 2.0, 3.0])
+    first.add_callback(EarlyStoppingCallback(3))
+    first.add_callback(StopAt(3))
+    first.train()
+    second = make([4.0, 5.0, 6.0])
+    second.add_callback(EarlyStoppingCallback(3))
+    second.train(resume_from_checkpoint=True)
+    assert second.state.global_step == 4
+
+
+def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
+    options = {"max_steps": 8, "learning_rate": 0, "metrics": "wer", "early_stopping_patience": 2}
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}
+    argv = arguments(corpus, tmp_path, "train", "validation", **options, warmup_steps=0)
+    parsed = parse_arguments(argv)
+    run.run(parsed, run.load_parallel_data(parsed.data))
+    assert parsed.training.metric_for_best_model == "wer"
+    assert parsed.training.greater_is_better is False
+    state = (tmp_path / "trainer_state.json").read_text()
+    assert '"global_step": 3,' in state
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"early_stopping_patience": 2}, "set eval_strategy"),
+        ({"early_stopping_patience": 0, "eval_strategy": "epoch"}, "patience is 0"),
+        ({"metric_for_best_model": "wer", "greater_is_better": True}, "an error rate"),
+        ({"metric_for_best_model": "eval_ter", "greater_is_better": True}, "an error rate"),
+    ],
+)
+def test_options_that_contradict_each_other(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetTrainingArguments(str(tmp_path), **options)

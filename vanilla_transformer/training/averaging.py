@@ -1,0 +1,393 @@
+"""The mean of saved models: of the last or the best checkpoints of a run."""
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError, safe_open
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.utils import logging
+
+from vanilla_transformer.training.metrics import METRICS
+
+logger = logging.get_logger(__name__)
+
+_WEIGHTS = "model.safetensors"
+_STATE = "trainer_state.json"
+_NOT_COPIED = ("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin", _STATE)
+_FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
+
+
+# Choosing checkpoints ---------------------------------------------------------------------------
+
+
+def checkpoints(run: str | Path) -> list[Path]:
+    """Lists the complete checkpoints of a run, the oldest first.
+
+    Args:
+        run: Its output directory.
+
+    Returns:
+        The directories checkpoint-N that hold a trainer's state, by N.
+    """
+    found = (path for path in Path(run).glob("checkpoint-*") if (path / _STATE).is_file())
+    return sorted((path for path in found if _step(path) >= 0), key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    number = checkpoint.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def last_checkpoints(run: str | Path, count: int) -> list[Path]:
+    """Chooses the newest checkpoints of a run, the oldest of them first.
+
+    Args:
+        run: Its output directory.
+        count: How many.
+
+    Raises:
+        ValueError: If there are fewer, or `count` is below 1.
+    """
+    return _enough(checkpoints(run), run, count, "checkpoints")[-count:]
+
+
+def best_checkpoints(
+    run: str | Path, count: int, metric: str = "loss", greater_is_better: bool | None = None
+) -> list[Path]:
+    """Chooses the checkpoints of a run that scored best on the validation data, the best last.
+
+    Args:
+        run: Its output directory. Checkpoints that were not evaluated do not count.
+        count: How many.
+        metric: Name of the score, with or without "eval_"; ties go to the later checkpoint.
+        greater_is_better: The direction; None: known for losses and this package's scores.
+
+    Raises:
+        ValueError: If fewer were scored, `count` is below 1, or the direction is unknown.
+    """
+    metric = _eval_name(metric)
+    sign = 1 if _greater_is_better(metric, greater_is_better) else -1
+    scores = _scores(checkpoints(run), metric)
+    scored = [path for path in checkpoints(run) if _step(path) in scores]
+    _enough(scored, run, count, f"checkpoints with a score {metric!r}")
+    return sorted(scored, key=lambda path: (sign * scores[_step(path)], _step(path)))[-count:]
+
+
+def _greater_is_better(metric: str, given: bool | None) -> bool:
+    name = metric.rpartition("_")[2]
+    if given is not None:
+        return given
+    if name == "loss":
+        return False
+    if name not in METRICS:
+        raise ValueError(f"`metric` {metric!r} is not known here: say whether greater is better.")
+    return not METRICS[name].lower_is_better
+
+
+def _eval_name(metric: str) -> str:
+    return metric if metric.startswith("eval_") else f"eval_{metric}"
+
+
+def _scores(found: Sequence[Path], metric: str) -> dict[int, float]:
+    """Reads the scores by step from the newest log, which holds those of earlier checkpoints."""
+    if not found:
+        return {}
+    log = json.loads((found[-1] / _STATE).read_text(encoding="utf-8"))["log_history"]
+    return {row["step"]: row[metric] for row in log if metric in row}
+
+
+def _enough(found: list[Path], run: str | Path, count: int, what: str) -> list[Path]:
+    if count < 1:
+        raise ValueError(f"`count` is {count}: average at least 1 checkpoint.")
+    if len(found) < count:
+        raise ValueError(
+            f"{str(run)!r} holds {len(found)} {what}, not {count}: ask for fewer, or keep more "
+            "while training (`save_steps`, `save_total_limit`)."
+        )
+    return found
+
+
+# Averaging --------------------------------------------------------------------------------------
+
+
+def average_checkpoints(
+    directories: Sequence[str | Path], output: str | Path, overwrite: bool = False
+) -> None:
+    """Writes the mean of saved models as a model of its own, with all that belongs to it.
+
+    Means are taken in float64. Config, tokenizer, code and the like are those of the last one.
+
+    Args:
+        directories: Saved models or checkpoints, in safetensors, one file or several.
+        output: Directory to write.
+        overwrite: Whether to replace what it holds.
+
+    Raises:
+        ValueError: If the models differ in more than their weights (all differences are listed),
+            one is no saved model, or `output` is in use.
+    """
+    folders, target = [Path(directory) for directory in directories], Path(output)
+    if any(folder.resolve() == target.resolve() for folder in folders):
+        raise ValueError(f"The output {str(target)!r} is one of the models: choose another.")
+    if target.exists() and any(target.iterdir()) and not overwrite:
+        raise ValueError(f"{str(target)!r} is not empty: choose another, or add --overwrite.")
+    weights = average_weights(folders)
+    if target.exists():
+        shutil.rmtree(target)
+    shutil.copytree(folders[-1], target, ignore=_ignored)
+    names = " ".join(folder.name for folder in folders)
+    save_torch_state_dict(weights, target, metadata={"format": "pt", "averaged": names})
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    """Names what belongs to the training, or to the weights of one model alone."""
+    folders = {name for name in names if Path(folder, name).is_dir()}
+    return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
+
+
+def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor]:
+    """Computes the mean of each tensor of saved models, in float64, one tensor at a time.
+
+    Args:
+        directories: Of the models, at least one.
+
+    Returns:
+        The means by name, in the type of the tensors. Integers, which must be equal, stay.
+
+    Raises:
+        ValueError: As `average_checkpoints`.
+    """
+    if not directories:
+        raise ValueError("No model is given: name at least one directory.")
+    with ExitStack() as stack:
+        models = [_open_weights(Path(directory), stack) for directory in directories]
+        problems = list(_differences([Path(directory) for directory in directories], models))
+        if problems:
+            listed = "\n".join(f"- {problem}" for problem in problems)
+            raise ValueError(
+                f"These models cannot be averaged; give checkpoints of one run:\n{listed}"
+            )
+        return {name: _mean(name, models) for name in models[0]}
+
+
+def _open_weights(folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """Opens the files of a model; returns the file of each tensor by the tensor's name."""
+    index = folder / f"{_WEIGHTS}.index.json"
+    files = [_WEIGHTS]
+    if index.is_file():
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    opened: dict[str, Any] = {}
+    for path in (folder / file for file in files):
+        if not path.is_file():
+            raise ValueError(f"{str(folder)!r} holds no {path.name}: it is no saved model.")
+        try:
+            tensors = stack.enter_context(safe_open(path, framework="pt"))
+        except SafetensorError as error:
+            raise ValueError(f"{str(path)!r} cannot be read ({error}): it is damaged.") from error
+        opened |= dict.fromkeys(tensors.keys(), tensors)
+    return opened
+
+
+def _mean(name: str, models: Sequence[Mapping[str, Any]]) -> torch.Tensor:
+    first: torch.Tensor = models[0][name].get_tensor(name)
+    if not first.is_floating_point():
+        return first
+    total = first.double()
+    for model in models[1:]:
+        total += model[name].get_tensor(name).double()
+    return (total / len(models)).to(first.dtype)
+
+
+def _differences(folders: Sequence[Path], models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for folder, model in zip(folders[1:], models[1:], strict=True):
+        pair = f"{folder.name} and {folders[0].name}"
+        yield from (f"{pair}: {text}" for text in _unlike_files(folder, folders[0]))
+        for name in sorted(model.keys() ^ models[0].keys()):
+            yield f"{pair}: only one of them has {name}"
+        for name in sorted(model.keys() & models[0].keys()):
+            if text := _unlike_tensors(name, model[name], models[0][name]):
+                yield f"{pair}: {name} {text}"
+
+
+def _unlike_files(one: Path, other: Path) -> Iterator[str]:
+    configs = [_read_config(folder) for folder in (one, other)]
+    for name in sorted(configs[0].keys() | configs[1].keys()):
+        values = [config.get(name) for config in configs]
+        if values[0] != values[1] and name not in _FREE_TO_DIFFER:
+            yield f"config field {name} is {values[0]!r} and {values[1]!r}"
+    for name in ("tokenizer.json", "target_tokenizer.json"):
+        texts = [
+            path.read_bytes() if path.is_file() else b"" for path in (one / name, other / name)
+        ]
+        if texts[0] != texts[1]:
+            yield f"{name} differs"
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{str(folder)!r} holds no config.json: it is no saved model.")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _unlike_tensors(name: str, one: Any, other: Any) -> str:
+    slices = [tensors.get_slice(name) for tensors in (one, other)]
+    kinds = [(piece.get_dtype(), piece.get_shape()) for piece in slices]
+    if kinds[0] != kinds[1]:
+        return f"is {kinds[0][0]} {kinds[0][1]} and {kinds[1][0]} {kinds[1][1]}"
+    if kinds[0][0].startswith(("F", "BF")):
+        return ""
+    equal = torch.equal(one.get_tensor(name), other.get_tensor(name))
+    return "" if equal else "holds integers that differ"
+
+
+# Callback --------------------------------------------------------------------------------------
+
+
+class AverageCheckpoints(TrainerCallback):
+    """Gives the model, when its training ends, the mean weights of checkpoints of its run.
+
+    What is evaluated and saved afterwards is the average, also where `load_best_model_at_end` chose
+    another. Vaswani et al. §6.1 average the last 5 checkpoints of a base model, 20 of a big one.
+
+    Args:
+        count: How many checkpoints; where there are fewer, those that there are.
+        best: Whether they are the best ones by `metric_for_best_model` (or the loss), not the last.
+
+    Raises:
+        ValueError: If `count` is below 1; when the training begins, if it will not keep so many
+            checkpoints, or if the weights are spread over processes.
+    """
+
+    def __init__(self, count: int, best: bool = False) -> None:
+        if count < 1:
+            raise ValueError(f"`count` is {count}: average at least 1 checkpoint.")
+        self.count, self.best = count, best
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Checks that there will be something to average; called by Trainer."""
+        refuse_spread_weights("AverageCheckpoints", "use scripts/average.py afterwards")
+        if args.save_strategy == SaveStrategy.NO:
+            raise ValueError(
+                "Checkpoints cannot be averaged with `save_strategy` 'no': set another."
+            )
+        if self.best and args.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "The best checkpoints need scores: set `eval_strategy`, as for saving."
+            )
+        if args.save_total_limit is not None and args.save_total_limit < self.count:
+            raise ValueError(
+                f"`save_total_limit` is {args.save_total_limit}: {self.count} checkpoints are "
+                "to be averaged; raise it, or leave it out."
+            )
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Loads the average; called by Trainer."""
+        AcceleratorState().wait_for_everyone()  # the main process may still be writing the last one
+        chosen = self._choose(args)
+        if not chosen:
+            logger.warning("There is no checkpoint to average: the model stays as it is.")
+            return
+        if len(chosen) < self.count:
+            logger.warning(f"Only {len(chosen)} of {self.count} checkpoints are there to average.")
+        names = ", ".join(path.name for path in chosen)
+        logger.info(f"The model gets the mean weights of {names}.")
+        weights = average_weights(chosen)
+        with torch.no_grad():
+            for name, value in model.state_dict(keep_vars=True).items():
+                if name in weights:  # of tied weights, one is saved
+                    value.copy_(weights[name])
+
+    def _choose(self, args: TrainingArguments) -> list[Path]:
+        run = str(args.output_dir)
+        if not self.best:
+            return checkpoints(run)[-self.count :]
+        metric, direction = args.metric_for_best_model, args.greater_is_better
+        options: Any = {} if metric is None else {"metric": metric, "greater_is_better": direction}
+        scored = len(_scores(checkpoints(run), _eval_name(metric or "loss")))
+        count = min(self.count, scored, len(checkpoints(run)))
+        return best_checkpoints(run, count, **options) if count else []
+
+
+def refuse_spread_weights(name: str, remedy: str) -> None:
+    """Refuses a training whose weights are spread over processes.
+
+    Args:
+        name: What needs whole weights.
+        remedy: What to do instead.
+
+    Raises:
+        ValueError: Under FSDP, DeepSpeed or Megatron.
+    """
+    spread = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+    if AcceleratorState._shared_state and AcceleratorState().distributed_type in spread:
+        raise ValueError(
+            f"{name} needs whole weights in each process, not FSDP or DeepSpeed: {remedy}."
+        )
+
+
+# The program ------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Averages saved models: the program of `scripts/average.py`.
+
+    Args:
+        argv: Arguments; None: those of the process.
+
+    Raises:
+        ValueError: As `average_checkpoints` and the functions that choose checkpoints.
+    """
+    options = _parse(argv)
+    chosen = [Path(model) for model in options.models]
+    if options.last or options.best:
+        if len(chosen) != 1:
+            raise ValueError(f"--last and --best take the directory of one run, not {len(chosen)}.")
+        if options.last:
+            chosen = last_checkpoints(chosen[0], options.last)
+        else:
+            chosen = best_checkpoints(
+                chosen[0], options.best, options.metric, options.greater_is_better
+            )
+    average_checkpoints(chosen, options.output, options.overwrite)
+    print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Average the weights of saved models.")
+    parser.add_argument("models", nargs="+", help="saved models; with --last or --best: one run")
+    parser.add_argument("--output", required=True, help="directory to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace what --output holds")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--last", type=int, metavar="N", help="the newest N checkpoints of the run")
+    choice.add_argument("--best", type=int, metavar="N", help="its N best ones by --metric")
+    parser.add_argument("--metric", default="loss", help="validation score: loss, bleu, wer, ...")
+    parser.add_argument(
+        "--greater_is_better",
+        action=argparse.BooleanOptionalAction,
+        help="direction of a --metric that is not this package's",
+    )
+    return parser.parse_args(argv)
