@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from watch import LargestTensor
 
-from vanilla_transformer.losses import CHUNK_ROWS, projected_token_loss, token_loss
+from vanilla_transformer.losses import CHUNK_ROWS, _chunked_loss, projected_token_loss, token_loss
 
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
 needs_chunks = pytest.mark.skipif(
@@ -79,12 +79,21 @@ def test_double_precision_stays():
     torch.testing.assert_close(projected_token_loss(*args), expected)
 
 
+def in_chunks(hidden, head, labels, smoothing):
+    """What half precision takes on a GPU."""
+    total = _chunked_loss(hidden.flatten(0, 1), head, labels.flatten(), smoothing)
+    return total / (labels != -100).sum()
+
+
+@pytest.mark.parametrize(
+    "function", [projected_token_loss, pytest.param(in_chunks, marks=needs_chunks)]
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_half_precision(dtype, autocast):
+def test_half_precision(dtype, autocast, function):
     hidden, head, labels = problem(dtype=torch.float32 if autocast else dtype)
     with torch.autocast("cpu", dtype=dtype, enabled=autocast):
-        found, gradients = run(projected_token_loss, hidden, head, labels, 0.1)
+        found, gradients = run(function, hidden, head, labels, 0.1)
         expected, expected_gradients = run(reference, hidden, head, labels, 0.1)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
