@@ -1,4 +1,4 @@
-"""Run by test_parallel.py in each of two processes: a model split over both, beside a whole one.
+"""Run by test_parallel.py in each of two processes: a model, or a batch, split over both.
 
 Arguments: the folder for the reports, then the directories of saved models.
 """
@@ -23,8 +23,22 @@ def whole(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
+def training_step(model):
+    """Returns loss, logits and gradients of a step that computes no padding."""
+    for module in model.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    outputs = model(**BATCH, labels=LABELS)
+    outputs.loss.backward()
+    computed = {"training loss": outputs.loss, "training logits": whole(outputs.logits)}
+    computed |= {f"training {n}": whole(p.grad) for n, p in model.named_parameters()}
+    model.zero_grad()
+    return computed
+
+
 def run(model):
     """Returns what a model computes, also after a step, and the share of it that is held here."""
+    trained = training_step(model)
     model.eval()
     shares = {
         name: (p.to_local() if hasattr(p, "to_local") else p).numel() / p.numel()
@@ -38,7 +52,7 @@ def run(model):
     again = model(**BATCH, labels=LABELS)
     tokens = model.generate(**BATCH, max_new_tokens=6, num_beams=2)
     computed = {"logits": outputs.logits, "loss": outputs.loss, "next logits": again.logits}
-    return {**computed, **gradients}, tokens, shares
+    return {**computed, **gradients, **trained}, tokens, shares
 
 
 def compare(directory, **split):
@@ -57,11 +71,27 @@ def compare(directory, **split):
     return shares
 
 
+def compare_shared_batch(directory):
+    """Each process trains on a row of its own, one of them with padding (DDP)."""
+    model = VanillaTransformerForConditionalGeneration.from_pretrained(directory)
+    expected = training_step(model)
+    rank = slice(dist.get_rank(), dist.get_rank() + 1)
+    rows = {name: tensor[rank] for name, tensor in BATCH.items()}
+    parallel = torch.nn.parallel.DistributedDataParallel(model.train())
+    items = (LABELS != -100).sum() / dist.get_world_size()  # DDP takes the mean of the processes
+    parallel(**rows, labels=LABELS[rank], num_items_in_batch=items).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, expected[f"training {name}"], rtol=1e-4, atol=1e-5, msg=name
+        )
+
+
 def main(folder, *directories):
     report = {}
     for directory in directories:
         for kind in ("tp_size", "fsdp_size"):
             report[f"{Path(directory).name} {kind}"] = compare(directory, **{kind: 2})
+        compare_shared_batch(directory)
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(report))
     dist.destroy_process_group()
 

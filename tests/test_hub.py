@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import STRANGER
+from conftest import WITHOUT_THE_PACKAGE
 from hub_server import TOKEN, Hub
 from huggingface_hub import ModelCard
 from toy import REPOSITORY, arguments
@@ -25,6 +25,7 @@ MODEL_CODE = {
     "normalization.py",
     "packing.py",
     "pipeline_vanilla_transformer.py",
+    "pooling.py",
     "positions.py",
     "sharing.py",
 }
@@ -209,7 +210,7 @@ def test_only_the_example_of_a_card_is_changed():
 # --- loading where the package is not installed --------------------------------------------------
 
 STRANGE = (
-    STRANGER.split("import json, torch")[0]
+    WITHOUT_THE_PACKAGE
     + """
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 

@@ -10,7 +10,7 @@ from io import StringIO
 
 import pytest
 import torch
-from conftest import STRANGER
+from conftest import WITHOUT_THE_PACKAGE
 from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -299,7 +299,7 @@ def test_a_config_is_the_same_after_it_was_saved(trained, tmp_path):
 
 
 PIPELINES = (
-    STRANGER.split("import json, torch")[0]
+    WITHOUT_THE_PACKAGE
     + """
 import json
 from transformers import AutoModelForSeq2SeqLM, pipeline

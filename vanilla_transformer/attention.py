@@ -228,13 +228,15 @@ class FusedSelfAttention(SelfAttention):
     """
 
     def _make_projections(self, config: VanillaTransformerConfig, key_value_dim: int) -> None:
-        sizes = (config.d_model, key_value_dim, key_value_dim)
-        self.qkv_proj = StackedLinear(config.d_model, sizes, bias=config.attention_bias)
+        self.part_sizes = [config.d_model, key_value_dim, key_value_dim]
+        self.qkv_proj = StackedLinear(
+            config.d_model, tuple(self.part_sizes), bias=config.attention_bias
+        )
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values, as `SelfAttention.project` does."""
         stacked: torch.Tensor = self.qkv_proj(hidden_states)
-        return torch.split(stacked, list(self.qkv_proj.part_sizes), dim=-1)
+        return torch.split(stacked, self.part_sizes, dim=-1)
 
 
 SELF_ATTENTIONS: dict[bool, type[SelfAttention]] = {False: SelfAttention, True: FusedSelfAttention}

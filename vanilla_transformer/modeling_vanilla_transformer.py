@@ -118,6 +118,11 @@ def check_ids(
         )
 
 
+def _rows(embedding: nn.Module) -> int:
+    """The number of ids that an embedding holds; one that an adapter wraps tells no such number."""
+    return getattr(embedding, "num_embeddings", None) or len(cast(torch.Tensor, embedding.weight))
+
+
 def _empty(name: str, tensor: torch.Tensor) -> ValueError:
     shape = tuple(tensor.shape)
     return ValueError(f"`{name}` is empty (shape {shape}): give at least one token.")
@@ -409,7 +414,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.")
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
-            check_ids(name, input_ids, self.embed_tokens.num_embeddings)
+            check_ids(name, input_ids, _rows(self.embed_tokens))
             inputs_embeds = self.embed_tokens(packing.pack(input_ids))
             return inputs_embeds * self.embed_scale
         if inputs_embeds.numel() == 0:
@@ -1032,6 +1037,7 @@ class VanillaTransformerForConditionalGeneration(
         labels: torch.Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and the loss where labels are given.
@@ -1052,21 +1058,23 @@ class VanillaTransformerForConditionalGeneration(
             use_cache: Return the keys and values of this call too. Off by default with labels.
             num_items_in_batch: Number of tokens to predict over all steps of gradient accumulation,
                 which the loss is divided by; Trainer passes it. None: those in `labels`.
+            logits_to_keep: Without labels: project the last so many positions only, or those of the
+                given indices, of shape (kept,); 0: all.
             **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
                 the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len, vocab), `past_key_values`, the encoder's output, and what was asked for. In
-            training the loss needs no padding and not all the logits: these are made when they are
-            read, and states at padding are zeros.
+            target_len or kept, vocab), `past_key_values`, the encoder's output, and what was asked
+            for. In training the loss needs no padding and not all the logits: these are made when
+            they are read, and states at padding are zeros.
 
         Raises:
             ValueError: As the bare model, and for labels outside the vocabulary.
         """
         if labels is not None:
             check_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
-            use_cache = bool(use_cache)
+            use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
 
@@ -1084,8 +1092,9 @@ class VanillaTransformerForConditionalGeneration(
         }
         packing = self.model.find_packing(labels=labels, **inputs)
         outputs = self.model(**inputs, packing=packing)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         loss, logits = self._loss_and_logits(
-            outputs.last_hidden_state, labels, packing, num_items_in_batch, **kwargs
+            outputs.last_hidden_state[:, kept], labels, packing, num_items_in_batch, **kwargs
         )
         output_class: Any = (
             TrainingOutput if isinstance(logits, LogitsOnDemand) else Seq2SeqLMOutput

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,8 +51,8 @@ def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int)
     """Makes batches of random tokens.
 
     Args:
-        kind: "random" (sentences as they come), "bucketed" (sentences of similar length together)
-            or "even" (all of 25 tokens: no padding).
+        kind: "random" (sentences as they come), "bucketed" (sorted by the length of the source, as
+            Trainer's "group_by_length" has it) or "even" (all of 25 tokens: no padding).
         count: Number of batches.
         tokens: Target tokens of a batch, without padding, about.
         vocab_size: Number of ids.
@@ -63,12 +62,11 @@ def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int)
         Batches of `input_ids`, `attention_mask` and `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
-    lengths = draw_lengths(64 * count, generator)
+    lengths = draw_lengths(2 * tokens, generator)  # some 50 batches, as Trainer sorts them
     if kind == "even":
         lengths = torch.full_like(lengths, 25)
     elif kind == "bucketed":
-        by_source = lengths[lengths[:, 0].argsort()]
-        lengths = by_source[by_source[:, 1].argsort(stable=True)]
+        lengths = lengths[lengths[:, 0].argsort()]
     groups = _groups_of(lengths, tokens)
     chosen = torch.linspace(0, len(groups) - 1, count + 2).round().long()[1:-1].tolist()
     return [_fill(groups[index], vocab_size, generator) for index in chosen]
@@ -174,7 +172,7 @@ def measure_speed(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """
     batches = _batches(kind, options)
     steps = {}
-    for system in SYSTEMS:
+    for system in options.systems:
         model = make_model(system, options).to(options.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
         steps[system] = _steps_of(model, batches, optimizer)
@@ -228,17 +226,17 @@ def measure_memory(system: str, kind: str, options: argparse.Namespace) -> float
     """
     batches = _batches(kind, options)
     model = make_model(system, options).to(options.device)
-    if options.device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-    else:
-        before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    before = _peak(options.device)
     for batch in batches:
         train_step(model, batch, None)
-    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if options.device != "cpu":
-        peak = torch.cuda.max_memory_allocated()
-    return (peak - before) / 2**20
+    return _peak(options.device) - before
+
+
+def _peak(device: str) -> float:
+    """The most memory that this process, or its GPU, has held so far, in MiB."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _memory_elsewhere(system: str, kind: str, argv: Sequence[str]) -> float:
@@ -257,14 +255,15 @@ def report(result: dict[str, Any]) -> str:
         result: Of `measure_speed`, with `memory_mib` of each system where that was measured.
 
     Returns:
-        A line per system; ratios are to Marian.
+        A line per system; ratios are to the first.
     """
+    speeds, memory = result["tokens_per_second"], result.get("memory_mib")
+    base = next(iter(speeds))
     lines = [f"{result['kind']} batches, {result['filled']:.0%} of their places filled"]
-    for system, speed in result["tokens_per_second"].items():
-        ratio = speed / result["tokens_per_second"]["marian"]
-        line = f"  {system:8}{speed:8.0f} target tokens/s  x{ratio:.2f}"
-        if memory := result.get("memory_mib"):
-            line += f"   peak {memory[system]:6.0f} MiB  x{memory[system] / memory['marian']:.2f}"
+    for system, speed in speeds.items():
+        line = f"  {system:8}{speed:8.0f} target tokens/s  x{speed / speeds[base]:.2f}"
+        if memory:
+            line += f"   peak {memory[system]:6.0f} MiB  x{memory[system] / memory[base]:.2f}"
         lines.append(line)
     return "\n".join(lines)
 
@@ -285,10 +284,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(measure_memory(options.memory_of, options.kinds[0], options))
         return
     for kind in options.kinds:
-        result = measure_speed(kind, options)
-        if not options.no_memory:
-            memory = {name: _memory_elsewhere(name, kind, argv) for name in SYSTEMS}
+        result: dict[str, Any] = {}
+        if not options.no_memory:  # first: a process starts with the peak of the one it comes from
+            memory = {name: _memory_elsewhere(name, kind, argv) for name in options.systems}
             result["memory_mib"] = memory
+        result |= measure_speed(kind, options)
         print(json.dumps(result) if options.json else report(result), flush=True)
 
 
@@ -301,6 +301,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     train.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    train.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     train.add_argument("--tokens", type=int, default=1024, help="target tokens of a batch, about")
     train.add_argument("--batches", type=int, default=2, help="batches of each kind")
     train.add_argument("--repeats", type=int, default=5, help="the median of so many is printed")

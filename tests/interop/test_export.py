@@ -1,0 +1,132 @@
+"""Graphs of the model outside of Python: torch.export, ONNX, and decoding with them."""
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+exporters = pytest.importorskip("transformers.exporters", reason="needs a newer transformers")
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing takes its time
+MODELS = {
+    "the paper's": {},
+    "modern": {
+        "position_embedding_type": "rope",
+        "decoder_num_key_value_heads": 2,
+        "norm_placement": "pre",
+        "norm_type": "rms_norm",
+        "gated_ffn": True,
+    },
+    "alibi, fused": {"position_embedding_type": "alibi", "fused_qkv": True},
+    "learned, own vocabulary": {"position_embedding_type": "learned", "decoder_vocab_size": 60},
+}
+slow = pytest.mark.slow
+FAST_AND_SLOW = [
+    pytest.param(model, id=name, marks=[] if name == "modern" else [slow])
+    for name, model in MODELS.items()
+]
+
+
+def exporter(kind):
+    if kind == "onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            pytest.importorskip(package, reason="needs the extra `onnx`")
+        return exporters.OnnxExporter(), exporters.OnnxConfig(dynamic=True)
+    return exporters.DynamoExporter(), exporters.DynamoConfig(dynamic=True)
+
+
+def batch_of(tiny_batch, *lengths, keep=("input_ids", "attention_mask")):
+    batch = tiny_batch(*lengths)
+    return {k: batch[k] for k in keep}
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
+def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture):
+    model, auto = tiny_model(**ONE_LAYER, **architecture), torch.export.Dim.AUTO
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    batch = batch_of(tiny_batch, keep=names)
+    shapes = {name: {0: auto, 1: auto} for name in names} | {"use_cache": None}
+    program = torch.export.export(model, (), {**batch, "use_cache": False}, dynamic_shapes=shapes)
+    for lengths in ((7, 4, 6), (5, 6, 3)), ((9, 3), (4, 8)):
+        other = batch_of(tiny_batch, *lengths, keep=names)
+        found = program.module()(**other, use_cache=False).logits
+        torch.testing.assert_close(found, model(**other).logits)
+
+
+@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
+@pytest.mark.parametrize("kind", [pytest.param("dynamo", marks=slow), "onnx"])
+def test_an_exported_encoder_computes_the_same(
+    tiny_model, tiny_batch, tmp_path, kind, architecture
+):
+    tool, config = exporter(kind)
+    encoder = tiny_model(**ONE_LAYER, **architecture).get_encoder()
+    tool.export(encoder, batch_of(tiny_batch), config).save_pretrained(tmp_path)
+    loaded = exporters.ExportedModel.from_pretrained(tmp_path)
+    source = batch_of(tiny_batch, (9, 3), (1, 1))
+    real = source["attention_mask"].bool()
+    expected = encoder(**source).last_hidden_state
+    close(loaded(**source).last_hidden_state[real], expected[real])
+
+
+@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
+@pytest.mark.parametrize("kind", ["dynamo", pytest.param("onnx", marks=slow)])
+def test_an_exported_decoder_with_its_cache_generates_the_same(
+    tiny_model, tiny_batch, tmp_path, kind, architecture
+):
+    """Exported with three sources of seven tokens, run with two of nine, for six steps."""
+    tool, config = exporter(kind)
+    model = tiny_model(**ONE_LAYER, **architecture)
+    exported = tool.export_for_generation(
+        model, batch_of(tiny_batch), config, multi_token_decode=True
+    )
+    exported.save_pretrained(tmp_path)
+    runners = exporters.ExportedModel.from_pretrained(tmp_path).runners
+    source = batch_of(tiny_batch, (9, 3), (1, 1))
+    expected = model.generate(
+        **source,
+        max_new_tokens=6,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    encoded, tokens = model.get_encoder()(**source), torch.zeros(2, 1, dtype=torch.long)
+    cache = EncoderDecoderCache(
+        DynamicCache(config=model.config), DynamicCache(config=model.config)
+    )
+    for step, logits in enumerate(expected.logits):
+        output = runners["prefill" if step == 0 else "decode"](
+            attention_mask=source["attention_mask"],
+            decoder_input_ids=tokens,
+            encoder_outputs=encoded,
+            past_key_values=cache,
+        )
+        close(output.logits[:, -1], logits)
+        cache, tokens = output.past_key_values, output.logits[:, -1:].argmax(-1)
+
+
+@slow
+@pytest.mark.parametrize("architecture", MODELS.values(), ids=MODELS)
+def test_a_whole_onnx_graph_computes_the_same(tiny_model, tiny_batch, tmp_path, architecture):
+    tool, config = exporter("onnx")
+    model = tiny_model(**ONE_LAYER, **architecture)
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    inputs = {**batch_of(tiny_batch, keep=names), "use_cache": False}
+    tool.export(model, inputs, config).save_pretrained(tmp_path)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    other = batch_of(tiny_batch, (9, 3), (4, 8), keep=names)
+    feeds = {
+        entry.name: other[entry.name.removeprefix("input.")].numpy()
+        for entry in session.get_inputs()
+    }
+    found = dict(
+        zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True)
+    )
+    [logits] = [value for name, value in found.items() if "logits" in name]
+    close(torch.tensor(logits), model(**other).logits)

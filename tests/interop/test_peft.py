@@ -1,0 +1,142 @@
+"""Adapters of the package `peft`: trained by the Trainer, saved, loaded and merged."""
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+
+peft = pytest.importorskip("peft", reason="needs the extra `peft`")
+
+LINEARS = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
+FUSED = ["qkv_proj", *LINEARS, "gate"]
+MODELS = {
+    "plain": ({}, {"target_modules": LINEARS}),
+    "fused": ({"fused_qkv": True, "gated_ffn": True}, {"target_modules": FUSED}),
+    "every linear layer": ({"norm_placement": "pre"}, {"target_modules": "all-linear"}),
+    "embeddings, untied": (
+        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+        {"target_modules": [*LINEARS, "embed_tokens", "lm_head"]},
+    ),
+    "a whole head": (
+        {"tie_word_embeddings": False},
+        {"target_modules": LINEARS, "modules_to_save": ["lm_head"]},
+    ),
+    "weights split in size and direction": ({}, {"target_modules": LINEARS, "use_dora": True}),
+}
+CHECKPOINTING = {
+    "no checkpointing": {},
+    "reentrant": {
+        "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": True},
+    },
+    "not reentrant": {
+        "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False},
+    },
+}
+
+
+def lora(**changes):
+    return peft.LoraConfig(task_type="SEQ_2_SEQ_LM", r=4, **changes)
+
+
+def source(batch):
+    return {k: batch[k] for k in ("input_ids", "attention_mask")}
+
+
+def train(model, batch, folder, **options):
+    rows = [{k: v[i] for k, v in batch.items() if "decoder" not in k} for i in range(3)]
+    arguments = Seq2SeqTrainingArguments(
+        str(folder),
+        max_steps=2,
+        per_device_train_batch_size=3,
+        learning_rate=0.05,
+        optim="sgd",
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+        **options,
+    )
+    Seq2SeqTrainer(model, arguments, train_dataset=rows).train()
+    return model.eval()
+
+
+@pytest.mark.parametrize(("architecture", "adapter"), MODELS.values(), ids=MODELS)
+def test_an_adapter_is_trained_saved_loaded_and_merged(
+    tiny_model, tiny_batch, tmp_path, architecture, adapter
+):
+    batch = tiny_batch()
+    model = train(peft.get_peft_model(tiny_model(**architecture), lora(**adapter)), batch, tmp_path)
+    base = tiny_model(**architecture)
+    expected = model(**batch).logits
+    assert (expected - base(**batch).logits).abs().max() > 1e-3
+    model.save_pretrained(tmp_path / "adapter")
+    assert not list((tmp_path / "adapter").glob("*.bin"))
+
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    torch.testing.assert_close(loaded(**batch).logits, expected)
+    tokens = loaded.generate(**source(batch), max_new_tokens=5)
+    merged = loaded.merge_and_unload()
+    assert type(merged) is VanillaTransformerForConditionalGeneration
+    torch.testing.assert_close(merged(**batch).logits, expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(merged.generate(**source(batch), max_new_tokens=5), tokens)
+    merged.save_pretrained(tmp_path / "merged")
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(again(**batch).logits, merged(**batch).logits)
+
+
+def test_checkpointing_trains_adapters_to_the_same_values(tiny_model, tiny_batch, tmp_path):
+    batch, trained = tiny_batch(), {}
+    for name, options in CHECKPOINTING.items():
+        torch.manual_seed(0)
+        model = peft.get_peft_model(tiny_model(dropout=0.0), lora(target_modules=LINEARS))
+        train(model, batch, tmp_path, **options)
+        trained[name] = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    plain = trained.pop("no checkpointing")
+    assert all(p.abs().sum() > 0 for name, p in plain.items() if "lora_B" in name)
+    assert {name.split(".lora_")[0].split(".")[-1] for name in plain} == set(LINEARS)
+    for found in trained.values():
+        for name, parameter in plain.items():
+            torch.testing.assert_close(found[name], parameter, rtol=1e-4, atol=1e-6)
+
+
+def test_an_adapter_is_found_by_the_auto_classes(tiny_model, tiny_batch, tmp_path):
+    tiny_model().save_pretrained(tmp_path / "base")
+    base = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "base")
+    model = peft.get_peft_model(base, lora(target_modules=LINEARS, init_lora_weights=False)).eval()
+    batch = tiny_batch()
+    expected = model(**batch).logits
+    model.save_pretrained(tmp_path / "adapter")
+    for auto_class in (peft.AutoPeftModelForSeq2SeqLM, AutoModelForSeq2SeqLM):
+        loaded = auto_class.from_pretrained(tmp_path / "adapter").eval()
+        torch.testing.assert_close(loaded(**batch).logits, expected)
+
+
+def test_the_layers_to_adapt_must_be_named(tiny_model):
+    with pytest.raises(ValueError, match="target_modules"):
+        peft.get_peft_model(tiny_model(), lora())
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi"])
+@pytest.mark.parametrize("kind", ["PrefixTuningConfig", "PromptTuningConfig"])
+def test_virtual_tokens_are_generated_from_as_they_are_trained(
+    tiny_model, tiny_batch, kind, positions
+):
+    sizes = {"num_layers": 3, "num_attention_heads": 4}  # the decoder's, which may differ
+    config = getattr(peft, kind)(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4, **sizes)
+    base = tiny_model(position_embedding_type=positions, norm_placement="pre")
+    model = peft.get_peft_model(base, config).eval()
+    batch = tiny_batch()
+    found = model.generate(
+        **source(batch),
+        max_new_tokens=5,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    forced = model(**source(batch), decoder_input_ids=found.sequences[:, :-1]).logits[:, -5:]
+    torch.testing.assert_close(torch.stack(found.logits, 1), forced, rtol=1e-4, atol=1e-4)
+    model(**batch).loss.backward()
+    assert all(p.grad.abs().sum() > 0 for p in model.parameters() if p.requires_grad)
