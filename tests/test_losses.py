@@ -4,29 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from watch import LargestTensor
 
-from vanilla_transformer.losses import CHUNK_ROWS, projected_token_loss, token_loss
+from vanilla_transformer.losses import CHUNK_ROWS, _chunked_loss, projected_token_loss, token_loss
 
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
 needs_chunks = pytest.mark.skipif(
     not hasattr(F, "linear_cross_entropy"), reason="this torch makes all the logits"
 )
-
-
-class LargestTensor(TorchDispatchMode):
-    """Sees the largest number of elements that any operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for part in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.numel())
-        return result
 
 
 def problem(bias=True, vocab=VOCAB, rows=ROWS, dtype=torch.float32):
@@ -94,12 +79,21 @@ def test_double_precision_stays():
     torch.testing.assert_close(projected_token_loss(*args), expected)
 
 
+def in_chunks(hidden, head, labels, smoothing):
+    """What half precision takes on a GPU."""
+    total = _chunked_loss(hidden.flatten(0, 1), head, labels.flatten(), smoothing)
+    return total / (labels != -100).sum()
+
+
+@pytest.mark.parametrize(
+    "function", [projected_token_loss, pytest.param(in_chunks, marks=needs_chunks)]
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
-def test_half_precision(dtype, autocast):
+def test_half_precision(dtype, autocast, function):
     hidden, head, labels = problem(dtype=torch.float32 if autocast else dtype)
     with torch.autocast("cpu", dtype=dtype, enabled=autocast):
-        found, gradients = run(projected_token_loss, hidden, head, labels, 0.1)
+        found, gradients = run(function, hidden, head, labels, 0.1)
         expected, expected_gradients = run(reference, hidden, head, labels, 0.1)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
@@ -155,3 +149,11 @@ def test_without_the_function_of_new_torch(monkeypatch):
     monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
     found = run(projected_token_loss, *args, 0.1)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@needs_chunks
+def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
+    hidden, head, labels = problem()
+    loss = projected_token_loss(hidden, head, labels)
+    with pytest.raises(RuntimeError, match="set_padding_free"):
+        torch.autograd.grad(loss, head.weight, create_graph=True)

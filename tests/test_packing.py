@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from accelerate.utils import convert_outputs_to_fp32
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
+from watch import LargestTensor
 
 from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.packing import (
@@ -332,3 +334,40 @@ def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):
     real = other["labels"] != -100
     found = program.module()(*(other[name] for name in names))
     torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_transformed_by_torch_func_is_not_packed(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    _, expected = step(model, batch, True)
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(
+        lambda values: torch.func.functional_call(model, values, kwargs=batch).loss
+    )(parameters)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_accelerates_mixed_precision_does_not_make_logits(tiny_model, tiny_batch):
+    model, batch, calls = tiny_model(dropout=0.0).train(), tiny_batch(), []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = convert_outputs_to_fp32(model.forward)(**batch)
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    assert output.loss.dtype == torch.float32
+    assert not calls
+    assert output.logits.shape == (3, 6, 40)
+    assert output.logits.dtype == torch.float32
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_large_vocabulary_is_never_there_for_all_tokens(tiny_model, tiny_batch, smoothing):
+    model = tiny_model(dropout=0.0, vocab_size=600, label_smoothing=smoothing, noise=0.05).double()
+    lengths = torch.arange(2, 42).tolist()
+    batch = tiny_batch(source_lens=lengths, target_lens=lengths[::-1], vocab=600)
+    largest = {}
+    for padding_free in (True, False):
+        with LargestTensor() as seen:
+            step(model, batch, padding_free)
+        largest[padding_free] = seen.elements
+    assert largest[True] <= 256 * 600 < sum(lengths) * 600 < largest[False]
+    assert_same_step(model, batch)

@@ -3,8 +3,9 @@
 The loss per token comes with or without all logits, and logits can be made when they are read.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +37,7 @@ def token_loss(
     """
     labels = labels.to(logits.device)
     total = F.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]).float(),
+        logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32)),
         labels.flatten(),
         ignore_index=IGNORE_INDEX,
         reduction="sum",
@@ -182,8 +183,8 @@ def projected_token_loss(
     """The same as `token_loss` of `head(hidden_states)`, where possible without all the logits.
 
     From torch 2.13 on, a large vocabulary's logits are made, used and dropped for some rows at a
-    time; older versions, small problems, and heads that are more than their matrix (adapters,
-    hooks, weights split over devices) get them all.
+    time. Older versions, small problems, half precision on the CPU (where that is slow), and heads
+    that are more than their matrix (adapters, hooks, weights split over devices) get them all.
 
     Args:
         hidden_states: Of shape (batch, target_len, d_model).
@@ -196,12 +197,19 @@ def projected_token_loss(
         A scalar in nats per token; 0 where there is nothing to predict.
     """
     labels = labels.to(hidden_states.device)
-    rows = labels.numel()
-    pays = rows > CHUNK_ROWS and head.out_features > head.in_features
-    if not (pays and hasattr(F, "linear_cross_entropy") and _is_its_matrix(head)):
+    is_slow = labels.device.type == "cpu" and _computed_dtype(hidden_states).itemsize < 4
+    is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
+    if is_slow or not (is_large and hasattr(F, "linear_cross_entropy") and _is_its_matrix(head)):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = _chunked_loss(hidden_states.flatten(0, 1), head, labels.flatten(), label_smoothing)
     return _per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
+
+
+def _computed_dtype(states: torch.Tensor) -> torch.dtype:
+    """The type in which a matrix product of these states is computed, autocast or not."""
+    if torch.is_autocast_enabled(states.device.type):
+        return torch.get_autocast_dtype(states.device.type)
+    return states.dtype
 
 
 def _is_its_matrix(head: nn.Module) -> bool:
@@ -221,10 +229,7 @@ def _chunked_loss(
 
     In half precision the loss comes per token: the sum would be rounded to that type, too.
     """
-    device = hidden_states.device.type
-    dtype = hidden_states.dtype
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
+    device, dtype = hidden_states.device.type, _computed_dtype(hidden_states)
     weight, bias = head.weight.to(dtype), head.bias
     with torch.autocast(device, enabled=False):
         total = F.linear_cross_entropy(
@@ -236,10 +241,30 @@ def _chunked_loss(
             ignore_index=IGNORE_INDEX,
             options=_chunking(device),
         )
-        total = total.float().sum() if total.dim() else total
+        total = _first_order(total.float().sum() if total.dim() else total)
         if label_smoothing:
             total = total + label_smoothing * _smoothing(hidden_states, weight, bias, labels)
     return total
+
+
+class _FirstOrder(torch.autograd.Function):
+    """Refuses a gradient of the gradient, which torch's chunked loss would give wrongly."""
+
+    @staticmethod
+    def forward(ctx: Any, total: torch.Tensor) -> torch.Tensor:
+        return total.view_as(total)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "`create_graph=True` asks for a gradient of the gradient, which the loss without "
+                "all logits does not have: call `model.set_padding_free(False)`."
+            )
+        return gradient
+
+
+_first_order = cast(Callable[[torch.Tensor], torch.Tensor], _FirstOrder.apply)
 
 
 def _chunking(device: str) -> Any:

@@ -163,7 +163,11 @@ def _is_plain(tensor: torch.Tensor | None, shape: tuple[int, ...]) -> bool:
 
 
 def is_traced() -> bool:
-    """Whether a call is compiled, exported or traced, where no shape may depend on the data."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    """Whether a call is compiled, exported, traced or transformed by `torch.func`.
+
+    There no shape may depend on the data.
+    """
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or transformed:
         return True
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
