@@ -100,6 +100,8 @@ def wait_for(path, process, seconds=120):
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(corpus, tmp_path):
     options = {"save_steps": 20, "save_strategy": "steps", "logging_steps": 5, "max_steps": 90}
+    options |= {"tokenizer_kind": "bpe", "vocab_size": 120, "bpe_dropout": 0.2}
+    options |= {"rdrop_alpha": 5.0, "ema_decay": 0.9, "gradient_accumulation_steps": 2}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     done = script("train.py", *arguments(corpus, whole, "train", **options))
     assert done.returncode == 0, done.stderr[-2000:]

@@ -155,7 +155,7 @@ def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
         tmp_path / "b",
         net=model(dropout=0.0),
         bf16=True,
-        gradient_checkpointing=checkpointing,
+        activation_checkpointing=checkpointing,
         **options,
     )
     half.train()
