@@ -46,6 +46,8 @@ def draw_config(seed):
         "residual_scale": rng.choice((1.0, 0.5, 2**-0.5)),
         "label_smoothing": rng.choice((0.0, 0.1)),
         "use_cache": flag(),
+        "classifier_pooling": rng.choice(("mean", "first")),
+        "classifier_dropout": rng.choice((None, 0.1)),
         "pad_token_id": rng.choice((0, 1)),
         "forced_eos_token_id": rng.choice((None, 2)),
     }
