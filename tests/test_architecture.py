@@ -12,8 +12,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "vanilla_transformer"
 LEVELS = {
     "configuration_vanilla_transformer": 0,
+    "tracing": 0,
+    "dropout": 1,
     "normalization": 1,
-    "feed_forward": 1,
+    "feed_forward": 2,
     "positions": 1,
     "sharing": 0,
     "pipeline_vanilla_transformer": 1,

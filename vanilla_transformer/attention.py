@@ -10,6 +10,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .dropout import dropout as drop_out
 from .packing import UNPACKED, Packing
 from .positions import NO_POSITIONS, PositionEncoding
 
@@ -53,7 +54,7 @@ def eager_attention_forward(
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 

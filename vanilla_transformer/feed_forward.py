@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
+from .dropout import Dropout
+
 
 class FeedForward(nn.Module):
     """Two linear maps with an activation between them: fc2(act(fc1(x))) (Vaswani et al. §3.3).
@@ -31,9 +33,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
         self.activation = ACT2FN[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.fc2 = nn.Linear(ffn_dim, d_model, bias=bias)
-        self.output_dropout = nn.Dropout(output_dropout)
+        self.output_dropout = Dropout(output_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Maps each position by itself.

@@ -10,6 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SELF_ATTENTIONS, CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
 from .positions import NO_POSITIONS, PositionEncoding
@@ -41,34 +42,9 @@ def _feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
     )
 
 
-class ScaledDropout(nn.Dropout):
-    """Dropout on a sublayer's output, and a constant factor on what is left of it.
-
-    Args:
-        p: Probability of dropping a unit.
-        scale: The factor; 1/sqrt(number of layers) keeps the residual stream of a deep stack from
-            growing with its depth (as Radford et al. 2019, §2.3, have it at initialisation).
-    """
-
-    def __init__(self, p: float, scale: float) -> None:
-        super().__init__(p)
-        self.scale = scale
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Drops out and scales.
-
-        Args:
-            input: Of any shape.
-
-        Returns:
-            A tensor of the same shape.
-        """
-        return super().forward(input) * self.scale
-
-
-def _residual_dropout(config: VanillaTransformerConfig) -> nn.Dropout:
+def _residual_dropout(config: VanillaTransformerConfig) -> Dropout:
     if config.residual_scale == 1:
-        return nn.Dropout(config.dropout)
+        return Dropout(config.dropout)
     return ScaledDropout(config.dropout, config.residual_scale)
 
 

@@ -35,6 +35,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .dropout import Dropout
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .losses import (
     IGNORE_INDEX,
@@ -48,7 +49,7 @@ from .losses import (
     token_loss,
 )
 from .normalization import UnbiasedStdNorm, make_norm
-from .packing import UNPACKED, Packing, is_traced, packing_of, source_places, target_places
+from .packing import UNPACKED, Packing, packing_of, source_places, target_places
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
@@ -66,6 +67,7 @@ from .positions import (
     rotary_positions,
 )
 from .sharing import push_card
+from .tracing import is_traced
 
 _OF_ONE_STACK = ("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop")
 
@@ -381,7 +383,7 @@ class _Stack(VanillaTransformerPreTrainedModel):
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = _make_positions(config, num_heads)
         self.embed_norm = _norm_if(config.normalize_embedding, config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         self.layerdrop = layerdrop
         self.final_norm = _norm_if(bool(config.final_layer_norm), config)
@@ -1225,7 +1227,7 @@ class _Classifier(VanillaTransformerPreTrainedModel):
         self.num_labels = cast(int, config.num_labels)
         self.model = VanillaTransformerEncoderModel(config)
         own = config.classifier_dropout
-        self.dropout = nn.Dropout(config.dropout if own is None else own)
+        self.dropout = Dropout(config.dropout if own is None else own)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
 
 

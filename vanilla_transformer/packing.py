@@ -160,14 +160,3 @@ def target_places(
 def _is_plain(tensor: torch.Tensor | None, shape: tuple[int, ...]) -> bool:
     """Whether it is a common tensor (none of a trace, or split over devices) of this shape."""
     return type(tensor) is torch.Tensor and not tensor.is_meta and tuple(tensor.shape) == shape
-
-
-def is_traced() -> bool:
-    """Whether a call is compiled, exported, traced or transformed by `torch.func`.
-
-    There no shape may depend on the data.
-    """
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or transformed:
-        return True
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -43,6 +43,13 @@ class ModelArguments:
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Delete what output_dir holds and start anew."}
     )
+    attn_implementation: str = field(
+        default="sdpa",
+        metadata={
+            "help": "How attention is computed: sdpa, eager, flex_attention, ... With bf16 on a "
+            "CPU eager is much faster than sdpa."
+        },
+    )
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"],
         metadata={

@@ -99,6 +99,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if noam:
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT  # the base knows its own names only
         asked = self.greater_is_better
+        # The base wants to be told, before it takes bf16.
+        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         if noam:
             self.lr_scheduler_type = NOAM

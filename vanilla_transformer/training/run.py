@@ -228,6 +228,7 @@ def make_model(arguments: RunArguments, tokenizer: Any) -> Any:
         model = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(saved, **changes)
+    model.set_attn_implementation(arguments.model.attn_implementation)
     _set_search(model, arguments)
     return model
 
