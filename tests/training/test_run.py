@@ -8,11 +8,14 @@ import sys
 import time
 
 import pytest
+import small
 import torch
 from toy import REPOSITORY, arguments, script
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.inference import main as generate
+from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.training.run import make_model
 
 CODE = {"configuration", "modeling", "tokenization"}
 
@@ -189,3 +192,18 @@ def test_the_recipes_for_more_data(trained, tmp_path):
         generate([str(trained), *options, "--output", *output, *sampling])
         drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "sdpa"),
+        (["--bf16", "True"], "eager"),
+        (["--bf16", "True", "--attn_implementation", "sdpa"], "sdpa"),
+        (["--attn_implementation", "flex_attention"], "flex_attention"),
+    ],
+)
+def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
+    given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
+    model = make_model(parse_arguments(given), small.tokenizer())
+    assert model.config._attn_implementation == expected

@@ -43,11 +43,11 @@ class ModelArguments:
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Delete what output_dir holds and start anew."}
     )
-    attn_implementation: str = field(
-        default="sdpa",
+    attn_implementation: str | None = field(
+        default=None,
         metadata={
-            "help": "How attention is computed: sdpa, eager, flex_attention, ... With bf16 on a "
-            "CPU eager is much faster than sdpa."
+            "help": "How attention is computed: sdpa, eager, flex_attention, ... None: sdpa, but "
+            "eager in half precision on a CPU, where sdpa is slow."
         },
     )
     metrics: list[str] = field(

@@ -228,9 +228,15 @@ def make_model(arguments: RunArguments, tokenizer: Any) -> Any:
         model = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(saved, **changes)
-    model.set_attn_implementation(arguments.model.attn_implementation)
+    model.set_attn_implementation(_attention(arguments))
     _set_search(model, arguments)
     return model
+
+
+def _attention(arguments: RunArguments) -> str:
+    training = arguments.training
+    is_slow = training.device.type == "cpu" and (training.bf16 or training.fp16)
+    return arguments.model.attn_implementation or ("eager" if is_slow else "sdpa")
 
 
 def new_config(tokenizer: Any, changes: dict[str, Any]) -> VanillaTransformerConfig:
