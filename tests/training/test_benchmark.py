@@ -72,7 +72,8 @@ def test_the_report_names_speeds_and_ratios():
     assert "MiB" not in report(result)
 
 
-def test_the_program_measures_speed_and_memory():
+@pytest.mark.parametrize("options", [[], ["--bf16", "--attn_implementation", "eager"]])
+def test_the_program_measures_speed_and_memory(options):
     done = script(
         "benchmark.py",
         "train",
@@ -83,6 +84,7 @@ def test_the_program_measures_speed_and_memory():
         "--systems",
         "marian",
         "ours",
+        *options,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
