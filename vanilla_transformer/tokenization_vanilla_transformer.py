@@ -197,12 +197,32 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         ]
         names = ("tokenizer_object", "target_tokenizer_object")
         named: dict[str, Any] = dict(zip(names, backends, strict=False))
-        return cls(**named, model_max_length=model_max_length)
+        record = _record(kinds, sizes, shared=shared, lowercase=lowercase)
+        return cls(**named, model_max_length=model_max_length, training_options=record)
 
     @property
     def separate_vocabularies(self) -> bool:
         """Whether source and target have a vocabulary each."""
         return self._target_tokenizer is not None
+
+    @property
+    def training_options(self) -> dict[str, Any]:
+        """How the vocabularies were trained: options of `train`, by name.
+
+        What is not known is not there: the sizes asked for, where a tokenizer was saved without
+        this record; the kind of a vocabulary that was made by other means.
+        """
+        if recorded := self.init_kwargs.get("training_options"):
+            return dict(recorded)
+        backends = [self._backend_of("source"), self._target_tokenizer]
+        states = [loads(backend.to_str()) for backend in backends if backend is not None]
+        options = {
+            "kind": _kind_of(states[0]),
+            "target_kind": _kind_of(states[-1]),
+            "shared": not self.separate_vocabularies,
+            "lowercase": '"Lowercase"' in dumps(states[0]["normalizer"]),
+        }
+        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def target_vocab_size(self) -> int:
@@ -500,6 +520,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         new: Self = super().train_new_from_iterator(  # type: ignore[no-untyped-call]  # as __init__
             *args, **kwargs
         )
+        new.init_kwargs.pop("training_options", None)  # those of this one
         return new
 
     def update_post_processor(self) -> None:
@@ -649,6 +670,31 @@ def _check_sides(
                 f"{name}={value!r} has no effect with shared=True: pass shared=False, or leave "
                 f"{name} out."
             )
+
+
+def _record(
+    kinds: tuple[str, ...], sizes: tuple[int, int], *, shared: bool, lowercase: bool
+) -> dict[str, Any]:
+    return {
+        "kind": kinds[0],
+        "target_kind": kinds[-1],
+        "vocab_size": sizes[0],
+        "target_vocab_size": sizes[1],
+        "shared": shared,
+        "lowercase": lowercase,
+    }
+
+
+def _kind_of(state: dict[str, Any]) -> str | None:
+    """Tells the kind of a saved backend by its parts; None: it is of no kind here."""
+    parts = (state["model"]["type"], (state["decoder"] or {}).get("type"))
+    return {
+        ("BPE", "Metaspace"): "bpe",
+        ("Unigram", "Metaspace"): "unigram",
+        ("WordLevel", None): "word",
+        ("WordLevel", "Fuse"): "char",
+        ("BPE", "ByteLevel"): "byte_bpe",
+    }.get(parts)
 
 
 def _check_kind_and_size(kind: str, vocab_size: int, name: str) -> None:

@@ -12,6 +12,7 @@ import yaml
 from transformers import HfArgumentParser
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.text_files import read_lines
 from vanilla_transformer.training.batching import TokenBudgetTrainingArguments
 from vanilla_transformer.training.data import DataArguments
 from vanilla_transformer.training.metrics import METRICS
@@ -61,7 +62,10 @@ class ModelArguments:
 
 @dataclass
 class TokenizerArguments:
-    """Which tokenizer is used: a saved one, or one trained on the training split."""
+    """Which tokenizer is used: a saved one, or one trained on the training split.
+
+    Beside a saved one, the options of the training must be those that it was trained with.
+    """
 
     tokenizer_name_or_path: str | None = field(
         default=None,
@@ -69,23 +73,39 @@ class TokenizerArguments:
             "help": "Saved tokenizer. None: the model's, or a new one from the training text."
         },
     )
-    tokenizer_kind: str = field(
-        default="bpe", metadata={"help": "One of bpe, unigram, word, char, byte_bpe."}
+    tokenizer_kind: str | None = field(
+        default=None,
+        metadata={"help": "One of bpe (the default), unigram, word, char, byte_bpe."},
     )
     target_tokenizer_kind: str | None = field(
         default=None,
         metadata={"help": "Kind of the target's vocabulary; needs separate_vocabularies."},
     )
-    vocab_size: int = field(
-        default=8000, metadata={"help": "Largest number of tokens, special tokens included."}
+    vocab_size: int | None = field(
+        default=None,
+        metadata={"help": "Largest number of tokens, special ones included; by default 8000."},
     )
     target_vocab_size: int | None = field(
         default=None, metadata={"help": "The same for a separate target vocabulary."}
     )
-    separate_vocabularies: bool = field(
-        default=False, metadata={"help": "One vocabulary per side instead of a shared one."}
+    separate_vocabularies: bool | None = field(
+        default=None, metadata={"help": "One vocabulary per side instead of a shared one."}
     )
-    lowercase: bool = field(default=False, metadata={"help": "Lowercase all text."})
+    lowercase: bool | None = field(default=None, metadata={"help": "Lowercase all text."})
+
+    def training_options(self) -> dict[str, Any]:
+        """Returns what was said about how the tokenizer is trained, by the names of `train`."""
+        given = {
+            "kind": self.tokenizer_kind,
+            "target_kind": self.target_tokenizer_kind,
+            "vocab_size": self.vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "shared": None
+            if self.separate_vocabularies is None
+            else not self.separate_vocabularies,
+            "lowercase": self.lowercase,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass
@@ -236,7 +256,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file does not hold one mapping, or a metric is unknown.
+        ValueError: If the file cannot be read or does not hold one mapping, or a metric is unknown.
         SystemExit: If an argument is unknown or has the wrong type.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -263,26 +283,42 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
     )
     parsed: Any = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     arguments = RunArguments(*[*parsed, command, recipe])
-    unknown = [name for name in arguments.model.metrics if name not in METRICS]
-    if unknown:
-        raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")
+    _check_metrics(arguments)
     return arguments
+
+
+def _check_metrics(arguments: RunArguments) -> None:
+    names = arguments.model.metrics
+    if unknown := [name for name in names if name not in METRICS]:
+        raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")
+    best = arguments.training.metric_for_best_model
+    if best is not None and best.removeprefix("eval_") not in (*names, "loss", "gen_len"):
+        raise ValueError(
+            f"`metric_for_best_model` {best!r} is not computed: choose of loss, "
+            f"{', '.join(names)}, or add it to `metrics`."
+        )
 
 
 def _file_as_arguments(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"The arguments file {os.fspath(path)!r} does not exist.")
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML too
+    text = "\n".join(read_lines(path))
+    try:
+        # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
+        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{os.fspath(path)!r} must hold one mapping of argument names to values.")
     arguments: list[str] = []
     for name, value in values.items():
         if value is not None:
-            arguments += [f"--{name}", *_value_as_arguments(value)]
+            arguments += _as_arguments(f"--{name}", value)
     return arguments
 
 
-def _value_as_arguments(value: Any) -> list[str]:
+def _as_arguments(option: str, value: Any) -> list[str]:
     if isinstance(value, list):
-        return [str(item) for item in value]
-    return [json.dumps(value) if isinstance(value, dict) else str(value)]
+        return [option, *(str(item) for item in value)]
+    # In one argument, or a value that begins with a hyphen would be taken for an option.
+    return [f"{option}={json.dumps(value) if isinstance(value, dict) else value}"]

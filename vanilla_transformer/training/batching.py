@@ -54,6 +54,17 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             negative, `scheduled_sampling` is no share, or when options contradict each other.
     """
 
+    # None, which the base does not have: as there are data.
+    do_train: bool | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "Whether to train; by default if there are training data."}
+    )
+    do_eval: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "Whether to score the validation data at the end; by default if any."},
+    )
+    do_predict: bool | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "Whether to score the test data; by default if any."}
+    )
     max_tokens: int | None = field(
         default=None,
         metadata={
@@ -105,6 +116,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if noam:
             self.lr_scheduler_type = NOAM
             self._check_noam()
+        if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
+            self.do_eval = True  # as the base does for False
         self._choose_direction(asked)
         self._check_stopping()
         if self.scheduled_sampling is not None and not 0 <= self.scheduled_sampling <= 1:

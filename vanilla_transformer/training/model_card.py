@@ -48,6 +48,7 @@ def write_model_card(
     signatures: Mapping[str, str],
     example: str,
     repo_id: str | None = None,
+    resumed_from: str | None = None,
 ) -> Path:
     """Writes README.md into the output directory.
 
@@ -58,6 +59,7 @@ def write_model_card(
         signatures: Signatures of the metrics, by name of the metric.
         example: A source text to show.
         repo_id: Where the model is on the Hub; None: it is in the output directory alone.
+        resumed_from: Checkpoint that the run went on from.
 
     Returns:
         The path of the card, which names no token of the Hub.
@@ -76,7 +78,7 @@ def write_model_card(
         data=f"Trained on {_dataset(arguments.card)} with this command:",
         command=shlex.join(arguments.command),
         recipe=_recipe(arguments.recipe),
-        procedure=_procedure(arguments, results),
+        procedure=_procedure(arguments, results, resumed_from),
         architecture=_architecture_table(model.config),
         limits="Trained and measured on the data named above only; expect less on other text.",
     )
@@ -141,11 +143,14 @@ def _recipe(path: Path | None) -> str:
     return f"where `{path.name}` holds\n\n```yaml\n{text}\n```\n"
 
 
-def _procedure(arguments: RunArguments, results: Mapping[str, float]) -> str:
+def _procedure(
+    arguments: RunArguments, results: Mapping[str, float], resumed_from: str | None
+) -> str:
     lines = []
     if "train_runtime" in results:
+        whole = "Training" if resumed_from is None else f"Training on from {resumed_from}"
         lines.append(
-            f"Training took {results['train_runtime']:.0f} seconds "
+            f"{whole} took {results['train_runtime']:.0f} seconds "
             f"({results['train_epoch']:.1f} epochs) on {_hardware(arguments)}."
         )
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
