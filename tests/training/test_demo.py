@@ -56,8 +56,35 @@ def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
     trained = (folder / "model.safetensors").stat().st_mtime_ns
     assert any("holds a trained model" in line for line in run_demo("--words", "reuse"))
     assert (folder / "model.safetensors").stat().st_mtime_ns == trained
+    with pytest.raises(ValueError, match="--seed 5 would have no effect: add --retrain"):
+        run_demo("--seed", "5")
     run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
     assert (folder / "model.safetensors").stat().st_mtime_ns > trained
+
+
+@pytest.mark.parametrize(("answer", "anew"), [("n", [True]), ("", []), (None, [])])
+def test_whoever_declines_to_reuse_a_model_trains_a_new_one(
+    run_demo, folder, monkeypatch, answer, anew
+):
+    def answered(question):
+        if answer is None:
+            raise EOFError
+        return answer
+
+    trainings = []
+    monkeypatch.setattr(demo, "_train", lambda *given: trainings.append(given[3]))
+    monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answered)
+    run_demo("--words", "reuse")
+    assert trainings == anew
+
+
+def test_words_may_be_anything(run_demo):
+    odd = ["na\u00efve", "two\nlines", "", "a\udcff", "\u2028x", "don't"]
+    lines = run_demo("--words", *odd)
+    start = next(number for number, line in enumerate(lines) if line.startswith("Your words"))
+    shown = [line.partition(":")[0] for line in lines[start + 1 : start + 1 + len(odd)]]
+    assert shown == ["na\u00efve", "two lines", "", "a?", "x", "don't"]
 
 
 def test_the_other_task_has_its_own_data_words_and_score(run_demo, tmp_path):

