@@ -62,7 +62,7 @@ def test_the_program_reads_arguments_files_and_standard_input(trained, tmp_path)
 def test_undecodable_bytes_name_their_line(trained, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"a dog\n\xff\xfe\n")
     done = script("generate.py", trained, "--input", tmp_path / "in.txt")
-    assert "Line 2" in done.stderr.splitlines()[-1]
+    assert "line 2" in done.stderr.splitlines()[-1]
 
 
 def test_directories_without_a_model_of_ours_are_refused(tmp_path):

@@ -2,9 +2,10 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from vanilla_transformer.pipeline_vanilla_transformer import (
 from vanilla_transformer.pipeline_vanilla_transformer import (
     evaluation_mode as evaluation_mode,  # a name of this module too
 )
+from vanilla_transformer.text_files import decode_lines, existing_file, read_lines
 
 _LINES_AT_ONCE = 4096
 
@@ -38,12 +40,47 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 
     Raises:
         ValueError: If the directory holds another kind of model, or weights that cannot be read.
-        FileNotFoundError: If it is a path that does not exist.
+        FileNotFoundError: If it does not exist, or holds no weights or no tokenizer.
     """
     check_model_directory(path)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model = load_weights(path).to(device).eval()
-    return model, AutoTokenizer.from_pretrained(path)
+    tokenizer = load_tokenizer(path)
+    return load_weights(path).to(device).eval(), tokenizer
+
+
+def load_tokenizer(path: str) -> Any:
+    """Loads a tokenizer through its Auto class.
+
+    Args:
+        path: Directory, or name on the Hub.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        FileNotFoundError: If there is no such directory and no such name, or no tokenizer in it.
+    """
+    folder = Path(path)
+    if folder.exists() and not list(folder.glob("tokenizer*.json")):
+        raise FileNotFoundError(
+            f"{path!r} holds no tokenizer: save one there by `tokenizer.save_pretrained`."
+        )
+    with _found_or_named(path):
+        return AutoTokenizer.from_pretrained(path)
+
+
+@contextmanager
+def _found_or_named(path: str) -> Iterator[None]:
+    """Says of a path that does not exist that it does not, whatever the Hub's client says."""
+    try:
+        yield
+    except OSError as error:
+        if Path(path).exists():
+            raise
+        raise FileNotFoundError(
+            f"{path!r} is no directory here, and could not be had from the Hub: check its name "
+            f"({str(error).splitlines()[0]})"
+        ) from error
 
 
 def load_weights(path: str, **changes: Any) -> Any:
@@ -58,11 +95,20 @@ def load_weights(path: str, **changes: Any) -> Any:
 
     Raises:
         ValueError: If the weights cannot be read, or do not fit the config with its changes.
+        FileNotFoundError: If there are none.
     """
     try:
-        model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            path, output_loading_info=True, **changes
-        )
+        with _found_or_named(path):
+            model, report = AutoModelForSeq2SeqLM.from_pretrained(
+                path, output_loading_info=True, **changes
+            )
+    except OSError as error:
+        if Path(path).is_dir() and not list(Path(path).glob("*.safetensors*")):
+            raise FileNotFoundError(
+                f"{path!r} holds no weights (model.safetensors): copy them there, or use another "
+                "directory."
+            ) from error
+        raise
     except Exception as error:
         if "safetensor" not in f"{type(error).__name__} {error}".lower():
             raise
@@ -87,7 +133,7 @@ def check_model_directory(path: str) -> None:
 
     Raises:
         FileNotFoundError: If it looks like a path and does not exist.
-        ValueError: If it has no config, or the config of another kind of model.
+        ValueError: If it has no config, a damaged one, or that of another kind of model.
     """
     folder = Path(path)
     if not folder.exists():
@@ -97,7 +143,12 @@ def check_model_directory(path: str) -> None:
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{path!r} holds no config.json: it is no saved model.")
-    found = json.loads(config.read_text(encoding="utf-8")).get("model_type")
+    try:
+        found = json.loads(config.read_text(encoding="utf-8")).get("model_type")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{str(config)!r} is no config ({error}): it may be cut short; copy it again."
+        ) from error
     if found != VanillaTransformerConfig.model_type:
         raise ValueError(
             f"{path!r} holds a model of type {found!r}, not "
@@ -170,13 +221,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: Arguments; None: those of the process.
 
     Raises:
-        ValueError: If the output file exists, or the model cannot be loaded.
+        FileNotFoundError: If the input file or the model does not exist.
+        ValueError: If the output file exists or is the input, if lines are given twice, if the
+            input is no UTF-8, or if the model cannot be loaded.
     """
     options = _parse(argv)
-    if options.output and Path(options.output).exists() and not options.overwrite:
-        raise ValueError(
-            f"`--output` {options.output!r} exists: add --overwrite or choose another."
-        )
+    _check(options)
     logging.disable_progress_bar()
     model, tokenizer = load_model(options.model, options.device)
     set_seed(options.seed)
@@ -186,20 +236,65 @@ def main(argv: Sequence[str] | None = None) -> None:
     outputs = generate_lines(
         model,
         tokenizer,
-        _read_lines(options),
+        _read(options),
         batch_size=options.batch_size,
         progress=sys.stderr.isatty(),
         **search,
     )
-    with ExitStack() as stack:
-        stream: TextIO = sys.stdout
-        if options.output:
-            stream = stack.enter_context(open(options.output, "w", encoding="utf-8"))
-        elif isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")
+    with _writing(options.output) as stream:
         for texts in outputs:
             stream.writelines(f"{_one_line(text)}\n" for text in texts)
             stream.flush()
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuses what would fail, or lose something, after the model is loaded."""
+    if options.batch_size < 1:
+        raise ValueError(f"`--batch_size` is {options.batch_size}: it must be at least 1.")
+    if options.lines and options.input:
+        raise ValueError(f"Lines and `--input` {options.input!r} are both given: give one of them.")
+    if options.input:
+        existing_file(options.input)
+    if options.output is None:
+        return
+    output = Path(options.output)
+    if output.exists() and not options.overwrite:
+        raise ValueError(
+            f"`--output` {options.output!r} exists: add --overwrite or choose another."
+        )
+    if options.input and output.exists() and output.samefile(options.input):
+        raise ValueError(f"`--output` {options.output!r} is the `--input`: choose another file.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(f"{str(output.parent)!r}, for `--output`, is no directory: make it")
+
+
+@contextmanager
+def _writing(path: str | None) -> Iterator[TextIO]:
+    """Opens standard output, or a file that takes the place of an older one when it is complete."""
+    if path is None:
+        with _reader_may_leave():
+            yield sys.stdout
+    elif Path(path).exists() and not Path(path).is_file():  # a device or a pipe
+        with open(path, "w", encoding="utf-8") as stream:
+            yield stream
+    else:
+        unfinished = Path(f"{path}.unfinished")
+        with open(unfinished, "w", encoding="utf-8") as stream:
+            yield stream
+        unfinished.replace(path)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Ends the program quietly when the reader of standard output, such as `head`, is gone."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    try:
+        yield
+    except BrokenPipeError:
+        # The interpreter writes what is left when it ends, and shall not fail then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
 
 
 def _one_line(text: str) -> str:
@@ -223,7 +318,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Generate one output per line of text, in order.")
     parser.add_argument("model", help="directory of a saved model, or its name on the Hub")
     parser.add_argument("lines", nargs="*", help="texts; none: read --input or standard input")
-    parser.add_argument("--input", help="file of one text a line, UTF-8")
+    parser.add_argument("--input", help="file of one text a line, UTF-8, plain or .gz")
     parser.add_argument("--output", help="file to write; none: standard output")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
     parser.add_argument("--batch_size", type=int, default=32, help="lines per batch")
@@ -235,22 +330,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
             search.add_argument(f"--{name}", action="store_true", default=None)
         else:
             search.add_argument(f"--{name}", type=kind)
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)  # lines may stand after options
 
 
-def _read_lines(options: argparse.Namespace) -> Iterator[str]:
+def _read(options: argparse.Namespace) -> Iterable[str]:
     if options.lines:
-        yield from options.lines
-        return
-    with ExitStack() as stack:
-        stream = sys.stdin.buffer
-        if options.input:
-            stream = stack.enter_context(open(options.input, "rb"))
-        for number, line in enumerate(stream, start=1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"Line {number} of {options.input or 'standard input'} is no UTF-8 ({error}): "
-                    "convert the text."
-                ) from error
+        return list(options.lines)
+    if options.input:
+        return read_lines(options.input)
+    return decode_lines(sys.stdin.buffer, "standard input")

@@ -14,7 +14,8 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import HfArgumentParser, PreTrainedTokenizerFast
 
-from vanilla_transformer.training.data import DataArguments, encode, load_parallel_data, read_lines
+from vanilla_transformer.text_files import read_lines
+from vanilla_transformer.training.data import DataArguments, encode, load_parallel_data
 
 PAIRS = {"source": ["one house", "two trees"], "target": ["ein Haus", "zwei Bäume"]}
 

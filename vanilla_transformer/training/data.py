@@ -1,17 +1,13 @@
 """Parallel data: from files or the Hub to columns of text, and from text to token ids."""
 
-import codecs
 import csv
-import gzip
 import hashlib
-import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import datasets
 import numpy as np
@@ -22,6 +18,8 @@ from datasets.exceptions import DatasetGenerationError
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
+
+from vanilla_transformer.text_files import existing_file, read_lines
 
 logger = logging.get_logger(__name__)
 
@@ -166,47 +164,6 @@ def _has_text(dataset: Dataset, column: str) -> NDArray[np.bool_]:
 # Plain text -----------------------------------------------------------------------------------
 
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
-
-    A line ends at "\n" or "\r\n" alone: other characters that Unicode counts as line ends, such as
-    U+2028, are text. A byte order mark at the start is dropped.
-
-    Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: at bytes that are not UTF-8 (naming the line), or when a `.gz` is damaged.
-    """
-    try:
-        with _open(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                yield _decode(line, path, number)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is no intact gzip file ({error}): make it again") from error
-
-
-def _open(path: str | os.PathLike[str]) -> BinaryIO:
-    existing = _existing(path)
-    return cast(BinaryIO, gzip.open(path)) if existing.suffix == ".gz" else existing.open("rb")
-
-
-def _existing(path: str | os.PathLike[str]) -> Path:
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} does not exist or is no file: check the path")
-    return Path(path)
-
-
-def _decode(line: bytes, path: str | os.PathLike[str], number: int) -> str:
-    if number == 1:
-        line = line.removeprefix(codecs.BOM_UTF8)
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}, line {number}: byte 0x{line[error.start]:02x} at position {error.start + 1} "
-            "is not UTF-8: convert the file (iconv -t UTF-8) or mend the line"
-        ) from error
-
-
 def _load_texts(args: DataArguments) -> dict[str, Dataset]:
     splits = {}
     for name in SPLITS:
@@ -254,7 +211,7 @@ def _from_rows(
 
 
 def _digest(path: str) -> str:
-    with _existing(path).open("rb") as content:
+    with existing_file(path).open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 

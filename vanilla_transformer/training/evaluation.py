@@ -61,11 +61,15 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     )
     options, data_arguments = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     _check(options)
+    if data_arguments.max_target_length is not None:
+        raise ValueError("`max_target_length` has no effect here: set `max_new_tokens`.")
     data = load_parallel_data(data_arguments)
     if options.split not in data:
         raise ValueError(f"There is no split {options.split!r}: the data have {sorted(data)}.")
     rows = data[options.split]
     model, tokenizer = load_model(options.model)
+    if data_arguments.max_source_length is not None:
+        tokenizer.model_max_length = data_arguments.max_source_length
     search = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
     outputs = generate_lines(
         model,
@@ -93,6 +97,12 @@ def _check(options: EvaluationArguments) -> None:
         raise ValueError(
             f"`output` {options.output!r} exists: add `--overwrite True` or choose another."
         )
+    if options.output and not Path(options.output).parent.is_dir():
+        raise FileNotFoundError(
+            f"`output` {options.output!r} lies in no existing directory: make it first."
+        )
+    if options.batch_size < 1:
+        raise ValueError(f"`batch_size` is {options.batch_size}: it must be at least 1.")
 
 
 def _report(scores: dict[str, Any], predictions: list[str], output: str | None) -> None:
