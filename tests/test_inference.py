@@ -1,10 +1,21 @@
 """Lines of text in, lines of text out."""
 
+import gzip
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
-from toy import script
+from toy import REPOSITORY, script
 
-from vanilla_transformer.inference import check_model_directory, generate_lines, load_model
+from vanilla_transformer.inference import (
+    check_model_directory,
+    generate_lines,
+    load_model,
+    load_weights,
+    main,
+)
 
 LINES = [
     "a dog sees a cat .",
@@ -73,3 +84,82 @@ def test_directories_without_a_model_of_ours_are_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bart"}')
     with pytest.raises(ValueError, match="'bart'"):
         check_model_directory(str(tmp_path))
+
+
+def test_directories_that_lack_something_say_what(trained, tmp_path):
+    for name, message in (
+        ("tokenizer*", "holds no tokenizer"),
+        ("model.safetensors", "holds no weights"),
+    ):
+        folder = shutil.copytree(trained, tmp_path / name.strip("*"))
+        for path in folder.glob(name):
+            if path.suffix != ".py":
+                path.unlink()
+        with pytest.raises(FileNotFoundError, match=message):
+            load_model(str(folder), "cpu")
+    with pytest.raises(FileNotFoundError, match=r"'runs/nowhere' is no directory here"):
+        load_model("runs/nowhere", "cpu")
+
+
+@pytest.mark.parametrize("content", ['{"model_ty', "[]", ""])
+def test_a_damaged_config_is_named(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config\.json' is no config"):
+        check_model_directory(str(tmp_path))
+
+
+@pytest.mark.parametrize("cut", [0, 5, 2000])
+def test_weights_cut_short_are_named(trained, tmp_path, cut):
+    folder = shutil.copytree(trained, tmp_path / "cut")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:cut])
+    with pytest.raises(ValueError, match="damaged or was cut"):
+        load_weights(str(folder))
+
+
+def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, capsys):
+    text = f"\ufeff{LINES[0]}\r\n\n \u2028\u0085\n{LINES[4]}\x00\n{LINES[4]}"
+    (tmp_path / "in.gz").write_bytes(gzip.compress(text.encode()))
+    main([str(trained), "--input", str(tmp_path / "in.gz"), "--device", "cpu"])
+    lines = capsys.readouterr().out.split("\n")
+    assert (len(lines), lines[0], lines[1]) == (6, "Hund sieht Katze .", "")
+    assert lines[4] == "Vogel findet Kind ."
+
+
+def test_lines_may_stand_after_options(trained, capsys):
+    options = ["--num_beams", "3", "--num_return_sequences", "3", "--device", "cpu"]
+    main([str(trained), *options, LINES[0], ""])
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "Hund sieht Katze ."
+    assert lines[3:] == ["", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "in.txt", "--output", "in.txt", "--overwrite"], "is the `--input`"),
+        (["--input", "nowhere.txt", "--output", "out.txt", "--overwrite"], "does not exist"),
+        (["--input", "bad.txt", "--output", "out.txt", "--overwrite"], r"bad\.txt, line 2"),
+        (["--input", "in.txt", "a dog"], "both given"),
+        (["--output", "nowhere/out.txt", "a dog"], "no directory"),
+        (["--batch_size", "0", "a dog"], "at least 1"),
+    ],
+)
+def test_what_is_refused_loses_nothing(trained, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    kept = {"in.txt": b"a dog\n", "out.txt": b"earlier\n", "bad.txt": b"a dog\n\xff\n"}
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        main([str(trained), "--device", "cpu", *options])
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
+    program = REPOSITORY / "scripts" / "generate.py"
+    command = f'"{sys.executable}" "{program}" "{trained}" "a dog" | true; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.stdout == "1\n"
+    assert "Error" not in done.stderr

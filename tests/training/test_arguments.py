@@ -70,3 +70,33 @@ def test_parameters_of_rotation_are_json_or_a_mapping(tmp_path, source):
     changes = parse_arguments(argv).architecture_changes()
     assert changes == {"position_embedding_type": "rope", "rope_parameters": parameters}
     assert VanillaTransformerConfig(**changes).rope_parameters["factor"] == 2.0
+
+
+def test_files_hold_odd_values(tmp_path):
+    recipe = tmp_path / "recipe.json"
+    content = '\ufeff{\n\t"output_dir": "out",\n\t"dataset_label": "--x \\ud83d\\ude00"\n}'
+    recipe.write_text(content, encoding="utf-8")
+    assert parse_arguments([str(recipe)]).card.dataset_label == "--x \U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.yaml", b"a: [1,", r"a\.yaml' cannot be read"),
+        ("a.json", b'{"a": 1', r"a\.json' cannot be read"),
+        ("a.yaml", b"seed: 1\nx: \xff\n", r"a\.yaml, line 2: byte 0xff"),
+        ("a.yaml", b"", "one mapping"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        parse_arguments([str(tmp_path / name)])
+
+
+def test_the_metric_that_chooses_must_be_computed(tmp_path):
+    argv = ["--output_dir", str(tmp_path), "--metrics", "wer", "per"]
+    for name in ("wer", "eval_per", "loss"):
+        parse_arguments([*argv, "--metric_for_best_model", name])
+    with pytest.raises(ValueError, match="`metric_for_best_model` 'bleu' is not computed"):
+        parse_arguments([*argv, "--metric_for_best_model", "bleu"])
