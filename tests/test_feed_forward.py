@@ -76,3 +76,21 @@ def test_the_config_chooses_the_kind_and_its_dropouts(tiny_model, gated):
     assert {layer.feed_forward.dropout.p for layer in layers} == {0.125}
     keys = model.state_dict()
     assert ("model.encoder.layers.0.feed_forward.gate.weight" in keys) is gated
+
+
+@pytest.mark.parametrize("name", sorted(ACT2FN))
+def test_parameters_of_an_activation_have_the_type_of_the_others(name):
+    layer = FeedForward(4, 6, name, bias=True, dropout=0.0)
+    assert {tensor.dtype for tensor in layer.state_dict().values()} == {torch.float32}
+    assert layer(torch.randn(2, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["prelu", "xielu"])
+def test_an_activation_that_a_checkpoint_lacks_is_a_new_one(tiny_model, tmp_path, name):
+    tiny_model().save_pretrained(tmp_path)
+    kind = type(tiny_model())
+    found = kind.from_pretrained(tmp_path, activation_function=name).state_dict()
+    expected = tiny_model(activation_function=name).state_dict()
+    own = [key for key in expected if ".activation." in key]
+    assert own
+    assert all(torch.equal(found[key], expected[key]) for key in own)

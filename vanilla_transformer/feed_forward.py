@@ -4,9 +4,25 @@ from typing import cast
 
 import torch
 from torch import nn
-from transformers.activations import ACT2FN
+from transformers.activations import ACT2FN, XIELUActivation
 
 from .dropout import Dropout
+
+LEARNED_ACTIVATIONS = (nn.PReLU, XIELUActivation)
+"""The activations in `ACT2FN` that have parameters of their own."""
+
+
+def make_activation(name: str) -> nn.Module:
+    """Makes an activation, whose own parameters, if it has some, have the type of all others.
+
+    Args:
+        name: A name in `ACT2FN`.
+
+    Returns:
+        A module that maps each number by itself.
+    """
+    activation: nn.Module = ACT2FN[name]
+    return activation.to(torch.get_default_dtype())
 
 
 class FeedForward(nn.Module):
@@ -32,7 +48,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
-        self.activation = ACT2FN[activation]
+        self.activation = make_activation(activation)
         self.dropout = Dropout(dropout)
         self.fc2 = nn.Linear(ffn_dim, d_model, bias=bias)
         self.output_dropout = Dropout(output_dropout)

@@ -36,6 +36,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CrossAttention, SelfAttention, StackedLinear, config_for_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
+from .feed_forward import LEARNED_ACTIVATIONS
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .losses import (
     IGNORE_INDEX,
@@ -231,7 +232,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         Projections are Xavier-uniform, stacked ones each by itself. Embeddings are normal with std
         d_model^-0.5, so that after the factor sqrt(d_model) of §3.4 they have the size of the
         position embeddings; learned positions have the std that sinusoids have, sqrt(1/2), or
-        d_model^-0.5 where the embeddings are not scaled.
+        d_model^-0.5 where the embeddings are not scaled. Activations with parameters keep the
+        values that they are made with.
         """
         std = self.config.d_model**-0.5
         if isinstance(module, nn.Linear):
@@ -250,6 +252,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.RMSNorm):
             init.ones_(module.weight)
+        elif isinstance(module, LEARNED_ACTIVATIONS):
+            for name, value in type(module)().state_dict().items():
+                init.copy_(getattr(module, name), value)
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # is no constant here
