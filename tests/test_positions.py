@@ -151,6 +151,9 @@ SCALINGS = {
 }
 
 
+YARN, LLAMA3 = ({"rope_type": kind, **SCALINGS[kind]} for kind in ("yarn", "llama3"))
+
+
 def rope_parameters(kind):
     return {"rope_type": kind, "rope_theta": 100.0, **SCALINGS[kind]}
 
@@ -243,9 +246,23 @@ def test_every_kind_of_rotation_survives_saving(tiny_model, tiny_batch, tmp_path
         ({"rope_type": "spiral"}, "unknown `rope_type`.*choose"),
         ({"rope_type": "linear"}, r"must have \['factor'\] for `rope_type` 'linear'"),
         ({"rope_type": "linear", "factor": 0.5}, "number from 1 for `factor`"),
-        ({"rope_theta": "big"}, "number from 1 for `rope_theta`"),
-        ({"rope_thetta": 10.0}, r"unknown keys \['rope_thetta'\]: choose"),
+        ({"rope_type": ["linear"]}, "unknown `rope_type`"),
+        ({"rope_theta": "big"}, "number above 1 for `rope_theta`"),
+        ({"rope_theta": float("inf")}, "finite number above 1 for `rope_theta`"),
+        ({"rope_thetta": 10.0}, r"'default' does not know, \['rope_thetta'\]: choose among"),
+        ({"factor": 2.0}, r"'default' does not know, \['factor'\]"),
+        ({**SCALINGS["dynamic"], "rope_type": "dynamic", "beta_fast": 2}, "'dynamic' does not know"),
+        ({"rope_type": "longrope", "short_factor": 3, "long_factor": [1.0] * 4}, "list of finite"),
+        ({"rope_type": "longrope", "short_factor": [0.0], "long_factor": []}, "`short_factor`"),
+        ({**LLAMA3, "low_freq_factor": 0}, "number above 0 for `low_freq_factor`"),
+        ({**LLAMA3, "low_freq_factor": 4.0}, "smaller number for `low_freq_factor` than"),
+        ({**YARN, "beta_fast": "x"}, "number above 0 for `beta_fast`"),
+        ({**YARN, "beta_slow": 40}, r"`beta_slow` than for `beta_fast` \(32 if left out\)"),
+        ({**YARN, "attention_factor": -1.0}, "number above 0 for `attention_factor`"),
+        ({**YARN, "truncate": "no"}, "True or False for `truncate`"),
+        ({**YARN, "original_max_position_embeddings": 1}, "number above 1 for `original_max"),
         ({"partial_rotary_factor": 1.5}, "up to 1 for `partial_rotary_factor`"),
+        ({"partial_rotary_factor": True}, "number above 0 for `partial_rotary_factor`"),
         ({"partial_rotary_factor": 0.4}, "would turn 3 of the 8.*even number from 2"),
         ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "1 numbers.*4"),
         ({"rope_type": "longrope"}, "must have .*long_factor"),

@@ -12,7 +12,6 @@ from typing import Any
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.dynamic_module_utils import get_relative_import_files
-from transformers.modeling_rope_utils import RopeParameters
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
 
@@ -74,6 +73,18 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
     "proportional": (),
 }
 _ROPE_WITH_TRAINED_LENGTH = ("yarn", "longrope", "llama3")
+_ROPE_TAKES: dict[str, tuple[str, ...]] = {
+    "yarn": ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
+    "longrope": ("attention_factor", "factor"),
+    "proportional": ("factor",),
+}
+_ROPE_ABOVE = {
+    **dict.fromkeys(("rope_theta", "original_max_position_embeddings"), 1),
+    **dict.fromkeys(("partial_rotary_factor", "factor", "attention_factor"), 0),
+    **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_slow", "beta_fast"), 0),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), 0),
+}
+_ROPE_LISTS = ("short_factor", "long_factor")
 _OWN_EMBEDDINGS = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 _PRESETS: dict[str, dict[str, Any]] = {
     # Vaswani et al. 2017, table 3: 65M parameters with the 37,000 tokens of §5.1.
@@ -669,21 +680,46 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
 def _rope_problem(parameters: dict[str, Any]) -> str | None:
     """Says what is wrong with parameters of RoPE, taken by themselves."""
-    kind, known = parameters["rope_type"], set(RopeParameters.__annotations__) - {"mrope_section"}
-    if kind not in _ROPE_NEEDS:
+    kind = parameters["rope_type"]
+    if not isinstance(kind, str) or kind not in _ROPE_NEEDS:
         return f"has an unknown `rope_type`: choose one of {sorted(_ROPE_NEEDS)}"
-    if unknown := parameters.keys() - known:
-        return f"has unknown keys {sorted(unknown)}: choose among {sorted(known)}"
+    known = {"rope_type", "rope_theta", "partial_rotary_factor", *_ROPE_NEEDS[kind]}
+    known |= {*_ROPE_TAKES.get(kind, ())}
+    known |= {"original_max_position_embeddings"} if kind in _ROPE_WITH_TRAINED_LENGTH else set()
+    if unknown := [name for name in parameters if name not in known]:
+        return f"has keys that {kind!r} does not know, {unknown}: choose among {sorted(known)}"
     if missing := set(_ROPE_NEEDS[kind]) - parameters.keys():
         return f"must have {sorted(missing)} for `rope_type` {kind!r}"
-    for name in ("rope_theta", "factor", "original_max_position_embeddings"):
-        value = parameters.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-            return f"must have a number from 1 for `{name}`"
-    share = parameters.get("partial_rotary_factor", 1.0)
-    if not isinstance(share, int | float) or not 0 < share <= 1:
-        return "must have a number above 0 and up to 1 for `partial_rotary_factor`"
+    return _rope_value_problem(parameters)
+
+
+def _rope_value_problem(parameters: dict[str, Any]) -> str | None:
+    """Says which value of RoPE's parameters is of a wrong type or out of its range."""
+    for name, value in parameters.items():
+        if name in _ROPE_ABOVE and not _is_above(_ROPE_ABOVE[name], value):
+            return f"must have a finite number above {_ROPE_ABOVE[name]} for `{name}`"
+        if name in _ROPE_LISTS and not (
+            isinstance(value, list) and all(_is_above(0, number) for number in value)
+        ):
+            return f"must have a list of finite numbers above 0 for `{name}`"
+    if parameters.get("factor", 1) < 1:
+        return "must have a number from 1 for `factor`"
+    if parameters.get("partial_rotary_factor", 1) > 1:
+        return "must have a number up to 1 for `partial_rotary_factor`"
+    if not isinstance(parameters.get("truncate", True), bool):
+        return "must have True or False for `truncate`"
+    for low, high, least, most in (
+        ("low_freq_factor", "high_freq_factor", 1, 2),
+        ("beta_slow", "beta_fast", 1, 32),
+    ):
+        if not parameters.get(low, least) < parameters.get(high, most):
+            return f"must have a smaller number for `{low}` than for `{high}` ({most} if left out)"
     return None
+
+
+def _is_above(bound: float, value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and bound < value < math.inf
 
 
 def _code_files() -> list[Path]:
