@@ -4,6 +4,8 @@ Each run draws new configurations. A failure prints the seed of its draw; `PROPE
 pytest tests/test_properties.py` starts with that draw again, and PROPERTY_DRAWS makes more of them.
 """
 
+import copy
+import math
 import os
 import random
 import time
@@ -11,16 +13,20 @@ import time
 import pytest
 import torch
 from torch.nn.attention import flex_attention
+from transformers.activations import ACT2FN
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.configuration_vanilla_transformer import _CHOICES, _ROPE_NEEDS
 
 DRAWS = int(os.environ.get("PROPERTY_DRAWS", 64))
 FIRST_SEED = int(os.environ.get("PROPERTY_SEED", time.time_ns() % 10**9))
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)
+LEARNED = ("prelu", "xielu")  # activations with parameters, drawn more often than the others
+ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 
 
 def draw_config(seed):
@@ -28,10 +34,9 @@ def draw_config(seed):
     rng = random.Random(seed)
     flag = lambda: rng.random() < 0.5  # noqa: E731 - one word for many fields
     fields = {
-        "d_model": 8 * rng.choice((1, 2, 3)),
         "share_encoder_decoder_embeddings": flag(),
         "tie_word_embeddings": flag(),
-        "activation_function": rng.choice(("relu", "gelu", "silu", "gelu_new", "tanh")),
+        "activation_function": rng.choice((*sorted(ACT2FN), *LEARNED)),
         "gated_ffn": flag(),
         "norm_placement": rng.choice(("post", "pre", "none")),
         "norm_type": rng.choice(("layer_norm", "rms_norm", "unbiased_std")),
@@ -39,29 +44,30 @@ def draw_config(seed):
         "final_layer_norm": rng.choice((None, True, False)),
         "normalize_embedding": flag(),
         "position_embedding_type": rng.choice(
-            ("sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none")
+            ("sinusoidal", "sinusoidal_half", "learned", "rope", "rope", "alibi", "none")
         ),
-        "max_position_embeddings": rng.choice((16, 40)),
+        "max_position_embeddings": rng.choice((max(SOURCE_LENS), 16, 40)),
         "fused_qkv": flag(),
-        "residual_scale": rng.choice((1.0, 0.5, 2**-0.5)),
+        "residual_scale": rng.choice((1, 1.0, 0.5, 2**-0.5)),
         "label_smoothing": rng.choice((0.0, 0.1)),
         "use_cache": flag(),
         "classifier_pooling": rng.choice(("mean", "first")),
         "classifier_dropout": rng.choice((None, 0.1)),
         "pad_token_id": rng.choice((0, 1)),
-        "forced_eos_token_id": rng.choice((None, 2)),
+        "eos_token_id": rng.choice((2, [2, 3])),
+        "forced_eos_token_id": rng.choice((None, 2, [2])),
+        "is_encoder_decoder": True,
     }
     fields |= {"bos_token_id": 1 - fields["pad_token_id"]}
-    fields |= {"decoder_start_token_id": fields["bos_token_id"], "eos_token_id": 2}
-    fields |= {name: flag() for name in ("scale_embedding", "attention_bias", "ffn_bias")}
-    fields |= {"lm_head_bias": flag(), "is_encoder_decoder": True}
+    fields |= {"decoder_start_token_id": rng.choice((fields["bos_token_id"], 2))}
+    names = ("scale_embedding", "attention_bias", "ffn_bias", "lm_head_bias")
+    fields |= {name: flag() for name in names}
     for name in ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout"):
         fields[name] = rng.choice((0, 0.0, 0.1, 0.5))
     fields |= draw_vocabularies(rng, fields["share_encoder_decoder_embeddings"])
-    for side in ("encoder", "decoder"):
-        fields |= draw_stack(rng, side)
-    if fields["position_embedding_type"] == "rope":
-        fields["rope_parameters"] = draw_rope(rng, fields)
+    rope = fields["position_embedding_type"] == "rope"
+    fields |= draw_stacks(rng, rope)
+    fields |= {"rope_parameters": draw_rope(rng, fields)} if rope else {}
     return fields
 
 
@@ -70,47 +76,52 @@ def draw_vocabularies(rng, shared):
     return {"vocab_size": VOCAB, "decoder_vocab_size": other}
 
 
-def draw_stack(rng, side):
-    heads = rng.choice((1, 2, 4))
-    shared = rng.choice([None, *(n for n in (1, 2, 4) if heads % n == 0)])
-    return {
-        f"{side}_layers": rng.choice((1, 2, 3)),
-        f"{side}_attention_heads": heads,
-        f"{side}_num_key_value_heads": shared,
-        f"{side}_ffn_dim": rng.choice((5, 12)),
-        f"{side}_layerdrop": rng.choice((0, 0.3)),
-    }
+def draw_stacks(rng, rope):
+    """Heads first: the width is a multiple of both numbers, odd as often as they allow it."""
+    heads = [rng.choice((1, 2, 3, 4)) for _ in range(2)]
+    fields = {"d_model": math.lcm(*heads) * rng.choice((4, 8) if rope else (1, 3, 4, 5))}
+    fields["d_model"] *= 1 if fields["d_model"] > 3 else 5
+    for side, count in zip(("encoder", "decoder"), heads, strict=True):
+        shared = rng.choice([None, *(n for n in range(1, count + 1) if count % n == 0)])
+        fields |= {
+            f"{side}_layers": rng.choice((1, 2, 3)),
+            f"{side}_attention_heads": count,
+            f"{side}_num_key_value_heads": shared,
+            f"{side}_ffn_dim": rng.choice((1, 5, 12)),
+            f"{side}_layerdrop": rng.choice((0, 0.3)),
+        }
+    return fields
 
 
 def draw_rope(rng, fields):
-    """None, or one of the kinds of scaling that these heads allow."""
-    pairs = {
-        fields["d_model"] // fields[f"{s}_attention_heads"] // 2 for s in ("encoder", "decoder")
-    }
-    kinds = ["default", "linear", "yarn", "llama3", "proportional"]
-    kinds += ["dynamic"] if min(pairs) > 1 else []
-    kinds += ["longrope"] if len(pairs) == 1 else []
+    """None, or one of the kinds of scaling that these heads allow, whole or in part."""
+    sizes = {fields["d_model"] // fields[f"{s}_attention_heads"] for s in ("encoder", "decoder")}
+    kinds = [kind for kind in ROPE_KINDS if kind != "longrope" or len(sizes) == 1]
     kind = rng.choice([None, *kinds])
-    factors = [rng.uniform(1, 4) for _ in range(max(pairs))]
+    if kind is None:
+        return None
+    parts = [1.0] if any(size % 8 for size in sizes) else [1.0, 0.5]
+    part, trained = rng.choice(parts), {"original_max_position_embeddings": 12}
+    pairs = int(max(sizes) * part) // 2
+    factors = [rng.uniform(1, 4) for _ in range(pairs)]
     needs = {
         "linear": {"factor": 2.0},
-        "dynamic": {"factor": 2.0},
-        "yarn": {"factor": 4.0, "original_max_position_embeddings": 12},
-        "longrope": {
-            "short_factor": factors,
-            "long_factor": factors[::-1],
-            "original_max_position_embeddings": 12,
-            "factor": 2.0,
-        },
-        "llama3": {
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 12,
-        },
+        "dynamic": {"factor": rng.choice((1, 2.0))},
+        "yarn": {"factor": 4.0, **trained, **draw_yarn(rng)},
+        "longrope": {"short_factor": factors, "long_factor": factors[::-1], **trained}
+        | rng.choice(({}, {"factor": 2.0}, {"attention_factor": 1.5})),
+        "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **trained},
+        "proportional": rng.choice(({}, {"factor": 2.0})),
     }
-    theta = rng.choice((100.0, 10000.0))
-    return kind and {"rope_type": kind, "rope_theta": theta, **needs.get(kind, {})}
+    whole = {} if part == 1 else {"partial_rotary_factor": part}
+    theta = {"rope_theta": rng.choice((100.0, 10000.0))}
+    return {"rope_type": kind, **theta, **whole, **needs.get(kind, {})}
+
+
+def draw_yarn(rng):
+    extra = {"beta_fast": 16.0, "beta_slow": 2.0, "truncate": False, "attention_factor": 1.25}
+    extra |= {"mscale": 0.5, "mscale_all_dim": 0.8}
+    return {name: value for name, value in extra.items() if rng.random() < 0.3}
 
 
 def make_batch(config, side, seed):
@@ -201,7 +212,9 @@ def check_saving(model, batch, logits, directory):
         directory, output_loading_info=True, attn_implementation="eager"
     )
     assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    torch.testing.assert_close(loaded.eval()(**batch).logits, logits, rtol=0, atol=0)
+    weights = loaded.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
+    assert_same(loaded.eval()(**batch).logits, logits, "loaded is saved", 1e-5)
     assert loaded.config.to_diff_dict().keys() == model.config.to_diff_dict().keys()
 
 
@@ -209,6 +222,25 @@ def check_generation(model, batch):
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     found = [model.generate(**inputs, max_new_tokens=4, use_cache=cache) for cache in (True, False)]
     assert torch.equal(*found), "cached generation is uncached generation"
+
+
+def gradients_of(model, batch):
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return torch.cat([loss.detach().flatten(), *(g.flatten() for g in gradients)])
+
+
+def check_train_mode_is_eval_mode(model, batch):
+    """Without chance, a training step, which leaves padding out, is that of the whole batch."""
+    certain = copy.deepcopy(model.config)
+    for name in [name for name in VanillaTransformerConfig.__annotations__ if "drop" in name]:
+        setattr(certain, name, 0.0)
+    twin = type(model)(certain)
+    twin.load_state_dict(model.state_dict())
+    found = gradients_of(twin.train(), batch)
+    assert_same(found, gradients_of(twin.eval(), batch), "train mode is eval mode")
 
 
 def check_training(model, batch, implementation):
@@ -226,16 +258,18 @@ def check_training(model, batch, implementation):
 
 def check_everything(seed, directory):
     config = VanillaTransformerConfig(**draw_config(seed), attn_implementation="eager")
-    side = ("left", "right")[seed % 2]
-    model, batch = build(config, seed), make_batch(config, side, seed)
+    model, sides = build(config, seed), ("left", "right")[:: (-1, 1)[seed % 2]]
+    batch, other = (make_batch(config, side, seed) for side in sides)
     with torch.no_grad():
         logits = model(**batch).logits
         assert torch.equal(model(**batch).logits, logits), "eval mode draws nothing"
         check_batched_is_single(model, batch, logits)
+        check_batched_is_single(model, other, model(**other).logits)
         check_cached_is_uncached(model, batch, logits)
         check_implementations(model, batch, logits)
         check_saving(model, batch, logits, directory)
         check_generation(model, batch)
+    check_train_mode_is_eval_mode(model, batch)
     check_training(model, batch, ("eager", "sdpa")[seed // 2 % 2])
 
 
@@ -255,8 +289,15 @@ def test_the_draws_differ_and_reach_every_field():
     """A new field fails here until it is drawn; the rest are constants by nature."""
     drawn = [draw_config(seed) for seed in range(FIRST_SEED, FIRST_SEED + DRAWS)]
     assert len({repr(sorted(fields.items(), key=str)) for fields in drawn}) >= 60
-    reached = {name for seed in range(300) for name in draw_config(seed)}
+    drawn = [draw_config(seed) for seed in range(600)]
+    reached = {name for fields in drawn for name in fields}
     assert reached == set(VanillaTransformerConfig.__annotations__)
-    for name in reached - {"vocab_size", "is_encoder_decoder", "eos_token_id"}:
-        values = {repr(draw_config(seed).get(name)) for seed in range(300)}
-        assert len(values) > 1, name
+    values = {name: {str(fields.get(name)) for fields in drawn} for name in reached}
+    constant = {"vocab_size", "is_encoder_decoder"}
+    assert {name for name, found in values.items() if len(found) == 1} == constant
+    for name, choices in _CHOICES.items():
+        assert values[name] == set(choices)
+    assert values["activation_function"] == set(ACT2FN)
+    parameters = [fields.get("rope_parameters") or {} for fields in drawn]
+    assert {given["rope_type"] for given in parameters if given} == set(_ROPE_NEEDS)
+    assert any(fields["d_model"] % 2 for fields in drawn)
