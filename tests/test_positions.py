@@ -251,7 +251,7 @@ def test_every_kind_of_rotation_survives_saving(tiny_model, tiny_batch, tmp_path
         ({"rope_theta": float("inf")}, "finite number above 1 for `rope_theta`"),
         ({"rope_thetta": 10.0}, r"'default' does not know, \['rope_thetta'\]: choose among"),
         ({"factor": 2.0}, r"'default' does not know, \['factor'\]"),
-        ({**SCALINGS["dynamic"], "rope_type": "dynamic", "beta_fast": 2}, "'dynamic' does not know"),
+        ({"rope_type": "linear", "factor": 2.0, "beta_fast": 2}, "'linear' does not know"),
         ({"rope_type": "longrope", "short_factor": 3, "long_factor": [1.0] * 4}, "list of finite"),
         ({"rope_type": "longrope", "short_factor": [0.0], "long_factor": []}, "`short_factor`"),
         ({**LLAMA3, "low_freq_factor": 0}, "number above 0 for `low_freq_factor`"),
