@@ -660,7 +660,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             for token in value if isinstance(value, list) else [value]:
                 if token is not None and token not in range(size):
                     raise ValueError(
-                        f"`{name}` must lie within the vocabulary (0 to {size - 1}), got {value!r}."
+                        f"`{name}` must lie within its vocabularies (0 to {size - 1}), got "
+                        f"{value!r}: change it, `vocab_size` or `decoder_vocab_size`."
                     )
 
     def _refuse_misspelt(self, kwargs: dict[str, Any]) -> None:

@@ -137,8 +137,22 @@ def test_padding_of_the_source_moves_to_the_place_of_the_targets():
     others = [row for row in range(20) if row not in (5, 17)]
     assert torch.equal(table[others], expected[others])
     assert config.pad_token_id == 5
-    with pytest.raises(ValueError, match=r"`source_pad_token_id` must lie .* \(0 to 19\), got 20"):
-        convert("system-a", weights, 2, source_pad_token_id=20)
+    for outside in (20, 21):
+        with pytest.raises(ValueError, match=rf"`source_pad_.* \(0 to 19\), got {outside}"):
+            convert("system-a", weights, 2, source_pad_token_id=outside, pad_token_id=21)
+
+
+def test_a_source_without_the_id_of_the_targets_padding_grows():
+    weights = weights_of_a()
+    with pytest.raises(ValueError, match=r"`pad_token_id` .*\(0 to 19\), got 21: change it"):
+        convert("system-a", weights, 2, pad_token_id=21)
+    config, found = convert("system-a", weights, 2, source_pad_token_id=18, pad_token_id=21)
+    table = found["model.encoder.embed_tokens.weight"]
+    assert (config.vocab_size, config.decoder_vocab_size, len(table)) == (22, 22, 22)
+    expected = weights["encoder.embedding.weight"]
+    assert torch.equal(table[21], expected[18])
+    assert torch.equal(table[[*range(18), 19]], expected[[*range(18), 19]])
+    VanillaTransformerForConditionalGeneration(config).load_state_dict(found)
 
 
 def test_weights_that_the_config_ties_must_be_equal():

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
@@ -50,6 +51,7 @@ _NAMES: Rules = {
     r"(decoder\.layers\.\d+)\.norm3\.(\w+)": r"model.\1.feed_forward_SLOT_norm.\2",
     r"output\.(\w+)": r"lm_head.\1",
 }
+_SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 _FUSED = re.compile(r".*\.(qkv|kv)_proj\.\w+")
 _SIZES = {
     "encoder": {
@@ -57,7 +59,7 @@ _SIZES = {
         "encoder_ffn_dim": ("model.encoder.layers.0.feed_forward.fc1.weight", 0),
     },
     "decoder": {
-        "vocab_size": ("model.encoder.embed_tokens.weight", 0),
+        "vocab_size": (_SOURCE_TABLE, 0),
         "decoder_vocab_size": ("model.decoder.embed_tokens.weight", 0),
         "decoder_ffn_dim": ("model.decoder.layers.0.feed_forward.fc1.weight", 0),
     },
@@ -129,7 +131,8 @@ def convert(
             weight out. The first that matches counts; a name that none matches stays as it is.
         source_pad_token_id: Where the source's table has its padding token, if elsewhere than the
             target's. Here both have one id, `pad_token_id`: the two rows of the source's embedding
-            change places, and so must the two tokens in the source's table.
+            change places, and so must the two tokens in the source's table. A table that has no
+            such id grows to have it, by rows of zeros.
         **changes: Fields of the config that differ from the preset: a dropout rate, the ids of
             special tokens.
 
@@ -144,6 +147,8 @@ def convert(
     """
     kind = _system(system)
     renamed = _rename(kind, state_dict, renames or {})
+    if source_pad_token_id is not None:
+        _make_room_for_padding(kind, renamed, source_pad_token_id, changes)
     config = _config(kind, renamed, num_heads, changes)
     weights = _by_part(kind, renamed, config)
     renamed.problems += _misfits(kind, config, weights, renamed.origins)
@@ -305,21 +310,34 @@ def _expected(
     return {name: shape for name, shape in shapes.items() if name.startswith(inside)}, {}
 
 
+def _make_room_for_padding(
+    system: System, renamed: _Renamed, source_pad: int, changes: Mapping[str, Any]
+) -> None:
+    """Gives the source's embedding a row for the target's padding, if it has fewer rows."""
+    table = renamed.weights.get(_SOURCE_TABLE)
+    if table is None or table.dim() != 2:
+        return  # reported with the other problems
+    if source_pad not in range(len(table)):
+        raise ValueError(
+            f"`source_pad_token_id` must lie within the vocabulary (0 to {len(table) - 1}), got "
+            f"{source_pad}."
+        )
+    preset = VanillaTransformerConfig.from_preset(system.preset)
+    pad = changes.get("pad_token_id", preset.pad_token_id)
+    missing = pad + 1 - len(table) if isinstance(pad, int) else 0
+    renamed.weights[_SOURCE_TABLE] = F.pad(table, (0, 0, 0, max(missing, 0)))
+
+
 def _move_padding(weights: Weights, source_pad: int, config: VanillaTransformerConfig) -> None:
-    name, pad = "model.encoder.embed_tokens.weight", config.pad_token_id
-    if pad is None or config.share_encoder_decoder_embeddings or name not in weights:
+    pad = config.pad_token_id
+    if pad is None or config.share_encoder_decoder_embeddings or _SOURCE_TABLE not in weights:
         raise ValueError(
             f"`source_pad_token_id` ({source_pad}) needs an embedding of the source alone and a "
             f"`pad_token_id`, got {pad}: leave it out."
         )
-    if source_pad not in range(config.vocab_size):
-        raise ValueError(
-            f"`source_pad_token_id` must lie within the vocabulary (0 to {config.vocab_size - 1}), "
-            f"got {source_pad}."
-        )
     order = torch.arange(config.vocab_size)
     order[[pad, source_pad]] = order[[source_pad, pad]]
-    weights[name] = weights[name][order]
+    weights[_SOURCE_TABLE] = weights[_SOURCE_TABLE][order]
 
 
 def _raise_if_any(system: System, problems: list[str]) -> None:
