@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention
 
 from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.inspection import ablate_heads, attention_heads, head_scores
@@ -54,11 +55,16 @@ def test_a_head_that_is_off_is_one_whose_columns_are_zero(
     assert torch.equal(logits(model, batch), whole)
 
 
-def test_the_implementations_agree(tiny_model, tiny_batch):
+@pytest.mark.parametrize("attention", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize("shared", [None, 2, 1])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_the_implementations_agree(tiny_model, tiny_batch, monkeypatch, attention, shared):
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    changes = {"decoder_num_key_value_heads": shared, "position_embedding_type": "alibi"}
     results = []
-    for attention in ("eager", "sdpa"):
-        model = tiny_model(attention=attention)
-        with ablate_heads(model, OFF):
+    for implementation in ("eager", attention):
+        model = tiny_model(attention=implementation, **changes)
+        with ablate_heads(model, OFF), torch.compiler.set_stance("force_eager"):
             results.append(logits(model, tiny_batch()))
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
