@@ -6,11 +6,18 @@ import pickle
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import BitsAndBytesConfig
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.utils import is_bitsandbytes_available
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerModel,
+)
 from vanilla_transformer.attention import StackedLinear
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
@@ -77,6 +84,82 @@ def test_a_copied_output_can_be_continued(tiny_model, tiny_batch, duplicate):
         for cache in (output.past_key_values, twin.past_key_values)
     ]
     torch.testing.assert_close(*logits, rtol=0, atol=0)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_ids_masks_and_labels_of_32_bits_give_the_same(tiny_model, tiny_batch, training):
+    model, batch = tiny_model(dropout=0.0).train(training), tiny_batch()
+    expected, found = (model(**each) for each in (batch, {k: v.int() for k, v in batch.items()}))
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(found.logits, expected.logits)
+
+
+def test_tuples_can_be_the_rule_of_a_config(tiny_model, tiny_batch):
+    model, batch = tiny_model(seed=1, **LIVELY), tiny_batch()
+    expected, tokens = model(**batch), model.generate(**source(batch), max_new_tokens=6)
+    model.config.return_dict = False
+    loss, logits = model(**batch)[:2]
+    torch.testing.assert_close(loss, expected.loss)
+    torch.testing.assert_close(logits, expected.logits)
+    assert torch.equal(model.generate(**source(batch), max_new_tokens=6), tokens)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        VanillaTransformerModel,
+        VanillaTransformerForCausalLM,
+        VanillaTransformerForSequenceClassification,
+        VanillaTransformerForTokenClassification,
+    ],
+)
+def test_tuples_can_be_the_rule_of_the_config_of_other_models(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls=cls)
+    target = {} if cls is not VanillaTransformerModel else {"decoder_input_ids": torch.ones(3, 2)}
+    inputs = {**source(tiny_batch()), **{k: v.long() for k, v in target.items()}}
+    expected = model(**inputs, output_hidden_states=True).to_tuple()
+    model.config.return_dict = False
+    found = model(**inputs, output_hidden_states=True)
+    assert isinstance(found, tuple)
+    assert len(found) == len(expected)
+    torch.testing.assert_close(found[0], expected[0])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_masks_of_four_dimensions_say_what_those_of_two_say(
+    tiny_model, tiny_batch, attention, positions
+):
+    model, batch = tiny_model(attention=attention, position_embedding_type=positions), tiny_batch()
+    expected, real = model(**batch), batch["decoder_attention_mask"].bool()
+    source_len, target_len = batch["input_ids"].shape[1], real.shape[1]
+    causal = torch.ones(target_len, target_len).tril().bool() & real[:, None, None]
+    encoded = model.get_encoder()(
+        batch["input_ids"],
+        attention_mask=batch["attention_mask"].bool()[:, None, None].expand(-1, -1, source_len, -1),
+    )
+    for mask in (causal, torch.zeros(causal.shape).masked_fill(~causal, -3e38)):
+        found = model(
+            encoder_outputs=encoded,
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=batch["decoder_input_ids"],
+            decoder_attention_mask=mask,
+        )
+        torch.testing.assert_close(found.logits[real], expected.logits[real])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope"])
+def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch, positions):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = tiny_model(position_embedding_type=positions, noise=0.0).train()
+        batch = {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in tiny_batch().items()}
+        output = model(**batch)
+        output.loss.backward()
+        assert output.logits.shape == (3, 6, 40)
+        assert model.lm_head.weight.grad.shape == (40, 16)
 
 
 # --- generation ----------------------------------------------------------------------------------

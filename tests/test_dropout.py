@@ -92,3 +92,9 @@ def test_under_compile_export_and_func_it_is_torchs():
     assert "random_" not in exported.graph_module.code
     jacobian = torch.func.vmap(layer, randomness="different")(torch.ones(3, 100))
     assert {0.0, 2.0} == set(jacobian.unique().tolist())
+
+
+def test_another_default_device_does_not_matter():
+    with torch.device("meta"):
+        out = dropout(torch.ones(4, 5, device="cpu"), 0.5)
+    assert out.device.type == "cpu"

@@ -35,7 +35,8 @@ def eager_attention_forward(
             heads / key_value_heads neighbouring query heads.
         value: Of shape (batch, key_value_heads, source_len, head_dim).
         attention_mask: Added to the scores: 0 where attention is allowed, the most negative
-            number of the type elsewhere; of shape (batch, 1, target_len, source_len).
+            number of the type elsewhere; or True where it is allowed. Of shape (batch, 1,
+            target_len, source_len).
         scaling: Factor on the scores.
         dropout: Probability of dropping an attention weight.
         position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
@@ -52,10 +53,17 @@ def eager_attention_forward(
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores + _additive(attention_mask, scores.dtype)
     weights = scores.softmax(dim=-1).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Turns a mask of True and False, which callers may give, into one to be added."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 def config_for_attention(

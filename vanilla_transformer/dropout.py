@@ -33,7 +33,8 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
 
 
 def _random_int16(count: int) -> torch.Tensor:
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty((count + 3) // 4, dtype=torch.int64, device="cpu")
+    words.random_(-(2**63), None)
     return words.view(torch.int16)[:count]
 
 

@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
+from .tracing import can_be_read
+
 IGNORE_INDEX = -100
 CHUNK_ROWS = 256
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -35,7 +37,7 @@ def token_loss(
     Returns:
         A scalar in nats per token; 0 where there is nothing to predict.
     """
-    labels = labels.to(logits.device)
+    labels = labels.to(logits.device, torch.long)
     total = F.cross_entropy(
         logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32)),
         labels.flatten(),
@@ -158,7 +160,7 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str) 
             f"`problem_type` {problem_type!r} and `num_labels` {classes}: change the labels, or "
             "set these two fields of the config."
         )
-    if not single or labels.device.type != "cpu" or torch.compiler.is_compiling():
+    if not (single and can_be_read(labels)):
         return
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(
@@ -196,7 +198,7 @@ def projected_token_loss(
     Returns:
         A scalar in nats per token; 0 where there is nothing to predict.
     """
-    labels = labels.to(hidden_states.device)
+    labels = labels.to(hidden_states.device, torch.long)
     is_slow = labels.device.type == "cpu" and _computed_dtype(hidden_states).itemsize < 4
     is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
     if is_slow or not (is_large and hasattr(F, "linear_cross_entropy") and _is_its_matrix(head)):

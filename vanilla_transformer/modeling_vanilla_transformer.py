@@ -68,7 +68,7 @@ from .positions import (
     rotary_positions,
 )
 from .sharing import push_card
-from .tracing import is_traced
+from .tracing import can_be_read, is_traced
 
 _OF_ONE_STACK = ("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop")
 
@@ -108,7 +108,7 @@ def check_ids(
     """
     if ids.numel() == 0:
         raise _empty(name, ids)
-    if ids.device.type != "cpu" or torch.compiler.is_compiling():
+    if not can_be_read(ids):
         return
     outside = (ids < 0) | (ids >= vocab_size)
     if ignore_index is not None:
@@ -940,6 +940,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 packing=packing.source,
+                return_dict=True,
                 **kwargs,
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
@@ -957,6 +958,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             packing=packing,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -1098,7 +1100,7 @@ class VanillaTransformerForConditionalGeneration(
             **kwargs,
         }
         packing = self.model.find_packing(labels=labels, **inputs)
-        outputs = self.model(**inputs, packing=packing)
+        outputs = self.model(**inputs, packing=packing, return_dict=True)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         loss, logits = self._loss_and_logits(
             outputs.last_hidden_state[:, kept], labels, packing, num_items_in_batch, **kwargs
@@ -1218,6 +1220,7 @@ class VanillaTransformerEncoderModel(_OneStackModel):
             input_ids=input_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
+            return_dict=True,
             **kwargs,
         )
         return output
@@ -1283,7 +1286,7 @@ class VanillaTransformerForSequenceClassification(_Classifier):
         Raises:
             ValueError: As the encoder, and for labels that do not fit.
         """
-        outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
         pooled = self.pooling(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(pooled))
         loss = None
@@ -1352,7 +1355,7 @@ class VanillaTransformerForTokenClassification(_Classifier):
         Raises:
             ValueError: As the encoder, and for labels that do not fit.
         """
-        outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
@@ -1483,6 +1486,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         last = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep

@@ -10,6 +10,8 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from .tracing import can_be_read
+
 
 class PositionEncoding(NamedTuple):
     """What a scheme of positions contributes; a scheme fills the part that it has.
@@ -326,8 +328,8 @@ class LearnedPositions(nn.Module):
     def _check_length(self, position_ids: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or position_ids.numel() == 0:
             return
-        on_cpu = position_ids.device.type == "cpu"
-        needed = int(position_ids.max()) + 1 if on_cpu else position_ids.shape[-1]
+        readable = can_be_read(position_ids)
+        needed = int(position_ids.max()) + 1 if readable else position_ids.shape[-1]
         if needed > len(self.weight):
             raise ValueError(
                 f"The sequence needs {needed} positions, but `max_position_embeddings` is "
