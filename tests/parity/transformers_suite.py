@@ -2,15 +2,17 @@
 
 Run by test_transformers_suite.py, in a process of its own: `TRANSFORMERS_SUITE` names the folder
 of the distribution's tests. Its modules import some that it does not ship (the tests of generation
-and of export); empty classes stand in for them.
+and of export, what starts processes); empty classes and functions stand in for them.
 """
 
+import functools
 import importlib
 import os
 import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 import torch
 from transformers import (
@@ -18,6 +20,8 @@ from transformers import (
     BartForCausalLM,
     BartForConditionalGeneration,
     BartModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     MarianConfig,
     MarianModel,
     MarianMTModel,
@@ -88,8 +92,24 @@ _package(SUITE, [os.environ["TRANSFORMERS_SUITE"]])
 _stand_in("exporters.test_export", ExportTesterMixin=type("ExportTesterMixin", (), {}))
 _stand_in("generation.test_utils", GenerationTesterMixin=type("GenerationTesterMixin", (), {}))
 _stand_in("utils.test_configuration_utils", config_common_kwargs=CONFIG_ARGUMENTS)
+_stand_in(
+    "distributed_testing_utils",
+    run_distributed=None,
+    _get_distributed_backend=None,
+    _get_distributed_device_type=lambda: "cpu",
+    _get_rank_device=None,
+    _set_rank_device=None,
+    _start_rank_processes=None,
+)
 common = importlib.import_module(f"{SUITE}.test_modeling_common")
 configuration = importlib.import_module(f"{SUITE}.test_configuration_common")
+executorch = importlib.import_module(f"{SUITE}.test_executorch")
+# Their tests with processes are for a list of models; see test_parallel.py.
+PARALLEL = [
+    importlib.import_module(f"{SUITE}.test_tensor_parallel_mixin").TensorParallelTesterMixin,
+    importlib.import_module(f"{SUITE}.test_fsdp_mixin").FSDPTesterMixin,
+]
+TrainingTesterMixin = importlib.import_module(f"{SUITE}.test_training_mixin").TrainingTesterMixin
 GenerationTesterMixin = sys.modules[f"{SUITE}.generation.test_utils"].GenerationTesterMixin
 
 
@@ -206,7 +226,7 @@ def _wrong_for_separate_vocabularies(_):
 
 
 def _case(name, model_classes, config_class, changes, kind=_Case):
-    bases = [kind, common.ModelTesterMixin, unittest.TestCase]
+    bases = [kind, common.ModelTesterMixin, *PARALLEL, unittest.TestCase]
     if any(model_class.can_generate() for model_class in model_classes):
         bases.insert(2, GenerationTesterMixin)
     attributes = {
@@ -253,6 +273,45 @@ for _name, _changes in CONFIGURATIONS.items():
         globals()[f"{_name}{_suffix}Test"] = _case(
             f"{_name}{_suffix}", _classes, VanillaTransformerConfig, _changes, _kind
         )
+
+
+def _training_case(name, model_class, config_class, changes):
+    tester = type("Tester", (OneStackTester,), {"causal_lm_class": model_class})
+    attributes = {
+        "__module__": __name__,
+        "all_model_classes": (model_class,),
+        "model_tester": tester(None, config_class, **changes),
+    }
+    return type(f"{name}TrainingTest", (TrainingTesterMixin, unittest.TestCase), attributes)
+
+
+def _executorch_case(name, make):
+    def set_up(self):
+        auto = executorch.AutoModelForCausalLM
+        with unittest.mock.patch.object(auto, "from_pretrained", side_effect=lambda _: make()):
+            executorch.ExecutorchTest.setUp(self)
+
+    attributes = {"__module__": __name__, "setUp": set_up}
+    return type(f"{name}ExecutorchTest", (executorch.ExecutorchTest,), attributes)
+
+
+def _make_language_model(changes):
+    tester = OneStackTester(None, VanillaTransformerConfig, **changes)
+    return VanillaTransformerForCausalLM(tester.get_config())
+
+
+for _name in ("Vanilla", "Learned", "Rotary", "Fused", "Alibi"):
+    _make = functools.partial(_make_language_model, CONFIGURATIONS[_name])
+    globals()[f"{_name}ExecutorchTest"] = _executorch_case(_name, _make)
+VanillaTrainingTest = _training_case(
+    "Vanilla", VanillaTransformerForCausalLM, VanillaTransformerConfig, {}
+)
+BartTrainingTest = _training_case("Bart", BartForCausalLM, BartConfig, {})
+LLAMA_SIZES = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 2}
+LLAMA_SIZES |= {"intermediate_size": 4, "num_attention_heads": 4}
+LlamaExecutorchTest = _executorch_case(
+    "Llama", lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES))
+)
 
 # For comparison: how many tests the library's own models pass and skip.
 T5_SIZES = {"num_layers": 2, "num_heads": 4, "d_kv": 4, "d_ff": 4}
