@@ -109,7 +109,6 @@ PARALLEL = [
     importlib.import_module(f"{SUITE}.test_tensor_parallel_mixin").TensorParallelTesterMixin,
     importlib.import_module(f"{SUITE}.test_fsdp_mixin").FSDPTesterMixin,
 ]
-TrainingTesterMixin = importlib.import_module(f"{SUITE}.test_training_mixin").TrainingTesterMixin
 GenerationTesterMixin = sys.modules[f"{SUITE}.generation.test_utils"].GenerationTesterMixin
 
 
@@ -275,16 +274,6 @@ for _name, _changes in CONFIGURATIONS.items():
         )
 
 
-def _training_case(name, model_class, config_class, changes):
-    tester = type("Tester", (OneStackTester,), {"causal_lm_class": model_class})
-    attributes = {
-        "__module__": __name__,
-        "all_model_classes": (model_class,),
-        "model_tester": tester(None, config_class, **changes),
-    }
-    return type(f"{name}TrainingTest", (TrainingTesterMixin, unittest.TestCase), attributes)
-
-
 def _executorch_case(name, make):
     def set_up(self):
         auto = executorch.AutoModelForCausalLM
@@ -303,10 +292,6 @@ def _make_language_model(changes):
 for _name in ("Vanilla", "Learned", "Rotary", "Fused", "Alibi"):
     _make = functools.partial(_make_language_model, CONFIGURATIONS[_name])
     globals()[f"{_name}ExecutorchTest"] = _executorch_case(_name, _make)
-VanillaTrainingTest = _training_case(
-    "Vanilla", VanillaTransformerForCausalLM, VanillaTransformerConfig, {}
-)
-BartTrainingTest = _training_case("Bart", BartForCausalLM, BartConfig, {})
 LLAMA_SIZES = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 2}
 LLAMA_SIZES |= {"intermediate_size": 4, "num_attention_heads": 4}
 LlamaExecutorchTest = _executorch_case(
