@@ -191,12 +191,39 @@ def test_a_training_ends_with_the_mean(tmp_path):
         ({}, False, "`save_strategy` 'no'"),
         ({"save_strategy": "steps", "save_total_limit": 2}, False, "`save_total_limit` is 2"),
         ({"save_strategy": "steps"}, True, "set `eval_strategy`"),
+        ({**SCORED, "save_total_limit": 3}, True, "not the 3 best ones"),
+        (
+            {"save_strategy": "steps", "save_total_limit": 3, "metric_for_best_model": "loss"},
+            False,
+            "at least 4, or leave it out",
+        ),
     ],
 )
 def test_a_training_that_could_not_be_averaged_does_not_begin(tmp_path, options, best, message):
     run = trainer(tmp_path, max_steps=1, callbacks=[AverageCheckpoints(3, best)], **options)
     with pytest.raises(ValueError, match=message):
         run.train()
+
+
+def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
+    """Trainer keeps it beyond its turn, in place of a newer one."""
+    scores = iter([9.0, 1.0, 2.0, 3.0, 4.0])
+    options = {"save_strategy": "steps", "eval_strategy": "steps", "save_steps": 1, "eval_steps": 1}
+    run = trainer(
+        tmp_path,
+        max_steps=5,
+        learning_rate=0.01,
+        callbacks=[AverageCheckpoints(2)],
+        save_total_limit=3,
+        metric_for_best_model="bleu",
+        extra={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
+        **options,
+    )
+    run.train()
+    kept = checkpoints(tmp_path)
+    assert [path.name for path in kept] == ["checkpoint-1", "checkpoint-4", "checkpoint-5"]
+    mean = expected_mean(kept[1:])["model.shared.weight"]
+    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
 
 
 def test_options_of_a_run(corpus, tmp_path):

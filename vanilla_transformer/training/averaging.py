@@ -31,16 +31,24 @@ _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
 
 def checkpoints(run: str | Path) -> list[Path]:
-    """Lists the complete checkpoints of a run, the oldest first.
+    """Lists the complete checkpoints of a run, the oldest first; one may be cut off by a kill.
 
     Args:
         run: Its output directory.
 
     Returns:
-        The directories checkpoint-N that hold a trainer's state, by N.
+        The directories checkpoint-N that hold a trainer's state, which is written last, by N.
     """
-    found = (path for path in Path(run).glob("checkpoint-*") if (path / _STATE).is_file())
+    found = (path for path in Path(run).glob("checkpoint-*") if _is_complete(path))
     return sorted((path for path in found if _step(path) >= 0), key=_step)
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _step(checkpoint: Path) -> int:
@@ -265,8 +273,8 @@ class AverageCheckpoints(TrainerCallback):
         best: Whether they are the best ones by `metric_for_best_model` (or the loss), not the last.
 
     Raises:
-        ValueError: If `count` is below 1; when the training begins, if it will not keep so many
-            checkpoints, or if the weights are spread over processes.
+        ValueError: If `count` is below 1; when the training begins, if it will not keep the
+            checkpoints (`save_total_limit`), or if the weights are spread over processes.
     """
 
     def __init__(self, count: int, best: bool = False) -> None:
@@ -291,10 +299,24 @@ class AverageCheckpoints(TrainerCallback):
             raise ValueError(
                 "The best checkpoints need scores: set `eval_strategy`, as for saving."
             )
-        if args.save_total_limit is not None and args.save_total_limit < self.count:
+        self._check_limit(args)
+
+    def _check_limit(self, args: TrainingArguments) -> None:
+        """Refuses a limit by which Trainer would delete checkpoints that are to be averaged."""
+        limit = args.save_total_limit
+        if limit is None:
+            return
+        if self.best:
             raise ValueError(
-                f"`save_total_limit` is {args.save_total_limit}: {self.count} checkpoints are "
-                "to be averaged; raise it, or leave it out."
+                f"`save_total_limit` is {limit}: it keeps the last checkpoints and the best one, "
+                f"not the {self.count} best ones that are to be averaged; leave it out."
+            )
+        # Trainer keeps the best one in place of the oldest, also without load_best_model_at_end.
+        needed = self.count + (args.metric_for_best_model is not None)
+        if limit < needed:
+            raise ValueError(
+                f"`save_total_limit` is {limit}: {self.count} checkpoints are to be averaged; set "
+                f"it to at least {needed}, or leave it out."
             )
 
     def on_train_end(
