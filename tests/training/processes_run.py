@@ -1,6 +1,6 @@
 """Run by test_processes.py, alone or in two processes: the same tokens under the package's Trainer.
 
-Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average.
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget.
 """
 
 import json
@@ -17,9 +17,12 @@ from vanilla_transformer.training.averaging import AverageCheckpoints
 
 torch.set_num_threads(1)
 DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
+SAME_PAIRS = {"train_sampling_strategy": "sequential"}
 OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
     "average": {"save_strategy": "steps", "save_steps": 1},
+    # one process takes two batches a step, or two processes one each
+    "budget": {"max_tokens": 60, "train_sampling_strategy": "random"},
 }
 
 
@@ -49,7 +52,6 @@ def train(folder, kind):
         net=spread(net, folder) if kind == "fsdp" else net,
         per_device_train_batch_size=8 // world,
         per_device_eval_batch_size=1,
-        train_sampling_strategy="sequential",
         optim="sgd",  # Adam would blow up the rounding of gradients that are zero: keys' biases
         learning_rate=0.3,
         max_steps=4,
@@ -57,7 +59,8 @@ def train(folder, kind):
         predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
         generation_max_length=6 + 3 * rank,  # differs, to be padded
         callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
-        **OPTIONS.get(kind, {}),
+        gradient_accumulation_steps=2 // world if kind == "budget" else 1,
+        **{**SAME_PAIRS, **OPTIONS.get(kind, {})},
     )
     run.train()
     evaluation = run.predict(run.eval_dataset)

@@ -36,7 +36,7 @@ def reports(folder, kind):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    run_here(folder, "plain", "average")
+    run_here(folder, "plain", "average", "budget")
     return folder
 
 
@@ -49,7 +49,7 @@ def two(tmp_path_factory):
     environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
     command += ["--config_file", str(CONFIGS / "ddp.yaml"), "--mixed_precision", "no"]
-    command += [str(PROGRAM), str(folder), "rdrop", "average", "fsdp"]
+    command += [str(PROGRAM), str(folder), "rdrop", "average", "budget", "fsdp"]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -58,7 +58,8 @@ def two(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("kind", "alone"), [("rdrop", "plain"), ("average", "average"), ("fsdp", "plain")]
+    ("kind", "alone"),
+    [("rdrop", "plain"), ("average", "average"), ("budget", "budget"), ("fsdp", "plain")],
 )
 def test_two_processes_compute_what_one_does(one, two, kind, alone):
     """Accelerate shards on GPUs alone: "fsdp" are weights that transformers spreads by the plan."""

@@ -259,8 +259,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             prefetch_factor=self.args.dataloader_prefetch_factor,
             pin_memory=self.args.dataloader_pin_memory,
         )
+        # Each process reads its own batches; Accelerate would hand out those of the first one.
         prepared = prepare_data_loader(
-            loader, self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
+            loader,
+            self.accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=True,
+            dispatch_batches=False,
         )
         return cast("DataLoader[Any]", prepared)
 

@@ -262,7 +262,7 @@ def _update(
     model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer, options: CompareArguments
 ) -> float:
     loss = training_loss(model, batch, options.label_smoothing)
-    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()

@@ -1,0 +1,61 @@
+"""Run by test_killed.py in two processes: trains, is killed by SIGKILL, goes on.
+
+Arguments: the folder, then actions: "whole", "kill" or "resume", and "buckets" or "stream" after a
+colon. Everything that draws or counts is in use: dropout, accumulation, a running mean.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from datasets import IterableDataset
+from small import losses, model, rows, trainer
+from transformers import TrainerCallback
+
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+
+SAVED_AT, KILLED_AT, STEPS = 6, 8, 10
+
+
+class KillAt(TrainerCallback):
+    """Ends this process at once, as the machine does when it is out of memory."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == KILLED_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def pairs():
+    yield from rows(60)
+
+
+def main(folder, *actions):
+    torch.set_num_threads(1)
+    for action, kind in (text.split(":") for text in actions):
+        data = rows(60) if kind == "buckets" else IterableDataset.from_generator(pairs)
+        run = trainer(
+            Path(folder, f"{kind}_whole" if action == "whole" else kind),
+            data=data,
+            net=model(dropout=0.3),
+            callbacks=[ExponentialMovingAverage(0.9), *([KillAt()] if action == "kill" else [])],
+            max_tokens=60,
+            stream_buffer=25,
+            max_steps=STEPS,
+            logging_steps=1,
+            learning_rate=0.01,
+            gradient_accumulation_steps=2,
+            save_strategy="steps",
+            save_steps=SAVED_AT,
+        )
+        run.train(resume_from_checkpoint=action == "resume")
+        weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
+        report = {"losses": losses(run), "weights": weights}
+        path = Path(folder, f"{kind}_{action}_{os.environ['RANK']}.json")
+        path.write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
