@@ -11,7 +11,12 @@ from typing import Any, cast
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainingArguments,
+)
 from transformers.trainer_utils import IntervalStrategy, SchedulerType, has_length
 
 from vanilla_transformer.training.metrics import METRICS
@@ -193,11 +198,19 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     Lengths are those of the columns "input_ids" and "labels". A training set without a length is
     batched as a `TokenBudgetStream`; that needs `max_steps`. Evaluation is unchanged. A run that
     is resumed in the middle of an epoch sees the batches that the uninterrupted run would have
-    seen, on one process or several. With `args.rdrop_alpha` the training loss is R-Drop's, and
-    `args.lr_scheduler_type` may be "noam".
+    seen, on one process or several. With `args.rdrop_alpha` the training loss is R-Drop's,
+    `args.lr_scheduler_type` may be "noam", and `args.early_stopping_patience` adds the callback
+    that stops.
     """
 
     _batch_sampler: TokenBudgetBatchSampler | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        patience = getattr(self.args, "early_stopping_patience", None)
+        there = [type(callback) for callback in self.callback_handler.callbacks]
+        if patience is not None and EarlyStoppingCallback not in there:
+            self.add_callback(EarlyStoppingCallback(patience))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return the stock loader, with another batch sampler when `args.max_tokens` is set.

@@ -10,7 +10,6 @@ from datasets import Dataset, DatasetDict
 from transformers import (
     AutoConfig,
     DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
     TrainerCallback,
     set_seed,
 )
@@ -552,10 +551,8 @@ def make_trainer(
 
 
 def _callbacks(arguments: RunArguments, checkpoint: str | None) -> list[TrainerCallback]:
-    """Makes the callbacks for the early stop and the average that were asked for."""
+    """Makes the callback for the average that was asked for."""
     options, made = arguments.averaging, list[TrainerCallback]()
-    if (patience := arguments.training.early_stopping_patience) is not None:
-        made.append(EarlyStoppingCallback(patience))
     if options.ema_decay is not None:
         made.append(ExponentialMovingAverage(options.ema_decay, checkpoint))
     if options.average_last is not None:
