@@ -137,3 +137,9 @@ def test_the_language_model_exports_with_a_static_cache_as_llama_does(suite, tmp
     names = ("Vanilla", "Learned", "Rotary", "Fused", "Alibi")
     configurations = {f"{name}Executorch": set() for name in names}
     check(suite, configurations, ["LlamaExecutorch"], tmp_path, least=4)
+
+
+@pytest.mark.slow
+def test_the_language_model_learns_a_sequence_by_heart(suite, tmp_path):
+    names = ("Vanilla", "PreNorm", "Rotary", "Alibi")
+    check(suite, {f"{name}Training": set() for name in names}, [], tmp_path, least=1)

@@ -109,6 +109,7 @@ PARALLEL = [
     importlib.import_module(f"{SUITE}.test_tensor_parallel_mixin").TensorParallelTesterMixin,
     importlib.import_module(f"{SUITE}.test_fsdp_mixin").FSDPTesterMixin,
 ]
+TrainingTesterMixin = importlib.import_module(f"{SUITE}.test_training_mixin").TrainingTesterMixin
 GenerationTesterMixin = sys.modules[f"{SUITE}.generation.test_utils"].GenerationTesterMixin
 
 
@@ -274,6 +275,20 @@ for _name, _changes in CONFIGURATIONS.items():
         )
 
 
+# What the test of training learns by heart are the ids from 1 on.
+LEARNER = {"d_model": 32, "decoder_ffn_dim": 32, "pad_token_id": 0, "bos_token_id": 3}
+
+
+def _training_case(name, model_class, config_class, changes):
+    tester = type("Tester", (OneStackTester,), {"causal_lm_class": model_class})
+    attributes = {
+        "__module__": __name__,
+        "all_model_classes": (model_class,),
+        "model_tester": tester(None, config_class, **LEARNER, **changes),
+    }
+    return type(f"{name}TrainingTest", (TrainingTesterMixin, unittest.TestCase), attributes)
+
+
 def _executorch_case(name, make):
     def set_up(self):
         auto = executorch.AutoModelForCausalLM
@@ -292,6 +307,10 @@ def _make_language_model(changes):
 for _name in ("Vanilla", "Learned", "Rotary", "Fused", "Alibi"):
     _make = functools.partial(_make_language_model, CONFIGURATIONS[_name])
     globals()[f"{_name}ExecutorchTest"] = _executorch_case(_name, _make)
+for _name in ("Vanilla", "PreNorm", "Rotary", "Alibi"):
+    globals()[f"{_name}TrainingTest"] = _training_case(
+        _name, VanillaTransformerForCausalLM, VanillaTransformerConfig, CONFIGURATIONS[_name]
+    )
 LLAMA_SIZES = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 2}
 LLAMA_SIZES |= {"intermediate_size": 4, "num_attention_heads": 4}
 LlamaExecutorchTest = _executorch_case(

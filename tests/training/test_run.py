@@ -205,5 +205,5 @@ def test_the_recipes_for_more_data(trained, tmp_path):
 )
 def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
-    model = make_model(parse_arguments(given), small.tokenizer())
+    model = make_model(parse_arguments(given), small.tokenizer(), None)
     assert model.config._attn_implementation == expected
