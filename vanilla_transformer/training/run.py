@@ -39,6 +39,7 @@ _FREE_TO_CHANGE = {
     "dropout",
     "attention_dropout",
     "activation_dropout",
+    "ffn_dropout",
     "label_smoothing",
     "encoder_layerdrop",
     "decoder_layerdrop",
@@ -84,6 +85,8 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     with arguments.training.main_process_first(desc="output directory"):
         checkpoint = check_output_directory(arguments)
     saved = checkpoint or arguments.model.model_name_or_path
+    if saved is not None:
+        check_model_directory(saved)
     _check_something_to_do(arguments, splits, saved)
     set_seed(arguments.training.seed)
     tokenizer = make_tokenizer(arguments, data, saved)
@@ -405,7 +408,6 @@ def make_model(arguments: RunArguments, tokenizer: Any, saved: str | None) -> An
         config = new_config(tokenizer, changes)
         model = VanillaTransformerForConditionalGeneration(config)
     else:
-        check_model_directory(saved)
         _check_architecture(saved, changes)
         model = load_weights(saved, **changes)
         _check_tokenizer_fits(model.config, tokenizer, saved)
