@@ -364,6 +364,10 @@ def _is_loaded(parameter: torch.Tensor) -> bool:
 
 
 _SHOWN = ("output_attentions", "output_hidden_states")
+_INSTEAD_OF_IDS = {
+    "decoder_input_ids": " Or give `labels`; where Trainer keeps these to itself "
+    "(`label_smoothing_factor`), use `DataCollatorForSeq2Seq(tokenizer, model=model)`.",
+}
 
 
 def _shape(ids: torch.Tensor | None, embeds: torch.Tensor | None) -> tuple[int, ...]:
@@ -418,7 +422,8 @@ class _Stack(VanillaTransformerPreTrainedModel):
         """
         embeds_name = name.replace("input_ids", "inputs_embeds")
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.")
+            hint = _INSTEAD_OF_IDS.get(name, "") if input_ids is None else ""
+            raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.{hint}")
         if inputs_embeds is None:
             input_ids = cast(torch.Tensor, input_ids)
             check_ids(name, input_ids, _rows(self.embed_tokens))

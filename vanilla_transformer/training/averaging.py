@@ -39,11 +39,19 @@ def checkpoints(run: str | Path) -> list[Path]:
     Returns:
         The directories checkpoint-N that hold a trainer's state, which is written last, by N.
     """
-    found = (path for path in Path(run).glob("checkpoint-*") if _is_complete(path))
+    found = (path for path in Path(run).glob("checkpoint-*") if is_complete(path))
     return sorted((path for path in found if _step(path) >= 0), key=_step)
 
 
-def _is_complete(checkpoint: Path) -> bool:
+def is_complete(checkpoint: Path) -> bool:
+    """Tells whether a checkpoint holds the file that Trainer writes last.
+
+    Args:
+        checkpoint: Its directory.
+
+    Returns:
+        False where a kill cut it off.
+    """
     try:
         json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

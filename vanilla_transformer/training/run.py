@@ -1,6 +1,5 @@
 """One training run, from arguments to a directory that every Hugging Face tool can load."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.training.arguments import RunArguments, parse_arguments
-from vanilla_transformer.training.averaging import AverageCheckpoints
+from vanilla_transformer.training.averaging import AverageCheckpoints, is_complete
 from vanilla_transformer.training.batching import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.data import encode, load_parallel_data
@@ -274,7 +273,7 @@ def _checkpoint_to_resume(folder: Path, resume: str) -> str | None:
     if resume.lower() != "true":
         if not Path(resume).is_dir():
             raise FileNotFoundError(f"`resume_from_checkpoint` {resume!r} does not exist.")
-        if not _is_complete(Path(resume)):
+        if not is_complete(Path(resume)):
             raise ValueError(
                 f"`resume_from_checkpoint` {resume!r} is no complete checkpoint: the run was "
                 "stopped while it was written. Use an earlier one, or `True` for the newest."
@@ -284,7 +283,7 @@ def _checkpoint_to_resume(folder: Path, resume: str) -> str | None:
         int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*[0-9]")
     }
     for _, path in sorted(numbered.items(), reverse=True):
-        if _is_complete(path):
+        if is_complete(path):
             return str(path)
         logger.warning(f"{str(path)!r} is not complete and is passed over.")
     if (folder / "config.json").exists():
@@ -294,15 +293,6 @@ def _checkpoint_to_resume(folder: Path, resume: str) -> str | None:
         )
     logger.warning(f"There is no checkpoint in {str(folder)!r} yet: training starts anew.")
     return None
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    """Looks for the file that Trainer writes last."""
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def make_tokenizer(arguments: RunArguments, data: DatasetDict, saved: str | None) -> Any:
