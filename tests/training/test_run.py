@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.inference import main as generate
 from vanilla_transformer.training.arguments import parse_arguments
-from vanilla_transformer.training.run import make_model
+from vanilla_transformer.training.loading import make_model
 
 CODE = {"configuration", "modeling", "tokenization"}
 

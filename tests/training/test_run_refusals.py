@@ -176,6 +176,8 @@ def test_checkpoints_that_a_kill_left_incomplete_are_passed_over(copy, corpus):
     cut.mkdir()
     (cut / "model.safetensors").write_bytes(b"half")
     (cut / "trainer_state.json").write_text('{"epoch": 1')
+    (copy / "checkpoint-150").write_text("a file")
+    shutil.copytree(copy / "checkpoint-132", copy / "checkpoint-best2")  # kept by somebody
     argv = arguments(corpus, copy, "train", resume_from_checkpoint=True, max_steps=140)
     main(argv)
     card = (copy / "README.md").read_text(encoding="utf-8")

@@ -17,51 +17,17 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.utils import logging
 
+from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints, step
 from vanilla_transformer.training.metrics import METRICS
 
 logger = logging.get_logger(__name__)
 
 _WEIGHTS = "model.safetensors"
-_STATE = "trainer_state.json"
-_NOT_COPIED = ("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin", _STATE)
+_NOT_COPIED = ("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin", TRAINER_STATE)
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
 
 # Choosing checkpoints ---------------------------------------------------------------------------
-
-
-def checkpoints(run: str | Path) -> list[Path]:
-    """Lists the complete checkpoints of a run, the oldest first; one may be cut off by a kill.
-
-    Args:
-        run: Its output directory.
-
-    Returns:
-        The directories checkpoint-N that hold a trainer's state, which is written last, by N.
-    """
-    found = (path for path in Path(run).glob("checkpoint-*") if is_complete(path))
-    return sorted((path for path in found if _step(path) >= 0), key=_step)
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """Tells whether a checkpoint holds the file that Trainer writes last.
-
-    Args:
-        checkpoint: Its directory.
-
-    Returns:
-        False where a kill cut it off.
-    """
-    try:
-        json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _step(checkpoint: Path) -> int:
-    number = checkpoint.name.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
 
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
@@ -94,9 +60,9 @@ def best_checkpoints(
     metric = _eval_name(metric)
     sign = 1 if _greater_is_better(metric, greater_is_better) else -1
     scores = _scores(checkpoints(run), metric)
-    scored = [path for path in checkpoints(run) if _step(path) in scores]
+    scored = [path for path in checkpoints(run) if step(path) in scores]
     _enough(scored, run, count, f"checkpoints with a score {metric!r}")
-    return sorted(scored, key=lambda path: (sign * scores[_step(path)], _step(path)))[-count:]
+    return sorted(scored, key=lambda path: (sign * scores[step(path)], step(path)))[-count:]
 
 
 def _greater_is_better(metric: str, given: bool | None) -> bool:
@@ -118,7 +84,7 @@ def _scores(found: Sequence[Path], metric: str) -> dict[int, float]:
     """Reads the scores by step from the newest log, which holds those of earlier checkpoints."""
     if not found:
         return {}
-    log = json.loads((found[-1] / _STATE).read_text(encoding="utf-8"))["log_history"]
+    log = json.loads((found[-1] / TRAINER_STATE).read_text(encoding="utf-8"))["log_history"]
     return {row["step"]: row[metric] for row in log if metric in row}
 
 

@@ -38,7 +38,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.training.data import DataArguments, encode, load_parallel_data
-from vanilla_transformer.training.run import new_config
+from vanilla_transformer.training.loading import new_config
 from vanilla_transformer.training.sampling import TokenBudgetBatchSampler, token_lengths
 
 if TYPE_CHECKING:
