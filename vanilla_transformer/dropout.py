@@ -29,7 +29,10 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
     if not training or not 0 < dropped < _LEVELS or not is_plain or is_traced():
         return F.dropout(states, p, training)
     keep = _random_int16(states.numel()).view(states.shape) >= dropped - _LEVELS // 2
-    return states * (_LEVELS / (_LEVELS - dropped)) * keep.to(states.dtype)
+    scale, kept = _LEVELS / (_LEVELS - dropped), keep.to(states.dtype)
+    if states.dtype.itemsize < 4:  # a half type would round the scale itself, for all units alike
+        return states * scale * kept
+    return states * kept.mul_(scale)
 
 
 def _random_int16(count: int) -> torch.Tensor:
