@@ -23,6 +23,24 @@ def test_the_example_runs_as_printed(trained):
     assert done.stdout.startswith("['")
 
 
+def test_the_loop_over_accelerate_trains_as_printed(trained):
+    """On the first words of the dictionary, for one epoch."""
+    first, loop = re.findall(
+        r"```python\n((?:import vanilla|from accelerate).*?)```", README, re.DOTALL
+    )
+    part = "{'train': load_cmudict()['train'].select(range(400))}"
+    changes = {"runs/cmudict-demo": str(trained), "range(3)": "range(1)", "4096": "1000"}
+    changes["load_cmudict()"] = f"__import__('datasets').DatasetDict({part})"
+    code = f"{first}\n{loop}\nprint('loss', loss.item())"
+    for old, new in changes.items():
+        assert old in code
+        code = code.replace(old, new)
+    options = {"capture_output": True, "text": True, "timeout": 120, "check": False}
+    done = subprocess.run([sys.executable, "-c", code], **options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout.split()[-1]) > 0
+
+
 def test_every_field_stands_in_the_table():
     table = README.split("## Fields of the config")[1].split("from_preset(")[0]
     rows = "\n".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))

@@ -1,5 +1,10 @@
 """A tiny model under the package's trainer, on random rows; for tests of what a run does."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import torch
 from transformers import DataCollatorForSeq2Seq, TrainerCallback, set_seed
 
@@ -13,6 +18,7 @@ from vanilla_transformer.training.batching import (
     TokenBudgetTrainingArguments,
 )
 
+REPOSITORY = Path(__file__).parents[2]
 WORDS = [f"w{i}" for i in range(30)]
 SIZES = {
     "d_model": 16,
@@ -91,3 +97,17 @@ def losses(run):
 
 def rates(run):
     return logged(run, "learning_rate")
+
+
+def launch(program, *arguments):
+    """Runs a program in two processes, started as the README says, but for the precision."""
+    paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
+    command += ["--config_file", str(REPOSITORY / "scripts" / "accelerate" / "ddp.yaml")]
+    command += ["--mixed_precision", "no", str(program), *map(str, arguments)]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

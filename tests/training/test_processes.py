@@ -1,9 +1,6 @@
 """Two real processes compute what one does, and the config files for Accelerate are legal."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import model
+from small import launch, model
 from toy import REPOSITORY
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
@@ -42,18 +39,8 @@ def one(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """Both processes are started as the README says, but for the precision."""
     folder = tmp_path_factory.mktemp("two")
-    paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
-    command += ["--config_file", str(CONFIGS / "ddp.yaml"), "--mixed_precision", "no"]
-    command += [str(PROGRAM), str(folder), "rdrop", "average", "budget", "fsdp"]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    launch(PROGRAM, folder, "rdrop", "average", "budget", "fsdp")
     return folder
 
 

@@ -39,7 +39,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: a non-negative integer.
         num_processes: the processes among which batches are shared.
         process_index: the process whose batches (every `num_processes`-th) are yielded; None
-            yields those of all processes, to be shared by `Accelerator.prepare`.
+            yields those of all processes, to be shared by `Accelerator.prepare`, whose loader
+            passes `set_epoch` on.
 
     Raises:
         ValueError: when the two lengths differ in number, when an example alone exceeds
@@ -76,6 +77,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch, counted from 0, whose batches the next iteration yields."""
         self.epoch = epoch
+
+    @property
+    def sampler(self) -> "TokenBudgetBatchSampler":
+        """Itself: a loader of Accelerate looks here for what `loader.set_epoch` is to be told."""
+        return self
 
     def __len__(self) -> int:
         return self.num_batches // self._stride

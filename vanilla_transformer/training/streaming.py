@@ -18,7 +18,8 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
     again. The stream never ends: when the examples do, the next epoch begins. The order is a
     function of the examples, the seed and the sizes alone, so a run that skips the batches it has
     seen goes on exactly. Load it with
-    `DataLoader(stream, batch_size=None, collate_fn=collator)`.
+    `DataLoader(stream, batch_size=None, collate_fn=collator)`. In a loop of your own keep that
+    loader from `Accelerator.prepare`, which would hand out the batches of the first process.
 
     Every process reads all examples and takes its share of the batches; all get equally many. Fewer
     examples than processes at the very end of an epoch are left out.

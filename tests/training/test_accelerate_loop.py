@@ -1,0 +1,72 @@
+"""A plain loop over Accelerate trains as Trainer does, on one process and two, and resumes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
+from datasets import IterableDataset
+from small import launch, losses, model, rows, trainer
+
+PROGRAM = Path(__file__).with_name("accelerate_run.py")
+
+
+def trained_by_trainer(folder, kind):
+    """The same steps; a stream is read by Trainer as a stream."""
+    data = IterableDataset.from_generator(rows) if kind == "stream" else rows()
+    run = trainer(
+        folder,
+        net=model(dropout=0.0),
+        data=data,
+        optim="sgd",
+        learning_rate=0.3,
+        max_tokens=BUDGET,
+        max_steps=STEPS,
+        seed=SEED,
+        gradient_accumulation_steps=BATCHES_PER_STEP,
+        logging_steps=1,
+    )
+    run.train()
+    return run
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    launch(PROGRAM, folder, "batches", "stream")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["batches", "stream"])
+def test_it_trains_as_trainer_does(kind, two, tmp_path):
+    run = trained_by_trainer(tmp_path, kind)
+    loop = Loop(kind, dropout=0.0)
+    loop.run()
+    reports = [json.loads(path.read_text()) for path in sorted(two.glob(f"{kind}_?.json"))]
+    assert [report["processes"] for report in reports] == [2, 2]
+    assert len(losses(run)) == STEPS
+    found = [(loop.losses, loop.weights()), *((r["losses"], r["weights"]) for r in reports)]
+    for values, weights in found:
+        assert values == pytest.approx(list(losses(run).values()), rel=1e-4)
+        for name, value in run.model.named_parameters():
+            torch.testing.assert_close(torch.tensor(weights[name]), value, rtol=1e-4, atol=1e-5)
+
+
+def test_it_resumes_to_the_bit_in_the_middle_of_a_later_epoch(tmp_path):
+    options = {"make_optimizer": torch.optim.AdamW, "rate": 0.01, "dropout": 0.3}
+    torch.manual_seed(3)
+    whole = Loop(**options)
+    steps_of_an_epoch = len(whole.loader) // BATCHES_PER_STEP
+    middle = steps_of_an_epoch + 1
+    assert 1 < steps_of_an_epoch < middle < STEPS
+    whole.run(stop=middle)
+    whole.accelerator.save_state(str(tmp_path))
+    whole.run(start=middle)
+
+    torch.manual_seed(4)
+    resumed = Loop(**options)
+    resumed.accelerator.load_state(str(tmp_path))
+    resumed.run(start=middle)
+    assert resumed.losses == whole.losses[middle:]
+    assert resumed.weights() == whole.weights()
