@@ -1,5 +1,6 @@
 """Lines of text in, lines of text out."""
 
+import copy
 import gzip
 import shutil
 import subprocess
@@ -163,3 +164,22 @@ def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
     )
     assert done.stdout == "1\n"
     assert "Error" not in done.stderr
+
+
+def test_a_name_that_ends_in_gz_is_packed(trained, tmp_path):
+    (tmp_path / "in").write_text("a dog sees a cat .\n", encoding="utf-8")
+    argv = [str(trained), "--input", str(tmp_path / "in"), "--output"]
+    main([*argv, str(tmp_path / "out.gz")])
+    main([*argv, str(tmp_path / "out")])
+    with gzip.open(tmp_path / "out.gz", "rt", encoding="utf-8") as stream:
+        assert stream.read() == (tmp_path / "out").read_text(encoding="utf-8")
+
+
+def test_truncated_sources_are_counted(loaded, caplog):
+    model, tokenizer = loaded
+    tokenizer = copy.deepcopy(tokenizer)
+    list(generate_lines(model, tokenizer, LINES, max_new_tokens=2))
+    assert "truncated" not in caplog.text
+    tokenizer.model_max_length = 7
+    list(generate_lines(model, tokenizer, LINES, max_new_tokens=2))
+    assert "1 of 5 sources are truncated to 7 tokens" in caplog.text

@@ -1,6 +1,7 @@
 """Loading a saved model with its tokenizer, and turning lines of text into lines of text."""
 
 import argparse
+import gzip
 import json
 import os
 import sys
@@ -24,6 +25,10 @@ from vanilla_transformer.pipeline_vanilla_transformer import (
     evaluation_mode as evaluation_mode,  # a name of this module too
 )
 from vanilla_transformer.text_files import decode_lines, existing_file, read_lines
+
+logger = logging.get_logger(__name__)
+
+NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
 
 _LINES_AT_ONCE = 4096
 
@@ -199,6 +204,7 @@ def _generate_chunk(
     pipe = Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, device=device)
     default = model.generation_config.num_return_sequences or 1
     outputs = [[""] * (generation.get("num_return_sequences") or default) for _ in chunk]
+    _warn_of_long_lines(tokenizer, chunk)
     by_length = sorted((i for i, line in enumerate(chunk) if line.strip()), key=_length_in(chunk))
     bar.update(len(chunk) - len(by_length))
     texts = (chunk[i] for i in by_length)
@@ -208,6 +214,16 @@ def _generate_chunk(
         outputs[index] = [output["generated_text"] for output in found]
         bar.update()
     return outputs
+
+
+def _warn_of_long_lines(tokenizer: Any, chunk: Sequence[str]) -> None:
+    """Says how many lines will be truncated, where there is a limit."""
+    limit = tokenizer.model_max_length
+    if limit >= NO_LIMIT:
+        return
+    encoded = tokenizer(list(chunk), truncation=False, verbose=False)
+    if cut := sum(len(ids) > limit for ids in encoded["input_ids"]):
+        logger.warning(f"{cut} of {len(chunk)} sources are truncated to {limit} tokens.")
 
 
 def _length_in(chunk: Sequence[str]) -> Any:
@@ -279,7 +295,8 @@ def _writing(path: str | None) -> Iterator[TextIO]:
             yield stream
     else:
         unfinished = Path(f"{path}.unfinished")
-        with open(unfinished, "w", encoding="utf-8") as stream:
+        opened: Any = gzip.open if path.endswith(".gz") else open
+        with opened(unfinished, "wt", encoding="utf-8") as stream:
             yield stream
         unfinished.replace(path)
 

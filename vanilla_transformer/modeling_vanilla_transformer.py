@@ -196,7 +196,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         asked = {name: kwargs.get(name) for name in _SHOWN}
         shown = any(getattr(self.config, k) if v is None else v for k, v in asked.items())
         replica = getattr(self, "_is_replica", False)  # of nn.DataParallel, which gathers outputs
-        return self.training and self.padding_free and not (shown or replica or is_traced())
+        # NEFTune scales its noise by the length that it sees.
+        noisy = hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
+        hindered = shown or replica or noisy or is_traced()
+        return self.training and self.padding_free and not hindered
 
     def source_packing(self, attention_mask: Any, shape: tuple[int, ...], **kwargs: Any) -> Packing:
         """Finds the tokens of the source that a call computes.

@@ -100,3 +100,32 @@ def test_the_metric_that_chooses_must_be_computed(tmp_path):
         parse_arguments([*argv, "--metric_for_best_model", name])
     with pytest.raises(ValueError, match="`metric_for_best_model` 'bleu' is not computed"):
         parse_arguments([*argv, "--metric_for_best_model", "bleu"])
+
+
+def test_a_recipe_may_say_no(tmp_path):
+    """YAML 1.1 takes the words no, on and off for truth values."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text("save_strategy: no\nlanguage: [no, en]\nbf16: false\neval_on_start: True\n")
+    arguments = parse_arguments([str(path), "--output_dir", str(tmp_path)])
+    assert arguments.training.save_strategy == "no"
+    assert arguments.card.language == ["no", "en"]
+    assert (arguments.training.bf16, arguments.training.eval_on_start) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--generation_max_length", "1", "at least 2"),
+        ("--generation_num_beams", "0", "at least 1"),
+        ("--d_mode", "8", "--d_mode"),
+    ],
+)
+def test_what_would_be_found_late_or_taken_for_another_is_refused(tmp_path, option, value, message):
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(["--output_dir", str(tmp_path), option, value])
+
+
+def test_rope_parameters_that_are_no_json_are_named(tmp_path):
+    arguments = parse_arguments(["--output_dir", str(tmp_path), "--rope_parameters", "{bad"])
+    with pytest.raises(ValueError, match=r"`rope_parameters` '\{bad' is no JSON"):
+        arguments.architecture_changes()

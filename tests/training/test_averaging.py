@@ -1,6 +1,7 @@
 """Means of checkpoints: chosen, computed, refused, loaded."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -243,3 +244,55 @@ def test_averages_exclude_each_other(tmp_path):
         parse_arguments(argv)
     with pytest.raises(ValueError, match="`average_last` is 0"):
         parse_arguments(["--output_dir", str(tmp_path), "--average_last", "0"])
+
+
+def test_checkpoints_of_another_training_do_not_count(tmp_path):
+    """A longer training was there first; its later checkpoints lie beside those of this one."""
+    options = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
+    trainer(tmp_path, max_steps=8, **options).train()
+    run = trainer(tmp_path, max_steps=4, callbacks=[AverageCheckpoints(2)], **options)
+    run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    own = [tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"]
+    mean = expected_mean(own)["model.shared.weight"]
+    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
+
+
+def test_a_score_that_is_no_number_is_not_the_best(tmp_path):
+    values = {2: 2.0, 4: float("nan"), 6: 1.0, 8: 3.0}
+    log = [{"step": step, "eval_loss": value} for step, value in values.items()]
+    for step in values:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    assert [path.name for path in best_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-6"]
+
+
+def test_checkpoints_of_adapters_are_refused(tmp_path):
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(model(), peft.LoraConfig(target_modules=["q_proj"]))
+    options = {"max_steps": 1, "save_strategy": "steps", "net": adapted}
+    run = trainer(tmp_path, callbacks=[AverageCheckpoints(2)], **options)
+    with pytest.raises(ValueError, match="adapters alone"):
+        run.train()
+
+
+def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
+    """Not the run that is averaged, nor what lies around it, nor where the shell stands."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    (tmp_path / "notes.txt").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    for output in (folder, tmp_path):
+        with pytest.raises(ValueError, match=r"holds .*choose another output"):
+            main([str(folder), "--last", "2", "--output", str(output), "--overwrite"])
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="more than a saved model"):
+        average_checkpoints([folder / "checkpoint-2"], other, overwrite=True)
+    monkeypatch.chdir(other)
+    with pytest.raises(ValueError, match="holds"):
+        average_checkpoints([folder / "checkpoint-2"], other, overwrite=True)
+    assert sorted(set(tmp_path.rglob("*")) - {other, other / "notes.txt"}) == before
+    with pytest.raises(ValueError, match="`count` is 0"):
+        main([str(folder), "--last", "0", "--output", str(tmp_path / "mean")])

@@ -186,6 +186,14 @@ def test_references_are_kept(write, name):
     assert data.to_dict() == columns
 
 
+@pytest.mark.parametrize("bad", [None, [], ["zwei Bäume", None]])
+def test_references_that_cannot_be_scored_are_found_before_the_training(write, bad):
+    columns = {**PAIRS, "references": [["ein Haus"], bad]}
+    path = write_columns(write, "x.jsonl", columns)
+    with pytest.raises(ValueError, match=r"row 2: 'references' holds .* at least one text"):
+        load(test_file=path)
+
+
 def test_columns_can_change_places(write):
     path = write_columns(write, "x.csv", PAIRS)
     data = load(train_file=path, source_column="target", target_column="source")["train"]

@@ -14,7 +14,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     trained_score = json.loads((trained / "test_results.json").read_text())["test_bleu"]
     assert abs(report["scores"]["bleu"]["bleu"] - trained_score) < 1e-6
     assert "signature" in report["scores"]["bleu"]
-    assert len(report["predictions"]) == 16
+    assert len(report["predictions"]) == len(report["sources"]) == 16
 
     again = script("evaluate.py", *argv)
     assert "--overwrite True" in again.stderr.splitlines()[-1]

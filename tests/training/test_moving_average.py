@@ -140,3 +140,42 @@ def test_what_cannot_be_is_refused(tmp_path):
     late, _ = run(tmp_path / "plain")
     with pytest.raises(ValueError, match="was saved without it cannot be used"):
         late.train(resume_from_checkpoint=True)
+
+
+class SavesAt(TrainerCallback):
+    """Asks for a checkpoint, after the callbacks that stand before it."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_save |= state.global_step == self.step
+
+
+def test_a_checkpoint_that_a_later_callback_asks_for_is_exact(tmp_path):
+    options = {"max_steps": 4, "learning_rate": 0.02, "logging_steps": 1}
+    whole = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5), SavesAt(2)], **options)
+    whole.train()
+    resumed = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    for (name, value), other in zip(
+        whole.model.state_dict().items(), resumed.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, other), name
+
+
+def test_a_second_training_saves_weights_of_its_own(tmp_path):
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.02}
+    run = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
+    path = tmp_path / "checkpoint-2" / "training_weights.safetensors"
+    run.train()
+    first = load_file(path)
+    run.train()
+    assert any(not torch.equal(value, first[name]) for name, value in load_file(path).items())
+
+
+def test_checkpoints_on_a_signal_are_refused(tmp_path):
+    options = {"max_steps": 2, "enable_jit_checkpoint": True}
+    run = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
+    with pytest.raises(ValueError, match="`enable_jit_checkpoint`"):
+        run.train()

@@ -30,7 +30,7 @@ def test_it_is_half_of_the_papers_loss_over_real_tokens():
     found, _ = rdrop_loss(net, inputs, alpha=4.0, num_items_in_batch=17)
     torch.manual_seed(5)
     twice = {name: torch.cat([value] * 2) for name, value in inputs.items() if name != "labels"}
-    one, two = net(**twice).logits.log_softmax(-1).chunk(2)
+    one, two = net(**twice, use_cache=False).logits.log_softmax(-1).chunk(2)
     paper = 0.0
     for row, column in (labels != -100).nonzero().tolist():
         p, q, label = one[row, column], two[row, column], labels[row, column]
@@ -93,3 +93,16 @@ def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
 def test_a_negative_weight_is_refused(tmp_path):
     with pytest.raises(ValueError, match="rdrop_alpha is -1"):
         trainer(tmp_path, rdrop_alpha=-1.0)
+
+
+def test_layers_are_dropped_in_a_loop_of_ones_own():
+    net = model(decoder_layers=8, decoder_layerdrop=0.5).train()
+    calls = []
+    for layer in net.model.decoder.layers:
+        layer.register_forward_hook(lambda *_: calls.append(1))
+    batch = {"input_ids": torch.tensor([[4, 5, 2]]), "labels": torch.tensor([[6, 7, 2]])}
+    batch["decoder_input_ids"] = torch.tensor([[0, 6, 7]])
+    torch.manual_seed(0)
+    for _ in range(10):
+        rdrop_loss(net, batch, 1.0)
+    assert 20 < len(calls) < 60

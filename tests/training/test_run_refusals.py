@@ -93,6 +93,19 @@ def test_a_tokenizer_that_is_larger_than_the_model_is_refused(copy, corpus, tmp_
         main(arguments(corpus, tmp_path / "out", "validation", model_name_or_path=copy))
 
 
+def test_the_search_of_a_file_is_evaluated_and_saved(corpus, tmp_path):
+    search = GenerationConfig(max_length=7, num_beams=3, length_penalty=0.5)
+    search.save_pretrained(tmp_path / "search")
+    changes = {"generation_config": tmp_path / "search", "max_steps": 1}
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", **changes)
+    argv = without(argv, "generation_num_beams", "generation_max_length")
+    figures = main([*argv, "--generation_num_beams", "2"])
+    kept = GenerationConfig.from_pretrained(tmp_path / "out")
+    assert (kept.max_length, kept.num_beams, kept.length_penalty) == (7, 2, 0.5)
+    assert kept.decoder_start_token_id is not None
+    assert figures["eval_gen_len"] <= 7
+
+
 def test_the_search_of_a_saved_model_stays_unless_said(copy, corpus, tmp_path):
     search = GenerationConfig.from_pretrained(copy)
     search.update(num_beams=3, max_length=11, length_penalty=0.7, early_stopping="never")
@@ -213,3 +226,38 @@ def test_an_output_directory_that_is_a_file(corpus, tmp_path):
     (tmp_path / "out").write_text("text")
     with pytest.raises(ValueError, match="is a file"):
         main(arguments(corpus, tmp_path / "out", "train"))
+
+
+def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "other", "train", max_steps=1, save_steps=1)
+    main([*argv, "--save_strategy", "steps"])
+    checkpoint = str(tmp_path / "other" / "checkpoint-1")
+    before = contents(copy)
+    argv = arguments(corpus, copy, "train", max_steps=2, resume_from_checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="is not empty"):
+        main(argv)
+    assert contents(copy) == before
+    main([*argv, "--overwrite_output_dir", "True"])
+    assert not (copy / "checkpoint-132").exists()
+    assert (copy / "model.safetensors").exists()
+    argv = arguments(corpus, tmp_path, "train", resume_from_checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="would delete `resume_from_checkpoint`"):
+        main([*argv, "--overwrite_output_dir", "True"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_tokens": 5},
+        {"average_last": 2, "save_strategy": "no"},
+        {"lr_scheduler_kwargs": '{"a": 1}'},
+        {"learning_rate": -1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_refused_when_the_training_begins_deletes_nothing(copy, corpus, changes):
+    before = contents(copy)
+    with pytest.raises((ValueError, TypeError)):
+        main(arguments(corpus, copy, "train", overwrite_output_dir=True, **changes))
+    assert contents(copy) == before
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]

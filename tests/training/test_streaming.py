@@ -159,3 +159,14 @@ def test_what_cannot_be_streamed_is_refused(make, message):
 def test_a_buffer_holds_something(tmp_path):
     with pytest.raises(ValueError, match="stream_buffer is 0"):
         trainer(tmp_path, max_tokens=9, stream_buffer=0)
+
+
+def test_a_remainder_that_cannot_be_shared_comes_with_the_next_buffer():
+    rows = [{"input_ids": [5] * 5, "labels": [i] * 5} for i in range(7)]  # each a batch of its own
+    shares = []
+    for index in range(2):
+        batches = TokenBudgetStream(rows, 12, 4, num_processes=2, process_index=index)
+        shares.append(list(islice(batches, 9)))
+    assert [len(share) for share in shares] == [9, 9]
+    epoch = [row["labels"][0] for share in shares for batch in share[:3] for row in batch]
+    assert sorted(epoch) == list(range(6))  # the seventh is fewer than there are processes

@@ -15,6 +15,7 @@ from transformers import (
     GenerationConfig,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    TrainerCallback,
 )
 
 from vanilla_transformer.training import run
@@ -260,3 +261,82 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
 def test_options_that_contradict_each_other(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         TokenBudgetTrainingArguments(str(tmp_path), **options)
+
+
+def stopping(folder, values, patience, **options):
+    return trainer(
+        folder,
+        max_steps=8,
+        metric_for_best_model="wer",
+        early_stopping_patience=patience,
+        extra={"compute_metrics": script_of_scores("wer", values)},
+        **{**CHOOSING, **options},
+    )
+
+
+@pytest.mark.parametrize(("patience", "last"), [(None, 8), (1, 3), (4, 6)])
+def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, patience, last):
+    first = stopping(tmp_path, [1.0, 2.0], 3)
+    first.add_callback(StopAt(2))
+    first.train()
+    second = stopping(tmp_path, [3.0] * 8, patience)
+    second.train(resume_from_checkpoint=True)
+    assert second.state.global_step == last
+
+
+def test_patience_may_begin_with_a_resumed_run(tmp_path):
+    first = stopping(tmp_path, [1.0, 2.0], None)
+    first.add_callback(StopAt(2))
+    first.train()
+    second = stopping(tmp_path, [3.0] * 8, 2)
+    second.train(resume_from_checkpoint=True)
+    assert second.state.global_step == 4
+
+
+def test_a_metric_that_is_named_stays(corpus, tmp_path):
+    scored = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "max_steps": 1}
+    chosen = {"load_best_model_at_end": True, **scored}
+    for name, options, metric in [
+        ("default", {}, "bleu"),
+        ("named", {"metric_for_best_model": "loss"}, "loss"),
+        ("plateau", {"lr_scheduler_type": "reduce_lr_on_plateau"}, "loss"),
+    ]:
+        argv = arguments(corpus, tmp_path / name, "train", "validation", **chosen, **options)
+        parsed = parse_arguments(argv)
+        run.run(parsed, run.load_parallel_data(parsed.data))
+        assert parsed.training.metric_for_best_model == metric
+
+
+def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
+    made = trainer(
+        tmp_path,
+        predict_with_generate=True,
+        eval_do_concat_batches=False,
+        per_device_eval_batch_size=2,
+        generation_max_length=6,
+        extra={"compute_metrics": GenerationMetrics(tokenizer(), ["wer"])},
+    )
+    figures = made.evaluate()
+    assert figures["eval_wer"] > 0
+    made.args.eval_do_concat_batches = True
+    assert made.evaluate()["eval_wer"] == figures["eval_wer"]
+
+
+class Calls(TrainerCallback):
+    def __init__(self, function):
+        self.function = function
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.function()
+
+
+def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
+    """NEFTune divides by the length of what it sees, which is the batch's, not that of all rows."""
+    net = model(dropout=0.0).train()
+    assert net.may_pack()
+    made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)
+    seen = []
+    made.add_callback(Calls(lambda: seen.append(net.may_pack())))
+    made.train()
+    assert seen == [False]
+    assert net.may_pack()

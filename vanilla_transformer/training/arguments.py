@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -18,6 +19,7 @@ from vanilla_transformer.training.data import DataArguments
 from vanilla_transformer.training.metrics import METRICS
 
 # The tokenizer decides these, or they are no choice of architecture.
+_BOOL = "tag:yaml.org,2002:bool"
 _NOT_ARCHITECTURE = {
     "classifier_pooling",
     "classifier_dropout",
@@ -240,8 +242,15 @@ class RunArguments:
         """Returns the architecture fields that were given, by name."""
         values = {f.name: getattr(self.architecture, f.name) for f in fields(self.architecture)}
         if isinstance(values["rope_parameters"], str):
-            values["rope_parameters"] = json.loads(values["rope_parameters"])
+            values["rope_parameters"] = _from_json("rope_parameters", values["rope_parameters"])
         return {name: value for name, value in values.items() if value is not None}
+
+
+def _from_json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"`{name}` {text!r} is no JSON ({error}): mend it.") from error
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
@@ -279,12 +288,23 @@ def parse_arguments(argv: Sequence[str] | None = None) -> RunArguments:
                 CardArguments,
                 TokenBudgetTrainingArguments,
             ),
-        )
+        ),
+        allow_abbrev=False,
     )
     parsed: Any = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     arguments = RunArguments(*[*parsed, command, recipe])
     _check_metrics(arguments)
+    _check_search(arguments)
     return arguments
+
+
+def _check_search(arguments: RunArguments) -> None:
+    """Refuses before the training what generation would refuse after it."""
+    least = {"generation_max_length": 2, "generation_num_beams": 1}
+    for name, number in least.items():
+        value = getattr(arguments.training, name)
+        if value is not None and value < number:
+            raise ValueError(f"`{name}` is {value}: it must be at least {number}.")
 
 
 def _check_metrics(arguments: RunArguments) -> None:
@@ -299,13 +319,25 @@ def _check_metrics(arguments: RunArguments) -> None:
         )
 
 
+class _RecipeLoader(yaml.SafeLoader):
+    """Reads `no` and `on` as the words that they are: a strategy, a language."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class's own form
+        first: [(tag, form) for tag, form in forms if tag != _BOOL]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_RecipeLoader.add_implicit_resolver(_BOOL, re.compile(r"(?i:true|false)$"), list("tTfF"))
+
+
 def _file_as_arguments(path: Path) -> list[str]:
     if not path.is_file():
         raise FileNotFoundError(f"The arguments file {os.fspath(path)!r} does not exist.")
     text = "\n".join(read_lines(path))
     try:
         # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
-        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _RecipeLoader)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{os.fspath(path)!r} cannot be read: {error}") from error
     if not isinstance(values, dict):

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -57,12 +59,18 @@ def best_checkpoints(
     Raises:
         ValueError: If fewer were scored, `count` is below 1, or the direction is unknown.
     """
-    metric = _eval_name(metric)
-    sign = 1 if _greater_is_better(metric, greater_is_better) else -1
-    scores = _scores(checkpoints(run), metric)
-    scored = [path for path in checkpoints(run) if step(path) in scores]
-    _enough(scored, run, count, f"checkpoints with a score {metric!r}")
-    return sorted(scored, key=lambda path: (sign * scores[step(path)], step(path)))[-count:]
+    metric, found = _eval_name(metric), checkpoints(run)
+    greater = _greater_is_better(metric, greater_is_better)
+    scores = _scores(_log_of(found[-1]) if found else [], metric)
+    scored = _by_score(found, scores, greater)
+    return _enough(scored, run, count, f"checkpoints with a score {metric!r}")[-count:]
+
+
+def _by_score(found: Sequence[Path], scores: Mapping[int, float], greater: bool) -> list[Path]:
+    """Sorts the checkpoints that have a score, the best last, and of equal ones the newest."""
+    scored = [path for path in found if step(path) in scores]
+    sign = 1 if greater else -1
+    return sorted(scored, key=lambda path: (sign * scores[step(path)], step(path)))
 
 
 def _greater_is_better(metric: str, given: bool | None) -> bool:
@@ -80,12 +88,16 @@ def _eval_name(metric: str) -> str:
     return metric if metric.startswith("eval_") else f"eval_{metric}"
 
 
-def _scores(found: Sequence[Path], metric: str) -> dict[int, float]:
-    """Reads the scores by step from the newest log, which holds those of earlier checkpoints."""
-    if not found:
-        return {}
-    log = json.loads((found[-1] / TRAINER_STATE).read_text(encoding="utf-8"))["log_history"]
-    return {row["step"]: row[metric] for row in log if metric in row}
+def _log_of(checkpoint: Path) -> list[dict[str, float]]:
+    """Reads the log of a checkpoint, which holds what was logged before it."""
+    state = json.loads((checkpoint / TRAINER_STATE).read_text(encoding="utf-8"))
+    return list(state["log_history"])
+
+
+def _scores(log: Sequence[Mapping[str, float]], metric: str) -> dict[int, float]:
+    """Finds the scores by step; those that are no number do not count."""
+    scores = {int(row["step"]): row[metric] for row in log if metric in row}
+    return {number: score for number, score in scores.items() if math.isfinite(score)}
 
 
 def _enough(found: list[Path], run: str | Path, count: int, what: str) -> list[Path]:
@@ -116,19 +128,38 @@ def average_checkpoints(
 
     Raises:
         ValueError: If the models differ in more than their weights (all differences are listed),
-            one is no saved model, or `output` is in use.
+            one is no saved model, or `output` is in use: with `overwrite` by more than a model.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
     if any(folder.resolve() == target.resolve() for folder in folders):
         raise ValueError(f"The output {str(target)!r} is one of the models: choose another.")
-    if target.exists() and any(target.iterdir()) and not overwrite:
-        raise ValueError(f"{str(target)!r} is not empty: choose another, or add --overwrite.")
+    if target.exists() and any(target.iterdir()):
+        if not overwrite:
+            raise ValueError(f"{str(target)!r} is not empty: choose another, or add --overwrite.")
+        _check_may_be_replaced(target, folders)
     weights = average_weights(folders)
-    if target.exists():
-        shutil.rmtree(target)
-    shutil.copytree(folders[-1], target, ignore=_ignored)
     names = " ".join(folder.name for folder in folders)
-    save_torch_state_dict(weights, target, metadata={"format": "pt", "averaged": names})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as unfinished:
+        made = Path(unfinished, "model")
+        shutil.copytree(folders[-1], made, ignore=_ignored)
+        save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
+        if target.exists():
+            shutil.rmtree(target)
+        made.rename(target)
+
+
+def _check_may_be_replaced(target: Path, folders: Sequence[Path]) -> None:
+    """Refuses to delete anything but a saved model that nobody needs."""
+    whole = target.resolve()
+    needed = [folder for folder in [*folders, Path.cwd()] if folder.resolve().is_relative_to(whole)]
+    if needed:
+        raise ValueError(f"{str(target)!r} holds {str(needed[0])!r}: choose another output.")
+    if not (target / "config.json").is_file() or checkpoints(target):
+        raise ValueError(
+            f"{str(target)!r} holds more than a saved model, and --overwrite would delete it all: "
+            "choose another output."
+        )
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
@@ -240,7 +271,8 @@ class AverageCheckpoints(TrainerCallback):
     """Gives the model, when its training ends, the mean weights of checkpoints of its run.
 
     What is evaluated and saved afterwards is the average, also where `load_best_model_at_end` chose
-    another. Vaswani et al. §6.1 average the last 5 checkpoints of a base model, 20 of a big one.
+    another. Checkpoints of another training that lie in the same directory do not count. Vaswani et
+    al. §6.1 average the last 5 checkpoints of a base model, 20 of a big one.
 
     Args:
         count: How many checkpoints; where there are fewer, those that there are.
@@ -248,23 +280,31 @@ class AverageCheckpoints(TrainerCallback):
 
     Raises:
         ValueError: If `count` is below 1; when the training begins, if it will not keep the
-            checkpoints (`save_total_limit`), or if the weights are spread over processes.
+            checkpoints (`save_total_limit`), if they hold adapters alone (peft), or if the weights
+            are spread over processes.
     """
 
     def __init__(self, count: int, best: bool = False) -> None:
         if count < 1:
             raise ValueError(f"`count` is {count}: average at least 1 checkpoint.")
         self.count, self.best = count, best
+        self._steps = set[int]()  # of the checkpoints of this training
 
     def on_train_begin(
         self,
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        model: Any = None,
         **kwargs: Any,
     ) -> None:
         """Checks that there will be something to average; called by Trainer."""
         refuse_spread_weights("AverageCheckpoints", "use scripts/average.py afterwards")
+        if hasattr(model, "peft_config"):
+            raise ValueError(
+                "AverageCheckpoints averages whole models, and the checkpoints of this one hold "
+                "its adapters alone: train it without, or merge the adapters first."
+            )
         if args.save_strategy == SaveStrategy.NO:
             raise ValueError(
                 "Checkpoints cannot be averaged with `save_strategy` 'no': set another."
@@ -274,6 +314,14 @@ class AverageCheckpoints(TrainerCallback):
                 "The best checkpoints need scores: set `eval_strategy`, as for saving."
             )
         self._check_limit(args)
+        found = map(step, checkpoints(str(args.output_dir)))
+        self._steps = {number for number in found if number <= state.global_step}
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Notes that a checkpoint is of this training; called by Trainer."""
+        self._steps.add(state.global_step)
 
     def _check_limit(self, args: TrainingArguments) -> None:
         """Refuses a limit by which Trainer would delete checkpoints that are to be averaged."""
@@ -303,7 +351,7 @@ class AverageCheckpoints(TrainerCallback):
     ) -> None:
         """Loads the average; called by Trainer."""
         AcceleratorState().wait_for_everyone()  # the main process may still be writing the last one
-        chosen = self._choose(args)
+        chosen = self._choose(args, state)
         if not chosen:
             logger.warning("There is no checkpoint to average: the model stays as it is.")
             return
@@ -317,15 +365,14 @@ class AverageCheckpoints(TrainerCallback):
                 if name in weights:  # of tied weights, one is saved
                     value.copy_(weights[name])
 
-    def _choose(self, args: TrainingArguments) -> list[Path]:
-        run = str(args.output_dir)
-        if not self.best:
-            return checkpoints(run)[-self.count :]
-        metric, direction = args.metric_for_best_model, args.greater_is_better
-        options: Any = {} if metric is None else {"metric": metric, "greater_is_better": direction}
-        scored = len(_scores(checkpoints(run), _eval_name(metric or "loss")))
-        count = min(self.count, scored, len(checkpoints(run)))
-        return best_checkpoints(run, count, **options) if count else []
+    def _choose(self, args: TrainingArguments, state: TrainerState) -> list[Path]:
+        found = [path for path in checkpoints(str(args.output_dir)) if step(path) in self._steps]
+        if self.best:
+            metric = _eval_name(args.metric_for_best_model or "loss")
+            direction = args.greater_is_better if args.metric_for_best_model else None
+            scores = _scores(state.log_history, metric)
+            found = _by_score(found, scores, _greater_is_better(metric, direction))
+        return found[-self.count :]
 
 
 def refuse_spread_weights(name: str, remedy: str) -> None:
@@ -359,10 +406,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = _parse(argv)
     chosen = [Path(model) for model in options.models]
-    if options.last or options.best:
+    if options.last is not None or options.best is not None:
         if len(chosen) != 1:
             raise ValueError(f"--last and --best take the directory of one run, not {len(chosen)}.")
-        if options.last:
+        if options.last is not None:
             chosen = last_checkpoints(chosen[0], options.last)
         else:
             chosen = best_checkpoints(

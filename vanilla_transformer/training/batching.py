@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.trainer_utils import IntervalStrategy, SchedulerType, has_length
 
+from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.metrics import METRICS
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.sampling import TokenBudgetBatchSampler, token_lengths
@@ -114,6 +115,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         noam = self.lr_scheduler_type == NOAM
         if noam:
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT  # the base knows its own names only
+        self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         asked = self.greater_is_better
         # The base wants to be told, before it takes bf16.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
@@ -173,7 +175,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 "early_stopping_patience counts evaluations: set eval_strategy to steps or epoch"
             )
-        self.restore_callback_states_from_checkpoint = True  # the count survives an interruption
 
     def _check_budget(self, max_tokens: int) -> None:
         for name, number in (("max_tokens", max_tokens), ("stream_buffer", self.stream_buffer)):
@@ -208,9 +209,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         patience = getattr(self.args, "early_stopping_patience", None)
-        there = [type(callback) for callback in self.callback_handler.callbacks]
-        if patience is not None and EarlyStoppingCallback not in there:
-            self.add_callback(EarlyStoppingCallback(patience))
+        callbacks = self.callback_handler.callbacks
+        stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
+        if patience is not None and not stops:
+            self.add_callback(EarlyStopping(patience))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return the stock loader, with another batch sampler when `args.max_tokens` is set.

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tqdm.auto import tqdm
 from transformers import (
     DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
     Trainer,
     TrainerCallback,
     TrainerControl,
@@ -16,9 +17,34 @@ from transformers import (
 )
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from vanilla_transformer.inference import evaluation_mode
+from vanilla_transformer.inference import NO_LIMIT, evaluation_mode
 
-_NO_LIMIT = 10**9  # a tokenizer without a limit says so with a larger number
+_COUNT = "early_stopping_patience_counter"
+
+
+class EarlyStopping(EarlyStoppingCallback):
+    """transformers' callback, whose count survives an interruption.
+
+    The patience is that of the resumed run, which may be another. A run that had stopped already
+    stops again, after one step.
+
+    Args:
+        early_stopping_patience: Evaluations without a better score before the training stops.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Takes the count of the checkpoint, if there is one; called by Trainer."""
+        super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
+        counts: dict[str, Any] = cast(Any, state.stateful_callbacks)
+        # Earlier versions saved it under the name of the base class.
+        saved = counts.get(type(self).__name__, counts.get("EarlyStoppingCallback"))
+        if state.global_step and isinstance(saved, dict):
+            self.early_stopping_patience_counter = saved["attributes"][_COUNT]
+        counts[type(self).__name__] = self.state()
+        if self.early_stopping_patience_counter >= self.early_stopping_patience:
+            control.should_training_stop = True
 
 
 class ShowTranslations(TrainerCallback):
@@ -101,7 +127,7 @@ class ShowTranslations(TrainerCallback):
         return "\n".join(lines[:-1])
 
     def _batch(self, model: Any) -> Any:
-        limited = self.tokenizer.model_max_length < _NO_LIMIT
+        limited = self.tokenizer.model_max_length < NO_LIMIT
         encoded = self.tokenizer(self.sources, text_target=self.references, truncation=limited)
         rows = [
             {name: encoded[name][i] for name in ("input_ids", "attention_mask", "labels")}

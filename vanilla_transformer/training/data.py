@@ -2,7 +2,7 @@
 
 import csv
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -313,6 +313,8 @@ def _standard_columns(dataset: Dataset, args: DataArguments, where: str) -> Data
     _check_columns(dataset, wanted, where)
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
     dataset = dataset.select_columns(kept)
+    if "references" in kept:
+        _check_references(dataset["references"], where)
     return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
 
 
@@ -334,6 +336,15 @@ def _check_columns(dataset: Dataset, wanted: dict[str, str], where: str) -> None
         raise ValueError(
             f"{where}: column 'references' holds {references}: it must hold lists of text"
         )
+
+
+def _check_references(column: Iterable[list[str | None] | None], where: str) -> None:
+    for number, texts in enumerate(column, 1):
+        if not texts or None in texts:
+            raise ValueError(
+                f"{where}, row {number}: 'references' holds {texts}: give it at least one text, "
+                "and no null"
+            )
 
 
 def _is_text(feature: Any) -> bool:

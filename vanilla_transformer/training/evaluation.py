@@ -35,7 +35,7 @@ class EvaluationArguments:
     )
     batch_size: int = dataclasses.field(default=64, metadata={"help": "Examples per batch."})
     output: str | None = dataclasses.field(
-        default=None, metadata={"help": "JSON file for scores, signatures and outputs."}
+        default=None, metadata={"help": "JSON file for scores, signatures, sources and outputs."}
     )
     overwrite: bool = dataclasses.field(
         default=False, metadata={"help": "Replace an existing output file."}
@@ -58,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = HfArgumentParser(
         cast(Any, (EvaluationArguments, DataArguments)),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
     )
     options, data_arguments = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     _check(options)
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     rows = data[options.split]
     model, tokenizer = load_model(options.model)
     if data_arguments.max_source_length is not None:
-        tokenizer.model_max_length = data_arguments.max_source_length
+        limits = (data_arguments.max_source_length, tokenizer.model_max_length)
+        tokenizer.model_max_length = min(limits)
     search = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
     outputs = generate_lines(
         model,
@@ -85,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         name: METRICS[name]().compute(predictions=predictions, references=list(rows[named]))
         for name in options.metrics
     }
-    _report(scores, predictions, options.output)
+    _report(
+        {"scores": scores, "sources": list(rows["source"]), "predictions": predictions}, options
+    )
     return scores
 
 
@@ -105,8 +109,7 @@ def _check(options: EvaluationArguments) -> None:
         raise ValueError(f"`batch_size` is {options.batch_size}: it must be at least 1.")
 
 
-def _report(scores: dict[str, Any], predictions: list[str], output: str | None) -> None:
-    print(json.dumps(scores, indent=2))
-    if output:
-        report = {"scores": scores, "predictions": predictions}
+def _report(report: dict[str, Any], options: EvaluationArguments) -> None:
+    print(json.dumps(report["scores"], indent=2))
+    if output := options.output:
         Path(output).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")

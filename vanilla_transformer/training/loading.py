@@ -1,10 +1,10 @@
 """The tokenizer and the model of a run: loaded and checked against the options, or made anew."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from datasets import DatasetDict
-from transformers import AutoConfig
+from transformers import AutoConfig, Seq2SeqTrainer
 from transformers.utils import logging
 
 from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -212,10 +212,14 @@ def _fields_of(tokenizer: Any) -> dict[str, Any]:
 def _set_search(model: Any, arguments: RunArguments, is_new: bool) -> None:
     """Saves with the model how it was evaluated, so that a plain `generate()` repeats it.
 
-    What was saved with a model stays as it is, where the arguments say nothing else.
+    What was saved with a model, or stands in the file of `generation_config`, stays as it is, where
+    the arguments say nothing else.
     """
     training, search = arguments.training, model.generation_config
-    if is_new:
+    if (given := training.generation_config) is not None:
+        search.update(**Seq2SeqTrainer.load_generation_config(cast(Any, given)).to_diff_dict())
+        training.generation_config = None  # or Trainer would exchange the whole search for it
+    elif is_new:
         training.generation_num_beams = training.generation_num_beams or 1
     if search.max_length is None and search.max_new_tokens is None:
         training.generation_max_length = training.generation_max_length or 256

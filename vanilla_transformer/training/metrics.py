@@ -5,6 +5,7 @@ are those of grapheme-to-phoneme conversion.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, ClassVar
 
 import datasets
@@ -14,6 +15,7 @@ import sacrebleu
 from rapidfuzz.distance import Levenshtein
 from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import nested_concat
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, not necessarily equally many."""
@@ -292,6 +294,8 @@ class GenerationMetrics:
         return references
 
     def _token_ids(self, values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+        if isinstance(values, list):  # a batch each, with `eval_do_concat_batches` False
+            values = reduce(nested_concat, values)
         ids = np.asarray(values[0] if isinstance(values, tuple) else values)
         if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(

@@ -28,7 +28,8 @@ class ExponentialMovingAverage(TrainerCallback):
 
     Raises:
         ValueError: If `decay` is not in (0, 1); when the training begins, if weights are not
-            float32 or are spread over processes, or if a resumed checkpoint holds no running mean.
+            float32 or are spread over processes, if a resumed checkpoint holds no running mean, or
+            with `enable_jit_checkpoint`, whose checkpoints would hold none.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
@@ -51,6 +52,11 @@ class ExponentialMovingAverage(TrainerCallback):
     ) -> None:
         """Starts from the model, or goes on from a checkpoint; called by Trainer."""
         refuse_spread_weights("ExponentialMovingAverage", "train without it")
+        if getattr(args, "enable_jit_checkpoint", False):
+            raise ValueError(
+                "`enable_jit_checkpoint` saves without telling ExponentialMovingAverage, and could "
+                "not be resumed: leave one of them out."
+            )
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if low := sorted(name for name, p in named.items() if p.dtype != torch.float32):
             raise ValueError(
@@ -61,7 +67,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self._other = AveragedModel(
             self._weights, multi_avg_fn=get_ema_multi_avg_fn(self.decay), use_buffers=False
         )
-        self._in_use = False
+        self._in_use, self._saved_step = False, -1
         if state.global_step:
             self._resume(self._checkpoint_of(args, state))
 
@@ -69,7 +75,7 @@ class ExponentialMovingAverage(TrainerCallback):
         named = self.checkpoint or args.resume_from_checkpoint
         if named is not None and Path(named).is_dir():
             return Path(named)
-        return Path(str(args.output_dir), f"checkpoint-{state.global_step}")
+        return _checkpoint_path(args, state)
 
     def _resume(self, checkpoint: Path) -> None:
         """Reads the weights in training; the model, as loaded, holds the mean."""
@@ -110,9 +116,18 @@ class ExponentialMovingAverage(TrainerCallback):
             self._save(args, state)
 
     def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **kwargs: Any,
     ) -> None:
-        """Completes a checkpoint that an evaluation called for; called by Trainer."""
+        """Completes a checkpoint that an evaluation or a later callback called for."""
+        if not self._in_use:
+            self._swap()
+            if args.should_save:
+                model.save_pretrained(_checkpoint_path(args, state))
         self._save(args, state)
 
     def on_train_end(
@@ -139,7 +154,11 @@ class ExponentialMovingAverage(TrainerCallback):
         if not args.should_save or self._saved_step == state.global_step:
             return
         self._saved_step = state.global_step
-        path = Path(str(args.output_dir), f"checkpoint-{state.global_step}", _RAW_WEIGHTS)
+        path = _checkpoint_path(args, state) / _RAW_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: p.contiguous() for name, p in zip(self._names, self._means(), strict=True)}
         save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _checkpoint_path(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(str(args.output_dir), f"checkpoint-{state.global_step}")

@@ -40,7 +40,7 @@ def rdrop_loss(
         for name, value in inputs.items()
         if name != "labels"
     }
-    outputs = model(**doubled)
+    outputs = model(**{"use_cache": False, **doubled})  # training without labels, too
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORE_INDEX).sum().clamp(min=1)
     both = torch.cat([labels, labels])

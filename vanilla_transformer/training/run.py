@@ -1,10 +1,12 @@
 """One training run, from arguments to a directory that every Hugging Face tool can load."""
 
 from collections.abc import Sequence
+from logging import INFO, StreamHandler, getLogger
 from typing import Any
 
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq, TrainerCallback, set_seed
+from transformers.trainer_utils import SchedulerType
 from transformers.utils import logging
 
 from vanilla_transformer.inference import check_model_directory
@@ -20,7 +22,7 @@ from vanilla_transformer.training.model_card import write_model_card
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.output_directory import (
     check_output_directory,
-    clear_output_directory,
+    overwritten_output_directory,
 )
 from vanilla_transformer.training.subwords import SampledSubwords, SubwordEpochs
 
@@ -35,8 +37,17 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
         The figures of all_results.json.
     """
     logging.set_verbosity_info()
+    _show_own_messages()
     arguments = parse_arguments(argv)
     return run(arguments, load_parallel_data(arguments.data))
+
+
+def _show_own_messages() -> None:
+    """Shows this package's messages as transformers shows its own."""
+    package = getLogger("vanilla_transformer")
+    package.setLevel(INFO)
+    if not package.handlers:
+        package.addHandler(StreamHandler())
 
 
 def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
@@ -80,8 +91,22 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
     if arguments.show.show_every is not None and "train" in splits:
         _show(trainer, splits, arguments.show.show_every, arguments.show.show_examples)
 
-    with arguments.training.main_process_first(desc="output directory"):
-        clear_output_directory(arguments)
+    with overwritten_output_directory(arguments) as deletes_old_files:
+        trainer.accelerator.wait_for_everyone()
+        trainer.add_callback(deletes_old_files)
+        figures = _train_and_score(trainer, splits, encoded, scorer, checkpoint)
+    if "train" in splits:
+        _describe(trainer, arguments, figures, scorer, splits, checkpoint)
+    return figures
+
+
+def _train_and_score(
+    trainer: TokenBudgetSeq2SeqTrainer,
+    splits: DatasetDict,
+    encoded: DatasetDict,
+    scorer: GenerationMetrics,
+    checkpoint: str | None,
+) -> dict[str, float]:
     figures: dict[str, float] = {}
     if "train" in splits:
         scorer.references = references(splits, "validation")
@@ -90,8 +115,6 @@ def run(arguments: RunArguments, data: DatasetDict) -> dict[str, float]:
         if split in splits:
             scorer.references = references(splits, split)
             figures |= _score(trainer, encoded[split], prefix)
-    if "train" in splits:
-        _describe(trainer, arguments, figures, scorer, splits, checkpoint)
     return figures
 
 
@@ -215,7 +238,8 @@ def make_trainer(
     training.predict_with_generate = True
     by_score = training.load_best_model_at_end or training.early_stopping_patience is not None
     by_score = by_score or arguments.averaging.average_best is not None
-    if by_score and training.metric_for_best_model in (None, "loss"):
+    by_score = by_score and not _watches_the_loss(training)
+    if by_score and not training.metric_is_chosen:
         training.metric_for_best_model = first
         training.greater_is_better = not METRICS[first].lower_is_better
     return TokenBudgetSeq2SeqTrainer(
@@ -228,6 +252,11 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if training.push_to_hub else None,
     )
+
+
+def _watches_the_loss(training: Any) -> bool:
+    """Whether the rate follows `metric_for_best_model`, and expects it to fall."""
+    return training.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 
 
 def _callbacks(arguments: RunArguments, checkpoint: str | None) -> list[TrainerCallback]:

@@ -88,8 +88,15 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
         if hasattr(self.examples, "set_epoch"):
             self.examples.set_epoch(epoch)
         rows = ({n: row[n] for n in _COLUMNS if n in row} for row in self.examples)
-        while len(buffer := list(islice(rows, self.buffer_size))) >= self.num_processes:
-            yield buffer
+        buffer: list[dict[str, Any]] = []
+        while True:
+            buffer += islice(rows, self.buffer_size - len(buffer))
+            # A multiple can always be shared; the rest comes with the next buffer, if there is one.
+            whole = len(buffer) - len(buffer) % self.num_processes
+            if not whole:
+                return
+            yield buffer[:whole]
+            buffer = buffer[whole:]
 
     def _cut(
         self, buffer: list[dict[str, Any]], epoch: int, number: int
