@@ -184,9 +184,10 @@ def projected_token_loss(
 ) -> torch.Tensor:
     """The same as `token_loss` of `head(hidden_states)`, where possible without all the logits.
 
-    From torch 2.13 on, a large vocabulary's logits are made, used and dropped for some rows at a
-    time. Older versions, small problems, half precision on the CPU (where that is slow), and heads
-    that are more than their matrix (adapters, hooks, weights split over devices) get them all.
+    A large vocabulary's logits are made, used and dropped for some rows at a time: on a CPU here,
+    elsewhere by torch, from 2.13 on. Small problems, half precision on the CPU (where that is
+    slow), and heads that are more than their matrix (adapters, hooks, weights split over devices)
+    get them all.
 
     Args:
         hidden_states: Of shape (batch, target_len, d_model).
@@ -199,12 +200,17 @@ def projected_token_loss(
         A scalar in nats per token; 0 where there is nothing to predict.
     """
     labels = labels.to(hidden_states.device, torch.long)
-    is_slow = labels.device.type == "cpu" and _computed_dtype(hidden_states).itemsize < 4
     is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
-    if is_slow or not (is_large and hasattr(F, "linear_cross_entropy") and _is_its_matrix(head)):
+    if not (is_large and _can_be_chunked(hidden_states) and _is_its_matrix(head)):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = _chunked_loss(hidden_states.flatten(0, 1), head, labels.flatten(), label_smoothing)
     return _per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
+
+
+def _can_be_chunked(states: torch.Tensor) -> bool:
+    if states.device.type == "cpu":
+        return _computed_dtype(states).itemsize >= 4
+    return hasattr(F, "linear_cross_entropy")
 
 
 def _computed_dtype(states: torch.Tensor) -> torch.dtype:
@@ -234,19 +240,91 @@ def _chunked_loss(
     device, dtype = hidden_states.device.type, _computed_dtype(hidden_states)
     weight, bias = head.weight.to(dtype), head.bias
     with torch.autocast(device, enabled=False):
-        total = F.linear_cross_entropy(
-            hidden_states.to(dtype),
-            weight,
-            labels,
-            linear_bias=None if bias is None else bias.to(dtype),
-            reduction="none" if dtype.itemsize < 4 else "sum",
-            ignore_index=IGNORE_INDEX,
-            options=_chunking(device),
-        )
-        total = _first_order(total.float().sum() if total.dim() else total)
+        if device == "cpu" and dtype.itemsize >= 4:
+            total = _chunked_cross_entropy(hidden_states, weight, bias, labels)
+        else:
+            total = _torchs_chunked_cross_entropy(hidden_states.to(dtype), weight, bias, labels)
         if label_smoothing:
             total = total + label_smoothing * _smoothing(hidden_states, weight, bias, labels)
     return total
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """The sum of the cross-entropies; its gradients are made along with it, chunk by chunk.
+
+    The gradient of a row's loss by its logits is softmax(logits) less 1 at the label. torch's own
+    makes the same, and twice as many tensors of the size of the matrix.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        labels: torch.Tensor,
+    ) -> torch.Tensor:
+        total = hidden_states.new_zeros(())
+        by_states, by_weight = torch.empty_like(hidden_states), torch.empty_like(weight)
+        by_bias = None if bias is None else torch.zeros_like(bias)
+        space = hidden_states.new_empty(CHUNK_ROWS, weight.shape[0])
+        chunks = (tensor.split(CHUNK_ROWS) for tensor in (hidden_states, labels, by_states))
+        for number, (states, targets, gradient) in enumerate(zip(*chunks, strict=True)):
+            logits = torch.mm(states, weight.t(), out=space[: len(states)])
+            if bias is not None:
+                logits += bias
+            loss, errors = _losses_and_errors(logits, targets)
+            total += loss
+            torch.mm(errors, weight, out=gradient)
+            by_weight.addmm_(errors.t(), states, beta=min(number, 1))  # 0 overwrites
+            if by_bias is not None:
+                by_bias += errors.sum(0)
+        ctx.save_for_backward(by_states, by_weight, by_bias)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        _refuse_second_order()
+        saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
+        return (*(made * gradient if needed else None for made, needed in saved), None)
+
+
+_chunked_cross_entropy = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
+
+
+def _losses_and_errors(
+    logits: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums the losses of some rows, and turns their logits into the gradient by them, in place."""
+    ignored = labels == IGNORE_INDEX
+    labels = labels.masked_fill(ignored, 0)[:, None]
+    logits -= logits.amax(-1, keepdim=True)
+    chosen = logits.gather(1, labels)
+    sums = logits.exp_().sum(-1, keepdim=True)
+    losses = (sums.log() - chosen).squeeze(1).masked_fill(ignored, 0.0)
+    logits /= sums
+    logits.scatter_add_(1, labels, logits.new_full(labels.shape, -1.0))
+    logits[ignored] = 0.0
+    return losses.sum(), logits
+
+
+def _torchs_chunked_cross_entropy(
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    labels: torch.Tensor,
+) -> torch.Tensor:
+    """The same by torch; a second backward is allowed."""
+    total = F.linear_cross_entropy(
+        hidden_states,
+        weight,
+        labels,
+        linear_bias=None if bias is None else bias.to(weight.dtype),
+        reduction="none" if weight.dtype.itemsize < 4 else "sum",
+        ignore_index=IGNORE_INDEX,
+        options=torch.nn.LinearCrossEntropyOptions(allow_retain_graph=True),
+    )
+    return _first_order(total.float().sum() if total.dim() else total)
 
 
 class _FirstOrder(torch.autograd.Function):
@@ -258,23 +336,19 @@ class _FirstOrder(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "`create_graph=True` asks for a gradient of the gradient, which the loss without "
-                "all logits does not have: call `model.set_padding_free(False)`."
-            )
+        _refuse_second_order()
         return gradient
 
 
 _first_order = cast(Callable[[torch.Tensor], torch.Tensor], _FirstOrder.apply)
 
 
-def _chunking(device: str) -> Any:
-    """On the CPU larger chunks than torch chooses are faster; a second backward is allowed."""
-    rows: dict[str, Any] = {"batch_chunk_size": CHUNK_ROWS, "chunking_method": None}
-    return torch.nn.LinearCrossEntropyOptions(
-        allow_retain_graph=True, **(rows if device == "cpu" else {})
-    )
+def _refuse_second_order() -> None:
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "`create_graph=True` asks for a gradient of the gradient, which the loss without all "
+            "logits does not have: call `model.set_padding_free(False)`."
+        )
 
 
 def _smoothing(
