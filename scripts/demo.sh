@@ -6,4 +6,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh demo
-python -m vanilla_transformer.training.demo "$@"
+python scripts/experiments/demo.py "$@"

@@ -1,13 +1,6 @@
-"""Trains a model: `python scripts/train.py --help`, or `python scripts/train.py recipe.yaml`."""
+"""Trains a model, for `accelerate launch scripts/train.py ...`."""
 
-import sys
-from pathlib import Path
-
-# This folder's evaluate.py and inspect.py would hide the modules of those names; nothing that needs
-# them may be imported before this line.
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent]
-
-from vanilla_transformer.training.run import main  # noqa: E402 - after the path is mended
+from vanilla_transformer.run.training_run import main
 
 if __name__ == "__main__":
     main()

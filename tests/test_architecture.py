@@ -10,9 +10,21 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "vanilla_transformer"
+MODEL = PACKAGE / "model"
+ROOMS = {  # what each room may import, besides itself
+    "model": set(),
+    "data": {"model"},
+    "inference": {"model", "data"},
+    "inspection": {"model"},
+    "interop": {"model"},
+    "training": {"model", "data"},
+    "run": {"model", "data", "inference", "training"},
+    "commands": {"model", "data", "inference", "inspection", "interop", "training", "run"},
+}
 LEVELS = {
     "configuration_vanilla_transformer": 0,
     "tracing": 0,
+    "evaluation_mode": 0,
     "dropout": 1,
     "normalization": 1,
     "feed_forward": 2,
@@ -73,7 +85,7 @@ def branches_in_forward(source):
 
 @pytest.mark.parametrize("name", FLOOR)
 def test_a_floor_module_imports_only_what_stands_below_it(name):
-    assert upward_imports(name, (PACKAGE / f"{name}.py").read_text()) == []
+    assert upward_imports(name, (MODEL / f"{name}.py").read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_a_floor_module_imports_only_what_stands_below_it(name):
         ("normalization", "from .positions import x"),
         ("layers", "from . import attention"),
         ("layers", "from .training.batching import x"),
-        ("layers", "from vanilla_transformer.attention import SelfAttention"),
+        ("layers", "from vanilla_transformer.model.attention import SelfAttention"),
         ("layers", "import numpy"),
         ("tokenization_vanilla_transformer", "from .configuration_vanilla_transformer import x"),
     ],
@@ -96,33 +108,51 @@ def test_the_check_of_imports_sees_what_is_wrong(name, line):
 
 @pytest.mark.parametrize("name", FLOOR)
 def test_no_line_looks_like_an_import_of_a_file_that_is_not_there(name):
-    text = (PACKAGE / f"{name}.py").read_text()
+    text = (MODEL / f"{name}.py").read_text()
     for expression in RELATIVE_IMPORTS:
         assert set(expression.findall(text)) <= set(FLOOR)
 
 
 def test_the_floor_is_complete():
-    files = {path.stem for path in PACKAGE.glob("*_vanilla_transformer.py")}
-    assert files <= set(FLOOR)
-    assert all((PACKAGE / f"{name}.py").is_file() for name in FLOOR)
+    files = {path.stem for path in MODEL.glob("*.py")} - {"__init__"}
+    assert files == set(FLOOR)
 
 
-@pytest.mark.parametrize("folder", ["interop", "inspection", "training"])
-def test_the_package_imports_neither_scripts_nor_tests(folder):
-    for path in (PACKAGE / folder).rglob("*.py"):
-        for _, module, _ in imports(path.read_text()):
-            assert module.split(".")[0] not in ("scripts", "tests"), path
+def rooms_imported(source):
+    """The rooms of the package that a file outside of `model` imports."""
+    for _, module, names in imports(source):
+        parts = module.split(".")
+        if parts[0] == "vanilla_transformer":
+            yield from parts[1:2] or names
+
+
+def files_of_rooms():
+    return [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE]
+
+
+@pytest.mark.parametrize("path", files_of_rooms(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_of_rooms_run_one_way(path):
+    room = path.relative_to(PACKAGE).parts[0]
+    used = {name for name in rooms_imported(path.read_text()) if name in ROOMS}
+    assert used <= ROOMS[room] | {room}
+    roots = {module.split(".")[0] for _, module, _ in imports(path.read_text())}
+    assert not roots & {"scripts", "tests"}
+
+
+def test_every_folder_of_the_package_is_a_room():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders == set(ROOMS)
 
 
 def test_a_layer_forward_has_no_branch():
-    assert branches_in_forward((PACKAGE / "layers.py").read_text()) == []
+    assert branches_in_forward((MODEL / "layers.py").read_text()) == []
     assert branches_in_forward("def forward(x):\n    if x:\n        return 1") == [(2, "If")]
     assert branches_in_forward("def forward(x):\n    return 1 if x else 2") == [(2, "IfExp")]
 
 
 @pytest.mark.parametrize("name", FLOOR[:-1])
 def test_functions_are_short(name):
-    for node in ast.walk(ast.parse((PACKAGE / f"{name}.py").read_text())):
+    for node in ast.walk(ast.parse((MODEL / f"{name}.py").read_text())):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             lines = node.end_lineno - body[0].lineno + 1 if body else 0

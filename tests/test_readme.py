@@ -8,7 +8,7 @@ import pytest
 from toy import REPOSITORY
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.run.arguments import parse_arguments
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))

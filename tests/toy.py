@@ -73,19 +73,29 @@ def arguments(corpus, output_dir, *splits, **changes):
     return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
 
-def script(name, *argv, **options):
-    """Runs a program of scripts/ as a user does, in a process of its own."""
+def run_python(*argv, **options):
+    """Runs Python in a process of its own, as a user does."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(REPOSITORY / "scripts" / name), *map(str, argv)]
+    command = [sys.executable, *map(str, argv)]
     return subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=300, **options
     )
 
 
+def command(name, *argv, **options):
+    """Runs a subcommand of vanilla-transformer."""
+    return run_python("-m", "vanilla_transformer", name, *argv, **options)
+
+
+def experiment(name, *argv, **options):
+    """Runs a program of scripts/experiments."""
+    return run_python(REPOSITORY / "scripts" / "experiments" / name, *argv, **options)
+
+
 @pytest.fixture(scope="session")
 def trained(corpus, tmp_path_factory):
-    """The directory of a finished run of scripts/train.py on the corpus."""
+    """The directory of a finished run of `vanilla-transformer train` on the corpus."""
     folder = tmp_path_factory.mktemp("runs") / "toy"
-    done = script("train.py", *arguments(corpus, folder, save_strategy="epoch", save_total_limit=1))
+    done = command("train", *arguments(corpus, folder, save_strategy="epoch", save_total_limit=1))
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

@@ -16,11 +16,11 @@ from transformers import (
 )
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from vanilla_transformer.configuration_vanilla_transformer import (
+from vanilla_transformer.model.configuration_vanilla_transformer import (
     GENERATION_TASK,
     VanillaTransformerConfig,
 )
-from vanilla_transformer.modeling_vanilla_transformer import (
+from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
@@ -28,8 +28,8 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
-from vanilla_transformer.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
-from vanilla_transformer.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.model.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 __version__ = "0.1.0"
 __all__ = [

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 import torch
-from toy import script
+from toy import command
 
-from vanilla_transformer.inference import load_model
+from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import attention_maps
 
 
@@ -88,7 +88,7 @@ def test_a_missing_matplotlib_names_the_extra(maps, monkeypatch):
 
 def test_the_program_prints_the_alignment_and_draws(trained, tmp_path):
     image = tmp_path / "maps.png"
-    done = script("inspect.py", "attention", trained, "--text", "a dog .", "--output", image)
+    done = command("inspect", "attention", trained, "--text", "a dog .", "--output", image)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split()[:1] == ["Hund"]
     assert image.read_bytes().startswith(b"\x89PNG")

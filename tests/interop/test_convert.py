@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from test_systems import weights_of_a
-from toy import script
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-from vanilla_transformer.interop.convert import convert_checkpoint, load_weights, main
+from vanilla_transformer.commands.convert import main
+from vanilla_transformer.interop.convert import convert_checkpoint, load_weights
 from vanilla_transformer.interop.systems import convert
 
 
@@ -41,7 +41,7 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
         "dropout=0",
         "eos_token_id=7",
     )
-    done = script("convert.py", *command, *options)
+    done = command("convert", *command, *options)
     assert done.returncode == 0, done.stderr
     assert "VanillaTransformerForConditionalGeneration" in done.stdout
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")

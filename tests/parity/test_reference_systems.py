@@ -262,8 +262,8 @@ def drops(run, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(F, "dropout", record)
-        patch.setattr("vanilla_transformer.dropout.dropout", record)
-        patch.setattr("vanilla_transformer.attention.drop_out", record)
+        patch.setattr("vanilla_transformer.model.dropout.dropout", record)
+        patch.setattr("vanilla_transformer.model.attention.drop_out", record)
         run()
     return recorded
 

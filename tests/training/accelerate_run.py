@@ -15,8 +15,8 @@ from small import model, rows, tokenizer
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, get_scheduler
 
-from vanilla_transformer.training.sampling import TokenBudgetBatchSampler, token_lengths
-from vanilla_transformer.training.streaming import TokenBudgetStream
+from vanilla_transformer.data.streaming import TokenBudgetStream
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
 torch.set_num_threads(1)
 BUDGET, STEPS, BATCHES_PER_STEP, SEED = 60, 8, 2, 42

@@ -13,7 +13,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.training.batching import (
+from vanilla_transformer.training.trainer import (
     TokenBudgetSeq2SeqTrainer,
     TokenBudgetTrainingArguments,
 )

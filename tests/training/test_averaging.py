@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from small import model, tokenizer, trainer
-from toy import arguments, script
+from toy import arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.training import run
-from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.commands.average import main
+from vanilla_transformer.run import training_run as run
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.training.averaging import (
     AverageCheckpoints,
     average_checkpoints,
@@ -19,7 +20,6 @@ from vanilla_transformer.training.averaging import (
     best_checkpoints,
     checkpoints,
     last_checkpoints,
-    main,
 )
 
 SCORED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
@@ -159,7 +159,7 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
 
 
 def test_the_program(finished, tmp_path):
-    done = script("average.py", finished, "--best", 2, "--output", tmp_path / "mean")
+    done = command("average", finished, "--best", 2, "--output", tmp_path / "mean")
     assert done.returncode == 0, done.stderr[-2000:]
     mean = expected_mean(best_checkpoints(finished, 2))
     for name, value in weights(tmp_path / "mean").items():

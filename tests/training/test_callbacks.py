@@ -12,8 +12,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.training import run
-from vanilla_transformer.training.arguments import parse_arguments
+from vanilla_transformer.run import training_run as run
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.training.callbacks import ShowTranslations
 
 SOURCES = ["one two", "two three four", "three", "four one"]

@@ -5,9 +5,9 @@ import torch
 from small import losses, rates, trainer
 from transformers import Trainer, TrainingArguments
 
-from vanilla_transformer.training.arguments import parse_arguments
-from vanilla_transformer.training.batching import TokenBudgetTrainingArguments
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
+from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 4, "logging_steps": 1}
 

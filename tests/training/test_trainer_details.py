@@ -18,10 +18,10 @@ from transformers import (
     TrainerCallback,
 )
 
-from vanilla_transformer.training import run
-from vanilla_transformer.training.arguments import parse_arguments
-from vanilla_transformer.training.batching import TokenBudgetTrainingArguments
+from vanilla_transformer.run import training_run as run
+from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.training.metrics import GenerationMetrics
+from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
 

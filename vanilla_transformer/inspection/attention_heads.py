@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from vanilla_transformer.attention import AttentionCore
-from vanilla_transformer.inference import evaluation_mode
+from vanilla_transformer.model.attention import AttentionCore
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
 Heads = Mapping[str, Mapping[int, Iterable[int]]]
 """Heads by module and layer: `{"decoder.encoder_attn": {0: [1, 3]}}`."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.inference import evaluation_mode
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from vanilla_transformer.inference import evaluation_mode
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
 Shapes = dict[str, tuple[int, ...]]
 """Shapes by name: of an argument, of a field of an output, or "" for an output that is a tensor."""

@@ -1,1 +1,1 @@
-"""Training: data, metrics, batching and the command-line recipe around the stock Trainer."""
+"""What is added to the stock Trainer: batches, schedules, losses, averages, metrics, the Hub."""

@@ -17,7 +17,9 @@ from transformers import (
 )
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from vanilla_transformer.inference import NO_LIMIT, evaluation_mode
+from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 
 _COUNT = "early_stopping_patience_counter"
 
@@ -156,6 +158,23 @@ class ShowTranslations(TrainerCallback):
             if self.tokenizer.eos_token_id in row:
                 del row[row.index(self.tokenizer.eos_token_id) :]
         return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
+
+
+class SubwordEpochs(TrainerCallback):
+    """Tells `SampledSubwords` the epoch.
+
+    Args:
+        rows: The training set.
+    """
+
+    def __init__(self, rows: SampledSubwords) -> None:
+        self.rows = rows
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Sets the epoch; called by Trainer."""
+        self.rows.set_epoch(int(state.epoch or 0))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vanilla_transformer.losses import IGNORE_INDEX, token_loss
+from vanilla_transformer.model.losses import IGNORE_INDEX, token_loss
 
 
 def rdrop_loss(

@@ -1,0 +1,250 @@
+"""Token-budget batches: their bounds and order, alone and in real training runs."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from token_budget_run import EXAMPLES, MAX_TOKENS, trainer
+
+from vanilla_transformer.training.trainer import (
+    TokenBudgetBatchSampler,
+    TokenBudgetTrainingArguments,
+    token_lengths,
+)
+
+
+def lengths(count, seed=0):
+    rng = np.random.default_rng(seed)
+    source = np.clip(np.exp(rng.normal(2.6, 0.5, count)), 1, 100).astype(int)
+    target = np.clip(source * np.exp(rng.normal(0, 0.2, count)), 1, 100).astype(int)
+    return source, target
+
+
+def epoch(sampler, number):
+    sampler.set_epoch(number)
+    return list(sampler)
+
+
+def padded(batch, source, target):
+    return len(batch) * (source[batch].max() + target[batch].max())
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=6, max_size=60),
+    max_tokens=st.integers(80, 400),
+    max_sentences=st.none() | st.integers(2, 9),
+    shuffle=st.booleans(),
+    processes=st.integers(1, 3),
+    seed=st.integers(0, 5),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_epoch_keeps_every_promise(
+    pairs, max_tokens, max_sentences, shuffle, processes, seed
+):
+    source, target = np.array(pairs).T
+    sampler = TokenBudgetBatchSampler(
+        source,
+        target,
+        max_tokens,
+        max_sentences=max_sentences,
+        shuffle=shuffle,
+        seed=seed,
+        num_processes=processes,
+    )
+    assert len(sampler) % processes == 0
+    for number in range(3):
+        batches = epoch(sampler, number)
+        assert len(batches) == len(sampler)
+        assert sorted(chain(*batches)) == list(range(len(pairs)))
+        assert all(padded(batch, source, target) <= max_tokens for batch in batches)
+        assert max(map(len, batches)) <= (max_sentences or len(pairs))
+
+
+def test_little_padding():
+    source, target = lengths(20_000)
+    batches = list(TokenBudgetBatchSampler(source, target, 4000))
+    size = sum(padded(batch, source, target) for batch in batches)
+    assert (source + target).sum() / size > 0.9
+    assert (source + target).sum() / (4000 * len(batches)) > 0.88
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    source, target = lengths(3000)
+    first, second = (TokenBudgetBatchSampler(source, target, 2000, seed=3) for _ in range(2))
+    later = epoch(first, 5)
+    assert epoch(first, 2) != later
+    assert epoch(second, 5) == later == epoch(first, 5)
+    other = TokenBudgetBatchSampler(source, target, 2000, seed=4)
+    assert epoch(other, 5) != later
+
+
+def test_examples_meet_others_in_every_epoch():
+    source, target = lengths(3000)
+    sampler = TokenBudgetBatchSampler(source, target, 2000)
+    company = []
+    for number in (0, 1):
+        batch_of = {i: set(batch) for batch in epoch(sampler, number) for i in batch}
+        company.append([batch_of[i] - {i} for i in range(len(source))])
+    kept = [len(a & b) / len(a) for a, b in zip(*company, strict=True) if a]
+    assert np.mean(kept) < 0.5
+    widths = [source[batch].max() for batch in epoch(sampler, 0)]
+    assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.5
+
+
+def test_without_shuffling_epochs_are_equal():
+    sampler = TokenBudgetBatchSampler(*lengths(500), 1000, shuffle=False)
+    assert epoch(sampler, 0) == epoch(sampler, 1)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 7])
+def test_processes_share_an_epoch(processes):
+    source, target = lengths(2000)
+    options = {"max_tokens": 1500, "num_processes": processes}
+    together = TokenBudgetBatchSampler(source, target, **options)
+    shares = []
+    for index in range(processes):
+        alone = TokenBudgetBatchSampler(source, target, **options, process_index=index)
+        shares.append(epoch(alone, 2))
+        assert len(alone) == len(shares[-1]) == len(together) // processes
+        sharded = BatchSamplerShard(together, processes, index)
+        together.set_epoch(2)
+        assert list(sharded) == shares[-1]
+        assert len(sharded) == len(alone)
+    assert sorted(i for share in shares for batch in share for i in batch) == list(range(2000))
+
+
+def test_more_processes_than_full_batches():
+    sampler = TokenBudgetBatchSampler([2] * 5, [2] * 5, 100, num_processes=4)
+    assert sorted(map(len, sampler)) == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "message"),
+    [
+        ([3, 9, 4], [3, 8, 4], {}, r"example 1 has 9 source and 8 target tokens, 17 together"),
+        ([3, 9, 4], [3, 8, 4], {}, r"raise max_tokens or truncate"),
+        ([3], [3, 4], {}, "source_lengths has 1 entries and target_lengths has 2"),
+        ([], [], {}, "0 examples are too few"),
+        ([1], [1], {"num_processes": 2}, "1 examples are too few for 2"),
+        ([5] * 5, [5] * 5, {"num_processes": 2}, "makes 5 batches of 5 examples, which 2"),
+        ([1], [1], {"max_tokens": 0}, "max_tokens is 0"),
+        ([1], [1], {"max_sentences": 0}, "max_sentences is 0"),
+        ([1], [1], {"seed": -1}, "seed is -1"),
+        ([1], [1], {"process_index": 1}, r"process_index is 1: .* in 0\.\.0"),
+    ],
+)
+def test_bad_input(source, target, options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetBatchSampler(source, target, **{"max_tokens": 12, **options})
+
+
+def test_token_lengths():
+    data = Dataset.from_dict({"input_ids": [[1], [1, 2], [1, 2, 3], []]})
+    assert token_lengths(data, "input_ids").tolist() == [1, 2, 3, 0]
+    assert token_lengths(data.select([2, 0]), "input_ids").tolist() == [3, 1]
+    assert token_lengths(data.with_format("torch"), "input_ids").tolist() == [1, 2, 3, 0]
+    assert token_lengths([{"labels": [1, 2]}], "labels").tolist() == [2]
+    with pytest.raises(ValueError, match=r"no column 'labels' among \['input_ids'\]"):
+        token_lengths(data, "labels")
+
+
+# Training
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_resumed_run_sees_the_same_batches(tmp_path, accumulation):
+    options = {"gradient_accumulation_steps": accumulation, "dataloader_num_workers": 0}
+    whole = trainer(tmp_path / "whole", save_strategy="no", **options)
+    whole.train()
+    per_epoch = len(whole.seen) // 3
+    assert sorted(chain(*whole.seen[:per_epoch])) == list(range(EXAMPLES))
+    assert whole.seen[:per_epoch] != whole.seen[per_epoch : 2 * per_epoch]
+    assert max(whole.sizes) <= MAX_TOKENS
+
+    stop = (per_epoch + per_epoch // 2) // accumulation  # in the middle of the second epoch
+    first = trainer(tmp_path / "parts", stop_at=stop, save_steps=stop, **options)
+    first.train()
+    second = trainer(tmp_path / "parts", save_strategy="no", **options)
+    second.train(resume_from_checkpoint=True)
+    assert 0 < len(first.seen) % per_epoch < len(first.seen) < len(whole.seen)
+    assert first.seen + second.seen == whole.seen
+    for name, weight in whole.model.state_dict().items():
+        torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=0, atol=0)
+
+
+def run_processes(count, folder):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
+    common = {**os.environ, **address, "WORLD_SIZE": str(count), "PYTHONPATH": paths}
+    common |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, str(here / "token_budget_run.py"), str(folder)]
+    ranks = [{"RANK": str(i), "LOCAL_RANK": str(i)} for i in range(count)]
+    running = [
+        subprocess.Popen(command, env={**common, **rank}, stderr=subprocess.PIPE, text=True)
+        for rank in ranks
+    ]
+    for process in running:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors[-3000:]
+    return [json.loads((folder / f"process_{i}.json").read_text()) for i in range(count)]
+
+
+def test_two_processes_share_and_resume(tmp_path):
+    reports = run_processes(2, tmp_path)
+    per_epoch = len(reports[0]["whole"]) // 3
+    assert per_epoch < reports[0]["stopped_at"] < 2 * per_epoch
+    first_epoch = chain(*(chain(*report["whole"][:per_epoch]) for report in reports))
+    assert sorted(first_epoch) == list(range(EXAMPLES))
+    for report in reports:
+        assert len(report["whole"]) == 3 * per_epoch
+        assert report["resumed"] == report["whole"]
+        assert max(report["sizes"]) <= MAX_TOKENS
+    scores = [report["evaluation"]["eval_wer"] for report in reports]
+    assert scores[0] == scores[1]
+    assert reports[0]["predictions"] == EXAMPLES
+
+
+def test_samples_are_counted(tmp_path):
+    run = trainer(tmp_path, max_steps=4, save_strategy="no")
+    run.train()
+    batches = len(run.get_train_dataloader())
+    expected = round(EXAMPLES / batches)
+    assert run.get_total_train_batch_size(run.args) == expected
+
+
+def test_without_a_budget_batches_are_stock(tmp_path):
+    options = {"max_tokens": None, "per_device_train_batch_size": 50, "num_train_epochs": 1}
+    run = trainer(tmp_path, save_strategy="no", **options)
+    run.train()
+    assert list(map(len, run.seen)) == [50, 50, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        (
+            {"max_tokens": 9, "auto_find_batch_size": True},
+            "auto_find_batch_size=True has no effect",
+        ),
+        ({"max_tokens": 9, "train_sampling_strategy": "group_by_length"}, "'group_by_length'"),
+        ({"max_tokens": 9, "dataloader_drop_last": True}, "dataloader_drop_last=True"),
+    ],
+)
+def test_bad_arguments(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)

@@ -1,0 +1,346 @@
+"""Reading parallel data from real files of every kind, good and bad, and turning it into ids."""
+
+import csv
+import gzip
+import json
+import os
+
+import datasets
+import pytest
+from datasets import Dataset, DatasetDict
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import HfArgumentParser, PreTrainedTokenizerFast
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.text_files import read_lines
+
+PAIRS = {"source": ["one house", "two trees"], "target": ["ein Haus", "zwei Bäume"]}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    path = tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(path))
+    return path
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        data = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return str(path)
+
+    return write
+
+
+def load(**arguments):
+    return load_parallel_data(DataArguments(**arguments))
+
+
+def load_texts(write, source, target):
+    return load(train_source=write("s.txt", source), train_target=write("t.txt", target))["train"]
+
+
+# Plain text
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
+def test_text_files(write, suffix):
+    sides = {side: write(f"{side}.{suffix}", "\n".join(PAIRS[side]) + "\n") for side in PAIRS}
+    data = load(train_source=sides["source"], train_target=sides["target"])
+    assert isinstance(data, DatasetDict)
+    assert data["train"].to_dict() == PAIRS
+
+
+def test_a_line_ends_at_newlines_only(write):
+    lines = ["a\u2028b", "c\u0085d\x0be", "f\x1cg\rh", "i\u2029j"]
+    source = "\ufeff" + "\r\n".join(lines)
+    assert load_texts(write, source, "1\n2\n3\n4\n")["source"][:] == lines
+
+
+def test_splits_and_limits(write):
+    def text(number):
+        return "".join(f"line {i}\n" for i in range(number))
+
+    arguments = {
+        f"{split}_{side}": write(f"{split}.{side}", text(number))
+        for split, number in {"train": 9, "validation": 8, "test": 7}.items()
+        for side in ("source", "target")
+    }
+    data = load(**arguments, max_train_samples=5, max_eval_samples=100, max_test_samples=1)
+    assert {name: len(split) for name, split in data.items()} == {
+        "train": 5,
+        "validation": 8,
+        "test": 1,
+    }
+    only_test = {name: path for name, path in arguments.items() if name.startswith("test")}
+    assert list(load(**only_test)) == ["test"]
+
+
+def test_empty_sides_are_skipped_and_counted(write, caplog):
+    data = load_texts(write, "a\n\nc\n \t\u3000\ne\n", "1\n2\n\n\n5")
+    assert data.to_dict() == {"source": ["a", "e"], "target": ["1", "5"]}
+    message = (
+        "train: skipped 3 of 5 pairs for an empty side (source 2, target 2); the first is pair 2"
+    )
+    assert message in caplog.text
+
+
+def test_no_pair_left(write):
+    with pytest.raises(ValueError, match="train split has no pair with text on both sides"):
+        load_texts(write, "a\n\n", "\nb\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "counts"),
+    [("a\n" * 7, "b\n" * 5, (7, 5)), ("a\nb", "", (2, 0)), ("", "x\n", (0, 1))],
+)
+def test_unequal_lengths(write, source, target, counts):
+    with pytest.raises(ValueError, match="must belong to") as caught:
+        load_texts(write, source, target)
+    assert f"s.txt has {counts[0]} lines" in str(caught.value)
+    assert f"t.txt has {counts[1]} lines" in str(caught.value)
+
+
+def test_bad_bytes_are_located(write):
+    with pytest.raises(ValueError, match=r"t\.txt, line 3: byte 0xe4 at position 3 is not UTF-8"):
+        load_texts(write, "a\nb\nc\n", "x\ny\nB\u00fc".encode()[:-2] + b"a\xe4c\n")
+
+
+def test_missing_and_empty_files(write, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt does not exist"):
+        load(train_source=write("s.txt", "a"), train_target=str(tmp_path / "nowhere.txt"))
+    with pytest.raises(ValueError, match=r"s\.txt and .*t\.txt are empty"):
+        load_texts(write, "", "")
+
+
+def test_damaged_gzip(write, tmp_path):
+    whole = gzip.compress(os.urandom(5000).hex().encode())
+    (tmp_path / "cut.gz").write_bytes(whole[:-200])
+    (tmp_path / "not.gz").write_bytes(b"plain text\n")
+    for name in ("cut.gz", "not.gz"):
+        with pytest.raises(ValueError, match=rf"{name} is no intact gzip file"):
+            list(read_lines(tmp_path / name))
+
+
+def test_a_changed_file_is_read_again(write, cache):
+    assert load_texts(write, "old 1\n", "x\n")["source"][:] == ["old 1"]
+    path = write("s.txt", "old 1\n")
+    before = os.stat(path)
+    path = write("s.txt", "new 2\n")  # of the same size and, by utime, of the same age
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    again = load(train_source=path, train_target=write("t.txt", "x\n"))["train"]
+    assert again["source"][:] == ["new 2"]
+    assert again.cache_files[0]["filename"].startswith(str(cache))
+
+
+# Files with columns
+
+
+def write_columns(write, name, columns):
+    if name.endswith("parquet"):
+        path = write(name, b"")
+        Dataset.from_dict(columns).to_parquet(path)
+        return path
+    rows = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+    if ".jsonl" in name:
+        return write(name, "".join(json.dumps(row) + "\n" for row in rows))
+    if ".json" in name:
+        return write(name, json.dumps(rows))
+    path = write("plain.csv", "")
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(columns))
+        writer.writeheader()
+        writer.writerows(rows)
+    with open(path, "rb") as file:
+        return write(name, file.read())
+
+
+FORMATS = ["x.csv", "x.csv.gz", "x.json", "x.jsonl", "x.jsonl.gz", "x.parquet"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_file_formats(write, name):
+    texts = {
+        "de": ['ein "Haus", groß', "NA", "007", "null"],
+        "id": ["1", "2", "3", "4"],
+        "en": ["a\u2028house", "None", "1.0", "über"],
+    }
+    path = write_columns(write, name, texts)
+    data = load(validation_file=path, source_column="en", target_column="de")
+    assert list(data) == ["validation"]
+    assert data["validation"].to_dict() == {"source": texts["en"], "target": texts["de"]}
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
+def test_references_are_kept(write, name):
+    columns = {**PAIRS, "references": [["ein Haus", "1 Haus"], ["zwei Bäume"]]}
+    data = load(test_file=write_columns(write, name, columns))["test"]
+    assert data.to_dict() == columns
+
+
+@pytest.mark.parametrize("bad", [None, [], ["zwei Bäume", None]])
+def test_references_that_cannot_be_scored_are_found_before_the_training(write, bad):
+    columns = {**PAIRS, "references": [["ein Haus"], bad]}
+    path = write_columns(write, "x.jsonl", columns)
+    with pytest.raises(ValueError, match=r"row 2: 'references' holds .* at least one text"):
+        load(test_file=path)
+
+
+def test_columns_can_change_places(write):
+    path = write_columns(write, "x.csv", PAIRS)
+    data = load(train_file=path, source_column="target", target_column="source")["train"]
+    assert data.to_dict() == {"source": PAIRS["target"], "target": PAIRS["source"]}
+
+
+def test_nulls_are_empty(write, caplog):
+    path = write_columns(write, "x.jsonl", {"source": ["a", None], "target": ["b", "c"]})
+    assert len(load(train_file=path)["train"]) == 1
+    assert "skipped 1 of 2 pairs" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
+def test_missing_columns_and_changed_files(write, name):
+    path = write_columns(write, name, PAIRS)
+    with pytest.raises(ValueError, match=r"no column 'en', it has \['source', 'target'\]"):
+        load(train_file=path, source_column="en")
+    with pytest.raises(ValueError, match=r"no column 'translation.en'"):
+        load(train_file=path, source_lang="en", target_lang="de")
+    with pytest.raises(ValueError, match="name two columns"):
+        load(train_file=path, source_column="target")
+    before = os.stat(path)
+    assert load(train_file=path)["train"]["source"][0] == "one house"
+    write_columns(write, name, {**PAIRS, "source": ["six mouse", "two trees"]})
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert load(train_file=path)["train"]["source"][0] == "six mouse"
+
+
+def test_columns_of_other_types(write):
+    path = write_columns(write, "x.jsonl", {"source": [1, 2], "target": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"column 'source' holds Value\('int64'\): it must"):
+        load(train_file=path)
+    path = write_columns(write, "y.jsonl", {**PAIRS, "references": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"'references' .* must hold lists of text"):
+        load(train_file=path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "source,target\na,b\n\nHello, you,c\n", "line 4: 3 fields .* quote texts"),
+        ("x.csv", 'source,target\na,"b\n', r"x\.csv, line 2: unexpected end of data"),
+        ("x.csv", "source,target\n", "has a header and no data"),
+        ("x.csv", "", "x.csv is empty"),
+        ("x.csv", "source,source\na,b\n", "names a column twice"),
+        ("x.csv", b"source,target\na,b\nc,\xff\n", r"x\.csv, line 3: byte 0xff at position 3"),
+        ("x.jsonl", '{"source": "a", "target": "b"}\n{"source": \n', "cannot be read as .jsonl"),
+        ("x.jsonl", b'{"source": "a"}\n{"source": "\xff"}\n', "line 2: byte 0xff"),
+        ("x.json", "\n", "x.json is empty"),
+        ("x.parquet", b"no parquet", "cannot be read as .parquet"),
+        ("x.tsv", "a\tb\n", r"no known format: give one of \.csv"),
+    ],
+)
+def test_bad_files(write, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        load(train_file=write(name, content))
+
+
+# The Hub's forms, from disk
+
+
+def test_data_sets_of_the_hubs_form(tmp_path):
+    rows = Dataset.from_dict({"translation": [{"en": "a", "de": "b"}, {"en": "c", "de": "d"}]})
+    languages = datasets.Features({"translation": datasets.Translation(["en", "de"])})
+    for split in ("train", "test"):
+        rows.cast(languages).to_parquet(tmp_path / f"{split}.parquet")
+    name = str(tmp_path)
+    data = load(dataset_name=name, source_lang="de", target_lang="en")
+    assert sorted(data) == ["test", "train"]
+    assert data["test"].to_dict() == {"source": ["b", "d"], "target": ["a", "c"]}
+    with pytest.raises(ValueError, match=r"no column 'translation.fr', it has .*'translation.de'"):
+        load(dataset_name=name, source_lang="de", target_lang="fr")
+    with pytest.raises(ValueError, match="go together"):
+        load(dataset_name=name, source_lang="de")
+
+
+def test_saved_data_sets(tmp_path):
+    DatasetDict({"train": Dataset.from_dict(PAIRS)}).save_to_disk(tmp_path / "good")
+    assert load(dataset_name=str(tmp_path / "good"))["train"].to_dict() == PAIRS
+    DatasetDict({"dev": Dataset.from_dict(PAIRS)}).save_to_disk(tmp_path / "odd")
+    with pytest.raises(ValueError, match=r"has the splits \['dev'\]"):
+        load(dataset_name=str(tmp_path / "odd"))
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "no data: give dataset_name, or train_file"),
+        ({"dataset_name": "x", "test_file": "y.csv"}, "dataset_name and test_file name more than"),
+        ({"train_file": "y.csv", "test_source": "y"}, "train_file and test_source name more than"),
+        ({"train_source": "a"}, "train_target is missing: give both sides of the train split"),
+        ({"test_target": "a"}, "test_source is missing"),
+    ],
+)
+def test_sources_of_data(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        load(**arguments)
+
+
+def test_arguments_parse_and_are_checked():
+    parser = HfArgumentParser(DataArguments)
+    (arguments,) = parser.parse_args_into_dataclasses(
+        ["--train_file", "x", "--max_eval_samples", "3"]
+    )
+    assert (arguments.train_file, arguments.max_eval_samples) == ("x", 3)
+    assert all(line.help for line in parser._actions)
+    with pytest.raises(ValueError, match="max_source_length is 0"):
+        DataArguments(max_source_length=0)
+
+
+# Tokens
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c", "d", "e"]
+    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    backend.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+
+
+TEXTS = {"source": ["a b", "a b c", "a"], "target": ["d", "d e", "d e d e"]}
+
+
+def test_encode(tokenizer, caplog):
+    encoded = encode(Dataset.from_dict({**TEXTS, "references": [["x"]] * 3}), tokenizer)
+    assert encoded.to_dict() == {
+        "input_ids": [[4, 5, 2], [4, 5, 6, 2], [4, 2]],
+        "attention_mask": [[1] * 3, [1] * 4, [1] * 2],
+        "labels": [[7, 2], [7, 8, 2], [7, 8, 7, 8, 2]],
+        "length": [5, 7, 7],
+    }
+    assert "truncated" not in caplog.text
+
+
+@pytest.mark.parametrize("num_proc", [None, 2])
+def test_truncation_is_counted(tokenizer, caplog, num_proc):
+    data = DatasetDict({"train": Dataset.from_dict(TEXTS), "test": Dataset.from_dict(TEXTS)})
+    encoded = encode(data, tokenizer, 3, 2, num_proc=num_proc)
+    assert encoded["test"]["input_ids"][:] == [[4, 5, 2], [4, 5, 2], [4, 2]]
+    assert encoded["test"]["labels"][:] == [[7, 2]] * 3
+    assert caplog.text.count("truncated 1 of 3 source texts to 3 tokens") == 2
+    assert caplog.text.count("truncated 2 of 3 target texts to 2 tokens") == 2
+    assert data["train"].column_names == ["source", "target"]

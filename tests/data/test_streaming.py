@@ -1,0 +1,172 @@
+"""Token-budget batches from a stream: promises of each batch, and exact resumption of real runs."""
+
+from itertools import chain, islice
+
+import numpy as np
+import pytest
+import torch
+from datasets import IterableDataset
+from small import losses, model, trainer
+from torch.utils.data import DataLoader
+
+from vanilla_transformer.data.streaming import TokenBudgetStream
+
+COUNT, BUDGET = 150, 120
+
+
+def examples(count=COUNT):
+    """Rows that are known by their number, which is their first token's place in a pair of ids."""
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        source, target = rng.integers(2, 12, size=2).tolist()
+        head = [4 + i // 26, 4 + i % 26]
+        yield {
+            "input_ids": head + [2] * (source - 1),
+            "attention_mask": [1] * (source + 1),
+            "labels": [5] * target,
+            "text": "not for the model",
+        }
+
+
+def number_of(row):
+    return (row["input_ids"][0] - 4) * 26 + row["input_ids"][1] - 4
+
+
+def dataset(count=COUNT):
+    return IterableDataset.from_generator(examples, gen_kwargs={"count": count})
+
+
+def stream(**options):
+    return TokenBudgetStream(dataset(), BUDGET, **{"buffer_size": 40, **options})
+
+
+def taken(batches, total=COUNT):
+    """Batches, as numbers of examples, up to a total of examples."""
+    found = []
+    while sum(map(len, found)) < total:
+        found.append([number_of(row) for row in next(batches)])
+    return found
+
+
+def test_every_epoch_holds_every_example_within_the_budget():
+    batches = iter(stream())
+    epochs = [taken(batches), taken(batches)]
+    for epoch in epochs:
+        assert sorted(chain(*epoch)) == list(range(COUNT))
+    assert epochs[0] != epochs[1]
+    for batch in islice(iter(stream()), 30):
+        longest = [max(len(row[name]) for row in batch) for name in ("input_ids", "labels")]
+        assert len(batch) * sum(longest) <= BUDGET
+        assert batch[0].keys() == {"input_ids", "attention_mask", "labels"}
+
+
+def test_the_buffer_is_bounded():
+    read = []
+
+    class Counting:
+        def __iter__(self):
+            for row in examples():
+                read.append(row)
+                yield row
+
+    batches = iter(TokenBudgetStream(Counting(), BUDGET, buffer_size=30))
+    first = taken(batches, total=30)
+    assert len(read) <= 31
+    assert sorted(chain(*first)) == list(range(30))
+
+
+def test_the_order_is_a_function_of_the_seed():
+    orders = [taken(iter(stream(seed=seed))) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_share_the_batches_equally(processes):
+    shares = [
+        taken(iter(stream(num_processes=processes, process_index=i)), total=COUNT // processes - 15)
+        for i in range(processes)
+    ]
+    seen = list(chain(*(chain(*share) for share in shares)))
+    assert len(seen) == len(set(seen))
+    firsts = [
+        len(list(stream(num_processes=processes, process_index=i)._cut(list(examples(40)), 0, 0)))
+        for i in range(processes)
+    ]
+    assert len(set(firsts)) == 1
+
+
+def test_a_worker_gives_the_same_order_and_two_are_refused():
+    def numbers(rows):
+        return [number_of(row) for row in rows]
+
+    def load(workers):
+        loader = DataLoader(stream(), batch_size=None, collate_fn=numbers, num_workers=workers)
+        return list(islice(loader, 25))
+
+    assert load(0) == load(1)
+    with pytest.raises(ValueError, match="set dataloader_num_workers to 0 or 1"):
+        load(2)
+
+
+def run(folder, stop_at=None, **options):
+    made = trainer(
+        folder,
+        stop_at=stop_at,
+        data=dataset(),
+        net=model(dropout=0.3),
+        max_tokens=BUDGET,
+        stream_buffer=40,
+        max_steps=24,
+        logging_steps=1,
+        gradient_accumulation_steps=2,
+        learning_rate=0.01,
+        **options,
+    )
+    return made
+
+
+def test_a_run_resumes_exactly_in_a_later_epoch(tmp_path):
+    whole = run(tmp_path / "whole")
+    whole.train()
+    assert len(losses(whole)) == 24
+    per_epoch = len(taken(iter(stream())))
+    stop = per_epoch * 5 // 8  # with two batches a step: in the second epoch
+    assert per_epoch < 2 * stop < 2 * per_epoch
+    saving = {"save_strategy": "steps", "save_steps": stop}
+    stopped = run(tmp_path / "parts", stop_at=stop, **saving)
+    stopped.train()
+    resumed = run(tmp_path / "parts")
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed) == losses(whole)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TokenBudgetStream(examples(), 100), "can be read only once"),
+        (lambda: TokenBudgetStream([], 100, buffer_size=1, num_processes=2), "`buffer_size` is 1"),
+        (lambda: next(iter(TokenBudgetStream([], 100))), "fewer examples than processes"),
+        (lambda: next(iter(TokenBudgetStream(list(examples()), 9))), "more than max_tokens=9"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_buffer_holds_something(tmp_path):
+    with pytest.raises(ValueError, match="stream_buffer is 0"):
+        trainer(tmp_path, max_tokens=9, stream_buffer=0)
+
+
+def test_a_remainder_that_cannot_be_shared_comes_with_the_next_buffer():
+    rows = [{"input_ids": [5] * 5, "labels": [i] * 5} for i in range(7)]  # each a batch of its own
+    shares = []
+    for index in range(2):
+        batches = TokenBudgetStream(rows, 12, 4, num_processes=2, process_index=index)
+        shares.append(list(islice(batches, 9)))
+    assert [len(share) for share in shares] == [9, 9]
+    epoch = [row["labels"][0] for share in shares for batch in share[:3] for row in batch]
+    assert sorted(epoch) == list(range(6))  # the seventh is fewer than there are processes

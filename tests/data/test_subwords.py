@@ -1,0 +1,270 @@
+"""Sampled subwords: their distributions, that they spell the text, and that runs can be resumed."""
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import SIZES, StopAt, losses
+from toy import arguments
+from transformers import DataCollatorForSeq2Seq, set_seed
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.subwords import (
+    BpeDropout,
+    SampledSubwords,
+    SubwordSampler,
+    UnigramSampling,
+)
+from vanilla_transformer.run import training_run as run
+from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.training.callbacks import SubwordEpochs
+from vanilla_transformer.training.trainer import (
+    TokenBudgetSeq2SeqTrainer,
+    TokenBudgetTrainingArguments,
+)
+
+STEMS = ("low", "new", "wid")
+WORDS = [stem + ending for stem in STEMS for ending in ("er", "est")]
+SOURCES = [f"{a} {b} the {a}" for a in WORDS for b in WORDS]
+TARGETS = [text.upper() for text in SOURCES]
+
+
+def make(kind, **options):
+    size = {"byte_bpe": 300}.get(kind, 60)
+    made = VanillaTransformerTokenizer.train(
+        SOURCES, TARGETS, kind=kind, vocab_size=size, **options
+    )
+    made.add_tokens(["<2de>"])
+    return made
+
+
+TOKENIZERS = {kind: make(kind) for kind in ("bpe", "byte_bpe", "unigram")}
+OPTION = {
+    "bpe": {"bpe_dropout": 0.5},
+    "byte_bpe": {"bpe_dropout": 0.5},
+    "unigram": {"unigram_alpha": 0.2},
+}
+text = st.text(st.sampled_from("lowersnwidtfLOWE  é3.<>"), max_size=30)
+
+
+@given(text=st.one_of(text, st.just("<2de> newest </s> widest  ☃")))
+@settings(max_examples=80, deadline=None)
+def test_without_chance_it_is_the_tokenizer(text):
+    for kind, option in {"bpe": {"bpe_dropout": 0.0}, "byte_bpe": {"bpe_dropout": 0.0}}.items():
+        sampler = SubwordSampler(TOKENIZERS[kind], "source", **option)
+        assert sampler(text, Random(0)) == TOKENIZERS[kind](text)["input_ids"]
+
+
+@given(text=text, seed=st.integers(0, 9), kind=st.sampled_from(list(OPTION)))
+@settings(max_examples=100, deadline=None)
+def test_what_is_sampled_spells_the_text(text, seed, kind):
+    tokenizer = TOKENIZERS[kind]
+    sampler = SubwordSampler(tokenizer, "source", **OPTION[kind])
+    text = f"<2de> {text}"
+    ids = sampler(text, Random(seed))
+    plain = tokenizer(text)["input_ids"]
+    assert tokenizer.decode(ids) == tokenizer.decode(plain)
+    assert ids == sampler(text, Random(seed))
+    assert (ids[0], ids[-1]) == (plain[0], plain[-1])
+
+
+def test_a_sharp_unigram_distribution_is_the_likeliest_segmentation():
+    tokenizer = TOKENIZERS["unigram"]
+    sampler = SubwordSampler(tokenizer, "source", unigram_alpha=1000.0)
+    for word in WORDS:
+        assert len(sampler(word, Random(1))) <= len(tokenizer(word)["input_ids"])
+
+
+def shares(draw, count=4000):
+    counts = Counter(tuple(draw(Random(i))) for i in range(count))
+    return {key: value / count for key, value in counts.items()}
+
+
+def assert_close(found, expected):
+    assert found.keys() <= expected.keys()
+    for key in expected:
+        assert abs(found.get(key, 0) - expected[key]) < 0.03, key
+
+
+def exact_bpe_dropout(tokens, ranks, dropout):
+    """The probability of each outcome of the paper's algorithm 1."""
+    found = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(tokens)) if pair in ranks)
+    outcomes = Counter({tokens: dropout ** len(found)})
+    for left_out, (_, i) in enumerate(found):
+        merged = (*tokens[:i], tokens[i] + tokens[i + 1], *tokens[i + 2 :])
+        for outcome, chance in exact_bpe_dropout(merged, ranks, dropout).items():
+            outcomes[outcome] += dropout**left_out * (1 - dropout) * chance
+    return outcomes
+
+
+def test_bpe_dropout_has_the_distribution_of_the_paper():
+    merges = [("l", "o"), ("lo", "w"), ("e", "r"), ("low", "er"), ("o", "w"), ("w", "e")]
+    ours = BpeDropout(merges, 0.4)
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    expected = exact_bpe_dropout(tuple("lower"), ranks, 0.4)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    assert len(expected) > 5
+    assert_close(shares(lambda rng: ours("lower", rng)), expected)
+    assert BpeDropout(merges, 1.0)("lower", Random(0)) == list("lower")
+
+
+def test_unigram_sampling_has_the_distribution_of_the_paper():
+    scores = {"a": -1.0, "b": -2.0, "ab": -1.5, "ba": -2.5, "aba": -4.0}
+    alpha = 0.7
+    expected = {("a", "b", "a"): -4.0, ("ab", "a"): -2.5, ("a", "ba"): -3.5, ("aba",): -4.0}
+    expected = {key: torch.tensor(alpha * value).exp().item() for key, value in expected.items()}
+    total = sum(expected.values())
+    sampling = UnigramSampling(scores, alpha)
+    found = shares(lambda rng: sampling("aba", rng))
+    assert_close(found, {key: value / total for key, value in expected.items()})
+
+
+def pairs(kind="bpe", **options):
+    tokenizer = make(kind) if isinstance(kind, str) else kind
+    texts = Dataset.from_dict({"source": SOURCES, "target": TARGETS})
+    encoded = encode(texts, tokenizer)
+    return SampledSubwords(texts, encoded, tokenizer, **(options or {"bpe_dropout": 0.3})), encoded
+
+
+def test_epochs_differ_and_come_back():
+    rows, encoded = pairs()
+    epochs = []
+    for epoch in (0, 1, 0):
+        rows.set_epoch(epoch)
+        epochs.append([rows[i] for i in range(20)])
+    assert epochs[0] == epochs[2] != epochs[1]
+    assert [row["input_ids"] for row in epochs[0]] != encoded["input_ids"][:20]
+    assert [row["labels"] for row in epochs[0]] != encoded["labels"][:20]
+    assert all(len(row["attention_mask"]) == len(row["input_ids"]) for row in epochs[0])
+
+
+def test_one_side_alone_and_two_vocabularies():
+    rows, encoded = pairs(bpe_dropout=0.5, sides="source")
+    assert [rows[i]["labels"] for i in range(20)] == encoded["labels"][:20]
+    assert [rows[i]["input_ids"] for i in range(20)] != encoded["input_ids"][:20]
+    two = make("bpe", target_kind="unigram", shared=False, target_vocab_size=50)
+    rows, encoded = pairs(two, bpe_dropout=0.5, unigram_alpha=0.1)
+    for name, side in (("input_ids", "source"), ("labels", "target")):
+        sampled = [rows[i][name] for i in range(20)]
+        assert sampled != encoded[name][:20]
+        assert two.batch_decode(sampled, side=side) == two.batch_decode(
+            encoded[name][:20], side=side
+        )
+
+
+def test_limits_hold():
+    rows, _ = pairs(bpe_dropout=1.0, max_source_length=7, max_target_length=5)
+    row = rows[0]
+    assert (len(row["input_ids"]), len(row["labels"])) == (7, 5)
+    assert row["input_ids"][-1] == row["labels"][-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("unigram", {"bpe_dropout": 0.1}, "no sampled vocabulary is of the kind bpe or byte_bpe"),
+        ("bpe", {"unigram_alpha": 0.1}, "no sampled vocabulary is of the kind unigram"),
+        ("word", {"bpe_dropout": 0.1}, "no sampled vocabulary is of the kind bpe"),
+        ("bpe", {"bpe_dropout": 1.5}, "`bpe_dropout` is 1.5"),
+        ("unigram", {"unigram_alpha": -1.0}, "`unigram_alpha` is -1.0"),
+        ("bpe", {"bpe_dropout": 0.1, "sides": "left"}, "`sides` is 'left'"),
+        ("bpe", {"seed": 3}, "Nothing is sampled"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        pairs(kind, **options)
+
+
+class Recording(TokenBudgetSeq2SeqTrainer):
+    def training_step(self, model, inputs, *args, **kwargs):
+        self.seen.append(inputs["input_ids"].tolist())
+        return super().training_step(model, inputs, *args, **kwargs)
+
+
+def trainer(folder, stop_at=None, **options):
+    set_seed(1)
+    rows, _ = pairs()
+    tokenizer = rows.samplers["source"].tokenizer
+    config = VanillaTransformerConfig(vocab_size=len(tokenizer), **SIZES)
+    net = VanillaTransformerForConditionalGeneration(config)
+    made = Recording(
+        model=net,
+        args=TokenBudgetTrainingArguments(
+            str(folder),
+            **{
+                "max_tokens": 300,
+                "per_device_train_batch_size": 9,
+                "num_train_epochs": 3,
+                "report_to": "none",
+                "use_cpu": True,
+                "disable_tqdm": True,
+                "logging_steps": 1,
+                "save_strategy": "no",
+                **options,
+            },
+        ),
+        train_dataset=rows,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=net),
+        callbacks=[SubwordEpochs(rows), *([StopAt(stop_at)] if stop_at else [])],
+    )
+    made.seen = []
+    return made
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dataloader_num_workers": 1}, {"max_tokens": None}],
+    ids=["budget", "workers", "stock batches"],
+)
+def test_a_run_sees_new_subwords_in_each_epoch_and_resumes_exactly(tmp_path, options):
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    per_epoch = len(whole.seen) // 3
+    rows_of = [
+        sorted(
+            tuple(t for t in row if t != 1)
+            for batch in whole.seen[start:][:per_epoch]
+            for row in batch
+        )
+        for start in (0, per_epoch)
+    ]
+    assert len(rows_of[0]) == len(rows_of[1]) == len(SOURCES)
+    assert rows_of[0] != rows_of[1]
+    stop = per_epoch + per_epoch // 2
+    stopped = trainer(
+        tmp_path / "p", stop_at=stop, **{**options, "save_strategy": "steps", "save_steps": stop}
+    )
+    stopped.train()
+    resumed = trainer(tmp_path / "p", **options)
+    resumed.train(resume_from_checkpoint=True)
+    if not options.get("dataloader_num_workers"):
+        assert stopped.seen + resumed.seen == whole.seen
+    assert losses(resumed) == losses(whole)
+
+
+def test_workers_that_stay_see_the_epochs(tmp_path):
+    whole = trainer(tmp_path / "a", num_train_epochs=2)
+    whole.train()
+    options = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    staying = trainer(tmp_path / "b", num_train_epochs=2, **options)
+    staying.train()
+    assert staying.seen == whole.seen
+
+
+def test_an_option_of_a_run(corpus, tmp_path):
+    options = {"max_steps": 2, "bpe_dropout": 0.3, "tokenizer_kind": "bpe", "vocab_size": 90}
+    argv = arguments(corpus, tmp_path, "train", "validation", save_strategy="no", **options)
+    parsed = parse_arguments(argv)
+    figures = run.run(parsed, run.load_parallel_data(parsed.data))
+    assert figures["train_loss"] > 0

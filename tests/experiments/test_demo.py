@@ -1,0 +1,103 @@
+"""The demo, with a model too small and a run too short to be any good."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import demo
+import pytest
+from numerals import load_numerals
+from pronunciations import load_cmudict
+
+SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
+SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "model"
+
+
+@pytest.fixture
+def run_demo(folder, monkeypatch, capsys):
+    """Runs the demo on a few examples and returns the lines that it prints."""
+
+    def shortened(load):
+        data = load()
+        for split, count in (("train", 300), ("test", 20)):
+            data[split] = data[split].select(range(count))
+        return data
+
+    def run(*argv, output_dir=folder):
+        loads = {"pronunciation": load_cmudict, "numerals": partial(load_numerals, count=800)}
+        for name, load in loads.items():
+            task = replace(demo.TASKS[name], load=partial(shortened, load))
+            monkeypatch.setitem(demo.TASKS, name, task)
+        demo.main(["--output_dir", str(output_dir), *argv])
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_it_prints_scores_a_table_and_the_words_asked_for(run_demo, folder):
+    lines = run_demo("--words", "transformer", "attention", *SHORT, *SMALL)
+    figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+    assert lines[-1] == f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}"
+    table = lines.index("Ten words that the model has not seen:")
+    assert lines[table + 1].split() == ["word", "prediction", "reference"]
+    assert len([line for line in lines[table + 2 : table + 12] if line]) == 10
+    assert any(line.startswith("transformer: ") for line in lines)
+    assert any(line.startswith("attention: ") for line in lines)
+    assert "bash scripts/demo.sh" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
+    trained = (folder / "model.safetensors").stat().st_mtime_ns
+    assert any("holds a trained model" in line for line in run_demo("--words", "reuse"))
+    assert (folder / "model.safetensors").stat().st_mtime_ns == trained
+    with pytest.raises(ValueError, match="--seed 5 would have no effect: add --retrain"):
+        run_demo("--seed", "5")
+    run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
+    assert (folder / "model.safetensors").stat().st_mtime_ns > trained
+
+
+@pytest.mark.parametrize(("answer", "anew"), [("n", [True]), ("", []), (None, [])])
+def test_whoever_declines_to_reuse_a_model_trains_a_new_one(
+    run_demo, folder, monkeypatch, answer, anew
+):
+    def answered(question):
+        if answer is None:
+            raise EOFError
+        return answer
+
+    trainings = []
+    monkeypatch.setattr(demo, "_train", lambda *given: trainings.append(given[3]))
+    monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answered)
+    run_demo("--words", "reuse")
+    assert trainings == anew
+
+
+def test_words_may_be_anything(run_demo):
+    odd = ["na\u00efve", "two\nlines", "", "a\udcff", "\u2028x", "don't"]
+    lines = run_demo("--words", *odd)
+    start = next(number for number, line in enumerate(lines) if line.startswith("Your words"))
+    shown = [line.partition(":")[0] for line in lines[start + 1 : start + 1 + len(odd)]]
+    assert shown == ["na\u00efve", "two lines", "", "a?", "x", "don't"]
+
+
+def test_the_other_task_has_its_own_data_words_and_score(run_demo, tmp_path):
+    lines = run_demo("--task", "numerals", *SHORT, *SMALL, output_dir=tmp_path)
+    figures = json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8"))
+    assert lines[-1] == f"EXACT MATCH {100 - figures['test_wer']:.1f}"
+    table = lines.index("Ten numbers that the model has not seen:")
+    assert lines[table + 1].split() == ["number", "prediction", "reference"]
+    shown = [line.split("  ")[0] for line in lines[table + 2 : table + 12]]
+    assert set(shown) <= set(load_numerals(count=800)["test"]["source"])
+    assert any(line.startswith("one thousand and one: ") for line in lines)
+
+
+def test_a_task_without_a_long_recipe_says_so(capsys):
+    with pytest.raises(SystemExit):
+        demo.main(["--task", "numerals", "--full"])
+    assert "'numerals' has no long recipe" in capsys.readouterr().err

@@ -1,0 +1,241 @@
+"""Attention against its formula, its implementations against each other, and the caches."""
+
+import math
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+from vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer.model.attention import (
+    CrossAttention,
+    FusedSelfAttention,
+    SelfAttention,
+    config_for_attention,
+    eager_attention_forward,
+)
+
+SHAPE = (2, 2, 3, 4)  # batch, heads, target_len, head_dim
+
+
+def attention_by_loops(query, key, value, allowed):
+    """Every score, weight and sum of §3.2.1 written out for one head and one row."""
+    output = torch.zeros(query.shape[0], value.shape[1])
+    for i, q in enumerate(query):
+        scores = [math.exp(float(q @ k) / math.sqrt(len(q))) for k in key]
+        scores = [s if allowed[i][j] else 0.0 for j, s in enumerate(scores)]
+        for j, v in enumerate(value):
+            output[i] += v * scores[j] / sum(scores)
+    return output
+
+
+def test_eager_attention_is_the_formula_of_the_paper():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(SHAPE), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
+    allowed = torch.rand(2, 1, 3, 5) > 0.3
+    allowed[..., 0] = True
+    mask = torch.zeros(2, 1, 3, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    mixed, weights = eager_attention_forward(
+        torch.nn.Identity().eval(), query, key, value, mask, scaling=0.5
+    )
+    assert mixed.shape == (2, 3, 2, 4)
+    assert weights.shape == (2, 2, 3, 5)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3))
+    assert (weights[~allowed.expand_as(weights)] == 0).all()
+    for row in range(2):
+        for head in range(2):
+            expected = attention_by_loops(
+                query[row, head], key[row, head], value[row, head], allowed[row, 0].tolist()
+            )
+            torch.testing.assert_close(mixed[row, :, head], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_row_that_is_masked_whole_is_finite_with_scores_of_any_size(dtype):
+    query = torch.full((1, 1, 2, 4), -30.0, dtype=dtype)
+    key, value = -query, torch.ones(1, 1, 2, 4, dtype=dtype)
+    mask = torch.full((1, 1, 2, 2), torch.finfo(dtype).min, dtype=dtype)
+    mixed, weights = eager_attention_forward(
+        torch.nn.Identity(), query, key, value, mask, scaling=0.5
+    )
+    assert mixed.isfinite().all()
+    assert weights.isfinite().all()
+
+
+@pytest.mark.parametrize(("kind", "heads"), [(SelfAttention, 4), (CrossAttention, 2)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_attention_module_is_torch_multihead_attention(tiny_config, kind, heads, bias):
+    torch.manual_seed(0)
+    config = tiny_config(attention_bias=bias, attn_implementation="eager")
+    ours = kind(config, heads, layer_idx=0).eval()
+    theirs = torch.nn.MultiheadAttention(16, heads, bias=bias, batch_first=True).eval()
+    with torch.no_grad():
+        for part in ("weight", "bias")[: 1 + bias]:
+            for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
+                getattr(projection, part).normal_(std=0.3)
+            stacked = [getattr(m, part) for m in (ours.q_proj, ours.k_proj, ours.v_proj)]
+            getattr(theirs, f"in_proj_{part}").copy_(torch.cat(stacked))
+            getattr(theirs.out_proj, part).copy_(getattr(ours.out_proj, part))
+    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    keys = x if kind is SelfAttention else source
+    output, weights = ours(x) if kind is SelfAttention else ours(x, source)
+    expected, expected_weights = theirs(x, keys, keys, average_attn_weights=False)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(weights, expected_weights)
+
+
+def test_self_attention_appends_to_the_cache(tiny_config):
+    torch.manual_seed(0)
+    layer = SelfAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
+    x, cache = torch.randn(2, 5, 16), DynamicCache()
+    layer(x[:, :4], past_key_values=cache)
+    output, weights = layer(x[:, 4:], past_key_values=cache)
+    assert cache.get_seq_length() == 5
+    assert weights.shape == (2, 4, 1, 5)
+    torch.testing.assert_close(output, layer(x)[0][:, 4:])
+
+
+def test_cross_attention_projects_the_source_once(tiny_config):
+    torch.manual_seed(0)
+    layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
+    x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    first, _ = layer(x, source, past_key_values=cache)
+    assert cache.is_updated[0]
+    again, _ = layer(x, torch.full_like(source, torch.nan), past_key_values=cache)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert cache.cross_attention_cache.get_seq_length() == 5
+
+
+def test_a_call_that_asks_for_weights_gets_an_eager_copy_of_the_config(tiny_config):
+    config = tiny_config(attn_implementation="sdpa")
+    assert config_for_attention(config, False) is config
+    assert config_for_attention(config, True)._attn_implementation == "eager"
+    assert config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("source_side", ["right", "left"])
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+def test_sdpa_is_eager(tiny_model, tiny_batch, placement, source_side):
+    batch = tiny_batch(side=source_side)
+    outputs = [
+        tiny_model(attention=name, norm_placement=placement)(**batch) for name in ("eager", "sdpa")
+    ]
+    real = batch["decoder_attention_mask"].bool()
+    eager, sdpa = (output.logits[real] / outputs[0].logits.std() for output in outputs)
+    torch.testing.assert_close(eager, sdpa, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(outputs[0].loss, outputs[1].loss, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_flex_is_eager(tiny_model, tiny_batch):
+    batch = tiny_batch()
+    with torch.no_grad():
+        expected = tiny_model(attention="eager", norm_placement="pre")(**batch).logits
+        found = tiny_model(attention="flex_attention", norm_placement="pre")(**batch).logits
+    real = batch["decoder_attention_mask"].bool()
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_gradients_of_attention_are_the_same(tiny_model, tiny_batch, attention):
+    models = [tiny_model(attention=name) for name in ("eager", attention)]
+    for model in models:
+        model(**tiny_batch()).loss.backward()
+    for (name, p), q in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_attention_dropout_acts_on_the_weights_in_training_only(tiny_model, tiny_batch):
+    model = tiny_model(attention="eager", dropout=0.0, attention_dropout=0.5)
+    batch = tiny_batch()
+    torch.testing.assert_close(model(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+    weights = model.train()(**batch, output_attentions=True).cross_attentions[0]
+    assert (weights[0] == 0).any()
+
+
+# --- grouped queries, fused projections ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [1, 2, 4])
+@pytest.mark.parametrize("kind", [SelfAttention, FusedSelfAttention, CrossAttention])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
+    tiny_config, attention, kind, shared
+):
+    torch.manual_seed(0)
+    config = tiny_config(attn_implementation=attention)
+    grouped = kind(config, 4, 0, num_key_value_heads=shared).eval()
+    full = (CrossAttention if kind is CrossAttention else SelfAttention)(config, 4, 0).eval()
+    weights = grouped.state_dict()
+    if kind is FusedSelfAttention:
+        for part in ("weight", "bias"):
+            rows = weights.pop(f"qkv_proj.{part}").split((16, 4 * shared, 4 * shared))
+            weights |= {f"{n}_proj.{part}": r for n, r in zip("qkv", rows, strict=True)}
+    for name, tensor in weights.items():
+        if name.startswith(("k_proj", "v_proj")):
+            heads = tensor.unflatten(0, (shared, 4))
+            weights[name] = heads.repeat_interleave(4 // shared, dim=0).flatten(0, 1)
+    full.load_state_dict(weights)
+    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    arguments = (x, source) if kind is CrossAttention else (x,)
+    torch.testing.assert_close(grouped(*arguments)[0], full(*arguments)[0])
+
+
+@pytest.mark.parametrize(("encoder_shared", "decoder_shared"), [(1, 2), (2, 1), (1, 4), (None, 1)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_cache_holds_key_value_heads(
+    tiny_model, tiny_batch, fused, encoder_shared, decoder_shared
+):
+    model = tiny_model(
+        encoder_num_key_value_heads=encoder_shared,
+        decoder_num_key_value_heads=decoder_shared,
+        fused_qkv=fused,
+    )
+    batch = tiny_batch((5, 5), (4, 4))
+    del batch["labels"]
+    cache = model(**batch).past_key_values
+    for part, length in ((cache.self_attention_cache, 4), (cache.cross_attention_cache, 5)):
+        assert {tuple(layer.keys.shape) for layer in part.layers} == {
+            (2, decoder_shared, length, 4)
+        }
+    parameters = dict(model.named_parameters())
+    name = "model.encoder.layers.0.self_attn.{}_proj.weight"
+    heads = encoder_shared or 2
+    shape = parameters[name.format("qkv" if fused else "k")].shape
+    assert shape == ((16 + 2 * 8 * heads, 16) if fused else (8 * heads, 16))
+
+
+@pytest.mark.parametrize("shared", [None, 2])
+def test_fused_projections_start_as_separate_ones_do(tiny_config, shared):
+    """Each part within the Xavier bound of its own shape, and filling it."""
+    torch.manual_seed(0)
+    config = tiny_config(d_model=64, fused_qkv=True, decoder_num_key_value_heads=shared)
+    model = VanillaTransformerModel(config)
+    for layer in model.decoder.layers:
+        projection = layer.self_attn.qkv_proj
+        for part in projection.weight.split(projection.part_sizes):
+            bound = math.sqrt(6 / sum(part.shape))
+            assert 0.95 * bound < part.abs().max() <= bound
+
+
+def test_loaded_fused_projections_are_not_initialised_again(tiny_model, tmp_path):
+    model = tiny_model(fused_qkv=True)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+@pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
+def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
+    batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
+    changes["position_embedding_type"] = scheme
+    with torch.no_grad():
+        expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
+        model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)
+        found = model(**batch).logits
+    real = batch["decoder_attention_mask"].bool()
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)

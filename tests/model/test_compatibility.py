@@ -1,0 +1,411 @@
+"""What users of transformers do with a model besides training: caches, loading, copies, numbers."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import BitsAndBytesConfig
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.utils import is_bitsandbytes_available
+
+from vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.model.attention import StackedLinear
+
+LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
+FUSED = {"fused_qkv": True, "gated_ffn": True, "position_embedding_type": "rope"}
+
+
+def source(batch, rows=3):
+    return {k: batch[k][:rows] for k in ("input_ids", "attention_mask")}
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def through_torch(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES = [copy.deepcopy, through_pickle, through_torch]
+
+
+# --- copies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rope"])
+@pytest.mark.parametrize("duplicate", COPIES)
+def test_a_config_equals_its_copy(tiny_config, duplicate, positions):
+    config = tiny_config(position_embedding_type=positions)
+    assert duplicate(config) == config
+    assert duplicate(config).to_dict() == config.to_dict()
+    assert config != tiny_config(position_embedding_type=positions, dropout=0.3)
+    assert config != config.to_dict()
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+def test_a_copied_model_is_whole_and_stays_tied(tiny_model, tiny_batch, duplicate):
+    model, batch = tiny_model(), tiny_batch()
+    twin = duplicate(model)
+    assert twin.lm_head.weight is twin.model.shared.weight
+    assert twin.model.encoder.embed_tokens.weight is twin.model.decoder.embed_tokens.weight
+    assert twin.lm_head.weight is not model.lm_head.weight
+    torch.testing.assert_close(twin(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("duplicate", COPIES)
+def test_a_copied_output_can_be_continued(tiny_model, tiny_batch, duplicate):
+    model, batch = tiny_model(), tiny_batch()
+    del batch["labels"], batch["decoder_attention_mask"]
+    with torch.no_grad():
+        output = model(**batch, use_cache=True)
+    twin = duplicate(output)
+    torch.testing.assert_close(twin.logits, output.logits, rtol=0, atol=0)
+    encoded = (output.encoder_last_hidden_state,)
+    logits = [
+        model(
+            encoder_outputs=encoded,
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=batch["decoder_input_ids"][:, :1],
+            past_key_values=cache,
+        ).logits
+        for cache in (output.past_key_values, twin.past_key_values)
+    ]
+    torch.testing.assert_close(*logits, rtol=0, atol=0)
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_ids_masks_and_labels_of_32_bits_give_the_same(tiny_model, tiny_batch, training):
+    model, batch = tiny_model(dropout=0.0).train(training), tiny_batch()
+    expected, found = (model(**each) for each in (batch, {k: v.int() for k, v in batch.items()}))
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(found.logits, expected.logits)
+
+
+def test_tuples_can_be_the_rule_of_a_config(tiny_model, tiny_batch):
+    model, batch = tiny_model(seed=1, **LIVELY), tiny_batch()
+    expected, tokens = model(**batch), model.generate(**source(batch), max_new_tokens=6)
+    model.config.return_dict = False
+    loss, logits = model(**batch)[:2]
+    torch.testing.assert_close(loss, expected.loss)
+    torch.testing.assert_close(logits, expected.logits)
+    assert torch.equal(model.generate(**source(batch), max_new_tokens=6), tokens)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        VanillaTransformerModel,
+        VanillaTransformerForCausalLM,
+        VanillaTransformerForSequenceClassification,
+        VanillaTransformerForTokenClassification,
+    ],
+)
+def test_tuples_can_be_the_rule_of_the_config_of_other_models(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls=cls)
+    target = {} if cls is not VanillaTransformerModel else {"decoder_input_ids": torch.ones(3, 2)}
+    inputs = {**source(tiny_batch()), **{k: v.long() for k, v in target.items()}}
+    expected = model(**inputs, output_hidden_states=True).to_tuple()
+    model.config.return_dict = False
+    found = model(**inputs, output_hidden_states=True)
+    assert isinstance(found, tuple)
+    assert len(found) == len(expected)
+    torch.testing.assert_close(found[0], expected[0])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_masks_of_four_dimensions_say_what_those_of_two_say(
+    tiny_model, tiny_batch, attention, positions
+):
+    model, batch = tiny_model(attention=attention, position_embedding_type=positions), tiny_batch()
+    expected, real = model(**batch), batch["decoder_attention_mask"].bool()
+    source_len, target_len = batch["input_ids"].shape[1], real.shape[1]
+    causal = torch.ones(target_len, target_len).tril().bool() & real[:, None, None]
+    encoded = model.get_encoder()(
+        batch["input_ids"],
+        attention_mask=batch["attention_mask"].bool()[:, None, None].expand(-1, -1, source_len, -1),
+    )
+    for mask in (causal, torch.zeros(causal.shape).masked_fill(~causal, -3e38)):
+        found = model(
+            encoder_outputs=encoded,
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=batch["decoder_input_ids"],
+            decoder_attention_mask=mask,
+        )
+        torch.testing.assert_close(found.logits[real], expected.logits[real])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope"])
+def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch, positions):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = tiny_model(position_embedding_type=positions, noise=0.0).train()
+        batch = {k: torch.zeros(v.shape, dtype=v.dtype) for k, v in tiny_batch().items()}
+        output = model(**batch)
+        output.loss.backward()
+        assert output.logits.shape == (3, 6, 40)
+        assert model.lm_head.weight.grad.shape == (40, 16)
+
+
+# --- generation ----------------------------------------------------------------------------------
+
+
+def test_logits_are_kept_for_the_positions_asked_for(tiny_model, tiny_batch):
+    model, batch = tiny_model(lm_head_bias=True), tiny_batch()
+    whole = model(**batch)
+    for kept, where in ((0, slice(None)), (2, slice(-2, None)), (torch.tensor([1, 3]), [1, 3])):
+        inputs = {k: v for k, v in batch.items() if k != "labels"}
+        found = model(**inputs, logits_to_keep=kept).logits
+        torch.testing.assert_close(found, whole.logits[:, where])
+        torch.testing.assert_close(model(**batch, logits_to_keep=kept).loss, whole.loss)
+
+
+def test_generation_projects_only_the_last_position_of_a_prompt(tiny_model, tiny_batch):
+    model, seen = tiny_model(seed=1, **LIVELY), []
+    model.lm_head.register_forward_hook(lambda _, __, output: seen.append(output.shape[1]))
+    model.generate(
+        **source(tiny_batch()), decoder_input_ids=torch.tensor([[0, 5, 6]] * 3), max_new_tokens=3
+    )
+    assert set(seen) == {1}
+
+
+def test_generation_goes_on_from_a_past(tiny_model, tiny_batch):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch())
+    options = {"eos_token_id": None, "return_dict_in_generate": True}
+    whole = model.generate(**inputs, max_new_tokens=8, **options)
+    first = model.generate(**inputs, max_new_tokens=3, **options)
+    second = model.generate(
+        **inputs,
+        decoder_input_ids=first.sequences,
+        decoder_attention_mask=torch.ones_like(first.sequences),  # tells what the past covers
+        past_key_values=first.past_key_values,
+        max_new_tokens=5,
+        **options,
+    )
+    assert torch.equal(second.sequences, whole.sequences)
+
+
+def test_the_decoders_embeddings_can_be_given(tiny_model, tiny_batch):
+    model, batch = tiny_model(decoder_vocab_size=60), tiny_batch(decoder_vocab=60)
+    expected = model(**batch)
+    ids = batch.pop("decoder_input_ids")
+    embeds = model.get_decoder().get_input_embeddings()(ids)
+    found = model(**batch, decoder_inputs_embeds=embeds)
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.loss, expected.loss)
+
+
+@pytest.mark.parametrize(
+    "option", [{"prompt_lookup_num_tokens": 3}, {"assistant_early_exit": 1}], ids=str
+)
+def test_guessed_tokens_change_nothing(tiny_model, tiny_batch, option):
+    model = tiny_model(seed=1, **LIVELY)
+    inputs = source(tiny_batch(), rows=1)
+    expected = model.generate(**inputs, max_new_tokens=8)
+    assert torch.equal(model.generate(**inputs, max_new_tokens=8, **option), expected)
+
+
+@pytest.mark.parametrize("decoding", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
+def test_a_cache_of_the_callers_generates_the_same(tiny_model, tiny_batch, decoding):
+    model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch())
+    model.generation_config.disable_compile = True
+    expected = model.generate(**inputs, max_new_tokens=8, **decoding)
+    target, length = model.config.get_text_config(decoder=True), 7
+    for cache in (
+        EncoderDecoderCache(DynamicCache(config=target), DynamicCache(config=target)),
+        EncoderDecoderCache(
+            StaticCache(config=target, max_cache_len=12),
+            StaticCache(config=target, max_cache_len=length),
+        ),
+    ):
+        found = model.generate(**inputs, max_new_tokens=8, past_key_values=cache, **decoding)
+        assert torch.equal(found, expected)
+
+
+def test_a_quantised_cache_is_made_by_the_caller(tiny_model, tiny_batch):
+    """`generate` makes none for any encoder-decoder; one that is given works, if less exactly."""
+    model, inputs = tiny_model(seed=1, d_model=64, **LIVELY), source(tiny_batch())
+    with pytest.raises(ValueError, match="quantized cache"):
+        model.generate(**inputs, cache_implementation="quantized")
+    pytest.importorskip("optimum.quanto", reason="needs the package `optimum-quanto`")
+    from transformers.cache_utils import QuantizedCache
+
+    target = model.config.get_text_config(decoder=True)
+    own = QuantizedCache("quanto", target, nbits=4, q_group_size=16, residual_length=4)
+    cache = EncoderDecoderCache(own, DynamicCache(config=target))
+    options = {"max_new_tokens": 8, "output_logits": True, "return_dict_in_generate": True}
+    exact = model.generate(**inputs, **options).logits[1]
+    found = model.generate(**inputs, **options, past_key_values=cache).logits[1]
+    assert 0 < (found - exact).norm() / exact.norm() < 0.3
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharded(tiny_model, tmp_path):
+    """A model, and the directory that holds it in files of at most five kilobytes."""
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "model", max_shard_size="5KB")
+    assert len(list((tmp_path / "model").glob("model-*.safetensors"))) > 5
+    return model, tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"low_cpu_mem_usage": True},
+        {"device_map": "cpu"},
+        {"device_map": "auto"},
+        {"device_map": "auto", "max_memory": {"cpu": 30_000}},
+        {"device_map": "auto", "max_memory": {"cpu": 2_000}},
+        {"device_map": {"": "disk"}},
+    ],
+    ids=str,
+)
+def test_a_sharded_model_is_loaded_wherever_it_fits(sharded, tiny_batch, tmp_path, options):
+    model, directory = sharded
+    loaded = type(model).from_pretrained(directory, offload_folder=tmp_path / "off", **options)
+    on_disk = any(p.is_meta for p in loaded.parameters())
+    assert on_disk is ("max_memory" in options or options.get("device_map") == {"": "disk"})
+    batch = tiny_batch()
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits)
+    found, expected = (m.generate(**source(batch), max_new_tokens=5) for m in (loaded, model))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", torch.bfloat16, "float16", torch.float16])
+def test_a_type_can_be_chosen_and_is_kept_by_auto(sharded, tiny_batch, tmp_path, dtype):
+    model, directory = sharded
+    wanted = dtype if isinstance(dtype, torch.dtype) else getattr(torch, dtype)
+    half = type(model).from_pretrained(directory, dtype=dtype)
+    half.save_pretrained(tmp_path / "half")
+    again = type(model).from_pretrained(tmp_path / "half", dtype="auto")
+    batch = tiny_batch()
+    for loaded in (half, again):
+        assert {p.dtype for p in loaded.parameters()} == {wanted} == {loaded.dtype}
+        assert (loaded(**batch).logits - model(**batch).logits).abs().max() < 0.2
+    assert type(model).from_pretrained(directory, dtype="auto").dtype == torch.float32
+
+
+def test_a_model_is_built_on_meta_and_filled_later(tiny_model, tiny_batch):
+    model = tiny_model(position_embedding_type="learned")
+    with torch.device("meta"):
+        empty = VanillaTransformerForConditionalGeneration(model.config)
+    assert all(p.is_meta for p in empty.parameters())
+    empty.to_empty(device="cpu")
+    empty.tie_weights()
+    empty.load_state_dict(model.state_dict())
+    batch = tiny_batch()
+    torch.testing.assert_close(empty.eval()(**batch).logits, model(**batch).logits)
+
+
+# --- attention -----------------------------------------------------------------------------------
+
+
+def test_the_attention_can_be_switched_at_run_time(tiny_model, tiny_batch):
+    model, batch = tiny_model(attention_dropout=0.0, dropout=0.0), tiny_batch()
+    expected, gradients = model(**batch).logits, {}
+    for name in ("eager", "sdpa", "eager"):
+        model.set_attn_implementation(name)
+        assert model.model.decoder.layers[0].self_attn.config._attn_implementation == name
+        model.zero_grad()
+        output = model(**batch)
+        output.loss.backward()
+        torch.testing.assert_close(output.logits, expected)
+        gradients[name] = model.model.encoder.layers[0].self_attn.q_proj.weight.grad.clone()
+    torch.testing.assert_close(gradients["eager"], gradients["sdpa"])
+
+
+@pytest.mark.slow
+def test_flex_attention_computes_the_same(tiny_model, tiny_batch):
+    model, batch = tiny_model(), tiny_batch()
+    with torch.no_grad():
+        expected = model(**batch).logits
+        model.set_attn_implementation("flex_attention")
+        torch.testing.assert_close(model(**batch).logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_flex_attention_has_no_gradients_on_the_cpu(tiny_model, tiny_batch):
+    model = tiny_model(attention="flex_attention")
+    with pytest.raises(NotImplementedError, match="backward on CPU"):
+        model(**tiny_batch()).loss.backward()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_flex_attention_has_gradients_on_a_gpu(tiny_model, tiny_batch):
+    model = tiny_model(d_model=64, dropout=0.0).cuda()
+    batch, grads = {k: v.cuda() for k, v in tiny_batch().items()}, []
+    for name in ("sdpa", "flex_attention"):
+        model.set_attn_implementation(name)
+        model.zero_grad()
+        model(**batch).loss.backward()
+        grads.append(model.model.encoder.layers[0].self_attn.q_proj.weight.grad.clone())
+    torch.testing.assert_close(*grads, rtol=1e-2, atol=1e-4)
+
+
+# --- numbers of fewer bits -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization")
+@pytest.mark.parametrize("changes", [{}, LIVELY, FUSED], ids=["tied", "untied", "fused"])
+def test_dynamically_quantised_linear_layers(tiny_model, tiny_batch, changes):
+    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **changes), tiny_batch()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
+    kinds = [type(m).__module__ for m in quantised.modules() if "Linear" in type(m).__name__]
+    assert len(kinds) > 20
+    fused = sum(isinstance(m, StackedLinear) for m in model.modules())  # stay as they are
+    assert sum("quantized" not in kind for kind in kinds) == fused
+    expected, found = model(**batch), quantised(**batch)
+    assert 0 < (found.logits - expected.logits).norm() / expected.logits.norm() < 0.15
+    for beams in (1, 3):
+        tokens = quantised.generate(**source(batch), max_new_tokens=6, num_beams=beams)
+        assert tokens.shape[0] == 3
+
+    twin = tiny_model(seed=2, d_model=64, **changes)
+    twin = torch.ao.quantization.quantize_dynamic(twin, {torch.nn.Linear}, torch.qint8)
+    twin.load_state_dict(through_torch(quantised.state_dict()))
+    torch.testing.assert_close(twin(**batch).logits, found.logits)
+
+
+@pytest.mark.skipif(is_bitsandbytes_available(), reason="bitsandbytes is installed")
+@pytest.mark.parametrize("bits", ["load_in_8bit", "load_in_4bit"])
+def test_loading_in_few_bits_names_the_package_that_it_needs(sharded, bits):
+    model, directory = sharded
+    with pytest.raises(ImportError, match="requires bitsandbytes"):
+        type(model).from_pretrained(
+            directory, quantization_config=BitsAndBytesConfig(**{bits: True})
+        )
+
+
+# --- compilation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, FUSED, {"position_embedding_type": "alibi"}], ids=str)
+def test_a_compiled_model_has_no_break_and_the_same_gradients(tiny_model, tiny_batch, changes):
+    model, batch = tiny_model(dropout=0.0, **changes), tiny_batch()
+    compiled = torch.compile(copy.deepcopy(model), fullgraph=True)
+    outputs = [each(**batch) for each in (model, compiled)]
+    torch.testing.assert_close(outputs[0].logits, outputs[1].logits, rtol=1e-4, atol=1e-4)
+    for output in outputs:
+        output.loss.backward()
+    for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)

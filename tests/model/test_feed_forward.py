@@ -1,0 +1,95 @@
+"""The feed-forward sublayer against its formula."""
+
+import pytest
+import torch
+from transformers.activations import ACT2FN
+
+from vanilla_transformer.model.feed_forward import FeedForward, GatedFeedForward
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_it_is_two_linear_maps_with_an_activation_between(activation, bias):
+    torch.manual_seed(0)
+    layer = FeedForward(6, 10, activation, bias=bias, dropout=0.5).eval()
+    assert {name for name, _ in layer.named_parameters()} == {
+        f"{fc}.{part}"
+        for fc in ("fc1", "fc2")
+        for part in (("weight", "bias") if bias else ("weight",))
+    }
+    x = torch.randn(2, 3, 6)
+    inner = x @ layer.fc1.weight.T + (layer.fc1.bias if bias else 0)
+    expected = ACT2FN[activation](inner) @ layer.fc2.weight.T + (layer.fc2.bias if bias else 0)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_each_position_is_mapped_by_itself():
+    torch.manual_seed(0)
+    layer = FeedForward(6, 10, "gelu", bias=True, dropout=0.0)
+    x = torch.randn(2, 5, 6)
+    torch.testing.assert_close(layer(x)[:, 3], layer(x[:, 3]))
+
+
+def test_dropout_acts_between_the_maps_and_only_in_training():
+    torch.manual_seed(0)
+    layer = FeedForward(6, 10, "relu", bias=False, dropout=0.999999)
+    x = torch.randn(2, 5, 6)
+    assert layer.train()(x).abs().max() == 0
+    assert layer.eval()(x).abs().max() > 0
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
+def test_a_gate_multiplies_the_first_map(activation, bias):
+    torch.manual_seed(0)
+    layer = GatedFeedForward(6, 10, activation, bias=bias, dropout=0.5).eval()
+    x = torch.randn(2, 3, 6)
+    weights = layer.state_dict()
+
+    def linear(name, values):
+        return values @ weights[f"{name}.weight"].T + weights.get(f"{name}.bias", 0)
+
+    expected = linear("fc2", ACT2FN[activation](linear("gate", x)) * linear("fc1", x))
+    torch.testing.assert_close(layer(x), expected)
+    assert len(weights) == 3 * (1 + bias)
+
+
+@pytest.mark.parametrize("kind", [FeedForward, GatedFeedForward])
+@pytest.mark.parametrize("where", ["dropout", "output_dropout"])
+def test_either_dropout_can_act_alone_and_only_in_training(kind, where):
+    torch.manual_seed(0)
+    rates = {"dropout": 0.0, "output_dropout": 0.0, where: 0.999999}
+    layer = kind(6, 10, "gelu", bias=True, **rates)
+    x = torch.randn(2, 5, 6)
+    expected = layer.fc2.bias if where == "dropout" else torch.zeros(6)
+    torch.testing.assert_close(layer.train()(x), expected.expand(2, 5, 6))
+    assert layer.eval()(x).std(dim=(0, 1)).max() > 0
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_config_chooses_the_kind_and_its_dropouts(tiny_model, gated):
+    model = tiny_model(gated_ffn=gated, ffn_dropout=0.25, activation_dropout=0.125)
+    layers = [*model.get_encoder().layers, *model.get_decoder().layers]
+    kinds = {type(layer.feed_forward) for layer in layers}
+    assert kinds == {GatedFeedForward if gated else FeedForward}
+    assert {layer.feed_forward.output_dropout.p for layer in layers} == {0.25}
+    assert {layer.feed_forward.dropout.p for layer in layers} == {0.125}
+    keys = model.state_dict()
+    assert ("model.encoder.layers.0.feed_forward.gate.weight" in keys) is gated
+
+
+@pytest.mark.parametrize("name", sorted(ACT2FN))
+def test_parameters_of_an_activation_have_the_type_of_the_others(name):
+    layer = FeedForward(4, 6, name, bias=True, dropout=0.0)
+    assert {tensor.dtype for tensor in layer.state_dict().values()} == {torch.float32}
+    assert layer(torch.randn(2, 4)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["prelu", "xielu"])
+def test_an_activation_that_a_checkpoint_lacks_is_a_new_one(tiny_model, tmp_path, name):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    found = type(model).from_pretrained(tmp_path, activation_function=name)
+    for layer in (*found.get_encoder().layers, *found.get_decoder().layers):
+        for key, value in ACT2FN[name].state_dict().items():
+            assert torch.equal(layer.feed_forward.activation.state_dict()[key], value.float())

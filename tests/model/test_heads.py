@@ -1,0 +1,520 @@
+"""The encoder alone, the classifiers on it, and the language model: masks, losses, loading."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+    StaticCache,
+)
+
+from vanilla_transformer import (
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.model.losses import sequence_loss
+from vanilla_transformer.model.pooling import FirstPooling, MeanPooling
+
+CLASSIFIERS = [
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+]
+HEADS = [*CLASSIFIERS, VanillaTransformerForCausalLM]
+MODELS = [VanillaTransformerEncoderModel, *HEADS]
+POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
+LAYOUTS = [
+    {},
+    {"tie_word_embeddings": False},
+    {"share_encoder_decoder_embeddings": False},
+    {"decoder_vocab_size": 52, "tie_word_embeddings": False, "lm_head_bias": True},
+]
+SINGLE, MULTI = "single_label_classification", "multi_label_classification"
+
+
+def source(batch, **changes):
+    return {name: batch[name] for name in ("input_ids", "attention_mask")} | changes
+
+
+def labels_for(cls, batch, num_labels=2):
+    """Labels of the kind that a head takes, with -100 where there is none."""
+    if cls is VanillaTransformerForSequenceClassification:
+        return torch.arange(len(batch["input_ids"])) % num_labels
+    labels = batch["input_ids"].clone()
+    if cls is VanillaTransformerForTokenClassification:
+        labels %= num_labels
+    return labels.masked_fill(batch["attention_mask"] == 0, -100)
+
+
+def result(outputs):
+    return outputs.get("logits", outputs.get("last_hidden_state"))
+
+
+# --- what the models compute ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("cls", MODELS)
+def test_a_padded_batch_equals_single_rows(tiny_model, tiny_batch, cls, positions, side):
+    pooling = "first" if side == "left" else "mean"
+    changes = {"position_embedding_type": positions, "classifier_pooling": pooling}
+    model = tiny_model(cls=cls, norm_placement="pre", **changes)
+    batch = source(tiny_batch((7, 4, 1), side=side))
+    batched = result(model(**batch))
+    for row, (ids, mask) in enumerate(zip(*batch.values(), strict=True)):
+        single = result(model(ids[mask == 1][None]))[0]
+        found = batched[row] if batched.dim() == 2 else batched[row][mask == 1]
+        torch.testing.assert_close(found, single, rtol=0, atol=1e-4)
+
+
+def test_pooling_takes_real_tokens_only():
+    states = torch.tensor([[[1.0], [2.0], [9.0]], [[7.0], [3.0], [5.0]], [[1.0], [1.0], [1.0]]])
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    assert MeanPooling()(states, mask).tolist() == [[1.5], [4.0], [0.0]]
+    assert FirstPooling()(states, mask)[:2].tolist() == [[1.0], [3.0]]
+    assert MeanPooling()(states).tolist() == [[4.0], [5.0], [1.0]]
+    assert FirstPooling()(states).tolist() == [[1.0], [7.0], [1.0]]
+    assert MeanPooling()(torch.full((1, 4000, 1), 60.0, dtype=torch.float16)).item() == 60
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_a_classifier_is_its_encoder_pooled_and_projected(tiny_model, tiny_batch, pooling):
+    model = tiny_model(
+        cls=VanillaTransformerForSequenceClassification, classifier_pooling=pooling, num_labels=5
+    )
+    batch = source(tiny_batch((6, 3)))
+    states = model.model(**batch).last_hidden_state
+    pooled = [s[: m.sum()].mean(0) if pooling == "mean" else s[0]
+              for s, m in zip(states, batch["attention_mask"], strict=True)]  # fmt: skip
+    expected = torch.stack(pooled) @ model.classifier.weight.T + model.classifier.bias
+    torch.testing.assert_close(model(**batch).logits, expected)
+    assert expected.shape == (2, 5)
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_the_classifiers_dropout_follows_its_field(tiny_model, tiny_batch, cls):
+    assert tiny_model(cls=cls, dropout=0.3).dropout.p == 0.3
+    model = tiny_model(cls=cls, classifier_dropout=0.9, dropout=0.0).train()
+    batch = source(tiny_batch())
+    assert not torch.equal(model(**batch).logits, model(**batch).logits)
+    model = tiny_model(cls=cls, classifier_dropout=0, dropout=0.0).train()
+    assert torch.equal(model(**batch).logits, model(**batch).logits)
+
+
+@pytest.mark.parametrize("changes", [{"classifier_pooling": "last"}, {"classifier_dropout": 1.0}])
+def test_illegal_fields_are_refused(tiny_config, changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        tiny_config(**changes)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_token_sees_no_later_one(tiny_model, tiny_batch, positions):
+    model = tiny_model(cls=VanillaTransformerForCausalLM, position_embedding_type=positions)
+    ids = tiny_batch((8,))["input_ids"]
+    changed = ids.clone()
+    changed[:, 5:] = 7
+    before, after = model(ids).logits, model(changed).logits
+    torch.testing.assert_close(after[:, :5], before[:, :5], rtol=0, atol=1e-5)
+    assert not torch.allclose(after[:, 5:], before[:, 5:], atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"position_embedding_type": positions} for positions in POSITIONS),
+        {"fused_qkv": True, "norm_placement": "pre"},
+        {"decoder_num_key_value_heads": 1, "encoder_attention_heads": 8},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_the_language_models_cache_changes_nothing(tiny_model, tiny_batch, changes):
+    """Token by token, with left padding, in both kinds of cache, on as many layers as it has."""
+    model = tiny_model(cls=VanillaTransformerForCausalLM, **changes)
+    batch = source(tiny_batch((7, 4), side="left"))
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    whole = model(**batch).logits
+    static = StaticCache(config=model.config, max_cache_len=10)
+    for cache in (None, static):
+        for step in range(7):
+            outputs = model(
+                ids[:, step : step + 1], mask[:, : step + 1], past_key_values=cache, use_cache=True
+            )
+            cache = outputs.past_key_values
+            real = mask[:, step] == 1
+            found, expected = outputs.logits[real, 0], whole[real, step]
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+        assert len(cache.layers) == 3
+
+
+def test_generation_agrees_with_itself(tiny_model, tiny_batch):
+    model = tiny_model(cls=VanillaTransformerForCausalLM)
+    model.generation_config.eos_token_id = None
+    batch = source(tiny_batch((6, 3, 5), side="left"))
+    for search in ({}, {"num_beams": 3}, {"num_beams": 2, "no_repeat_ngram_size": 2}):
+        options = {"max_new_tokens": 7, "do_sample": False, **search}
+        tokens = model.generate(**batch, **options)
+        assert torch.equal(tokens, model.generate(**batch, use_cache=False, **options))
+        for row, length in enumerate((6, 3, 5)):
+            alone = model.generate(batch["input_ids"][row : row + 1, -length:], **options)
+            assert alone[0].tolist() == tokens[row, 6 - length :].tolist()
+    greedy = model.generate(**batch, max_new_tokens=7, do_sample=False)
+    static = model.generate(**batch, max_new_tokens=7, cache_implementation="static")
+    assert torch.equal(static, greedy)
+    embeds = model.get_input_embeddings()(batch["input_ids"])
+    mask = batch["attention_mask"]
+    by_embeds = model.generate(inputs_embeds=embeds, attention_mask=mask, max_new_tokens=7)
+    assert torch.equal(by_embeds, greedy[:, 6:])
+    alone = batch["input_ids"][:1]
+    for other in ({"prompt_lookup_num_tokens": 2}, {"assistant_model": model}):
+        assisted = model.generate(alone, max_new_tokens=7, do_sample=False, **other)
+        assert torch.equal(assisted, greedy[:1])
+    step = model(greedy[:1, :-1]).logits[0, -1].argmax()
+    assert step == greedy[0, -1]
+
+
+def test_only_the_logits_asked_for_are_computed(tiny_model, tiny_batch):
+    model = tiny_model(cls=VanillaTransformerForCausalLM)
+    ids = tiny_batch((7, 7))["input_ids"]
+    logits = model(ids).logits
+    torch.testing.assert_close(model(ids, logits_to_keep=2).logits, logits[:, -2:])
+    where = torch.tensor([0, 3])
+    torch.testing.assert_close(model(ids, logits_to_keep=where).logits, logits[:, where])
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls=cls, attention="sdpa")
+    batch = source(tiny_batch())
+    expected = result(model(**batch))
+    plain = model(**batch, return_dict=False)
+    assert isinstance(plain, tuple)
+    torch.testing.assert_close(plain[0], expected, rtol=0, atol=0)
+    full = model(**batch, output_hidden_states=True, output_attentions=True)
+    torch.testing.assert_close(result(full), expected)
+    layers, heads = (3, 4) if cls is VanillaTransformerForCausalLM else (2, 2)
+    assert len(full.hidden_states) == layers + 1
+    assert [tuple(weights.shape) for weights in full.attentions] == [(3, heads, 7, 7)] * layers
+    embeds = model.get_input_embeddings()(batch["input_ids"])
+    by_embeds = model(inputs_embeds=embeds, attention_mask=batch["attention_mask"])
+    torch.testing.assert_close(result(by_embeds), expected, rtol=0, atol=0)
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(result(model(**batch)), expected)
+    torch.testing.assert_close(result(model(**model.dummy_inputs)).isfinite().all(),
+                               torch.tensor(True))  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", HEADS)
+def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch, cls):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny_model(cls=cls, dropout=0.0).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        batch = source(tiny_batch())
+        model(**batch, labels=labels_for(cls, batch)).loss.backward()
+        assert all(p.grad is not None for p in model.parameters())
+        gradients.append([p.grad for p in model.parameters()])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", MODELS)
+def test_the_models_compile_whole(tiny_model, tiny_batch, cls):
+    model, batch = tiny_model(cls=cls), source(tiny_batch())
+    if cls is not VanillaTransformerEncoderModel:
+        batch["labels"] = labels_for(cls, batch)
+    expected = model(**batch)
+    found = torch.compile(model, fullgraph=True, backend="eager")(**batch)
+    torch.testing.assert_close(result(found), result(expected))
+    if "labels" in batch:
+        torch.testing.assert_close(found.loss, expected.loss)
+
+
+@pytest.mark.parametrize("cls", MODELS)
+def test_bad_ids_are_refused(tiny_model, cls):
+    with pytest.raises(ValueError, match=r"`input_ids` holds the id 40.*0 to 39"):
+        tiny_model(cls=cls)(torch.tensor([[3, 40]]))
+    with pytest.raises(ValueError, match="exactly one of `input_ids`"):
+        tiny_model(cls=cls)()
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+def test_the_language_models_loss_shifts_once(tiny_model, tiny_batch):
+    model = tiny_model(cls=VanillaTransformerForCausalLM)
+    batch = source(tiny_batch())
+    labels = labels_for(VanillaTransformerForCausalLM, batch)
+    kept = labels.clone()
+    outputs = model(**batch, labels=labels)
+    probabilities = outputs.logits.log_softmax(-1)
+    picked = [
+        -probabilities[row, place - 1, labels[row, place]]
+        for row in range(3)
+        for place in range(1, 7)
+        if labels[row, place] != -100
+    ]
+    torch.testing.assert_close(outputs.loss, torch.stack(picked).mean())
+    assert torch.equal(labels, kept)
+    assert outputs.past_key_values is None
+    shifted = F.pad(labels, (0, 1), value=-100)[:, 1:]
+    packed = model(**batch, labels=labels, shift_labels=shifted).loss
+    torch.testing.assert_close(packed, outputs.loss)
+    one_token = model(torch.tensor([[5]]), labels=torch.tensor([[5]])).loss
+    assert one_token == 0
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_a_classifiers_loss_is_the_mean_over_its_labels(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls=cls, num_labels=3, label_smoothing=0.1)
+    batch = source(tiny_batch())
+    labels = labels_for(cls, batch, num_labels=3)
+    labels.view(-1)[1] = -100
+    outputs = model(**batch, labels=labels)
+    known = labels != -100
+    expected = nn.CrossEntropyLoss(label_smoothing=0.1)(outputs.logits[known], labels[known])
+    torch.testing.assert_close(outputs.loss, expected)
+    assert model(**batch, labels=torch.full_like(labels, -100)).loss == 0
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_numbers_are_regressed_whatever_the_shape_of_their_column(tiny_model, tiny_batch, shape):
+    model = tiny_model(cls=VanillaTransformerForSequenceClassification, num_labels=1)
+    numbers = torch.tensor([0.5, -2.0, 3.0])
+    outputs = model(**source(tiny_batch()), labels=numbers.view(shape))
+    torch.testing.assert_close(outputs.loss, F.mse_loss(outputs.logits[:, 0], numbers))
+    assert model.config.problem_type == "regression"
+
+
+def test_several_labels_a_row(tiny_model, tiny_batch):
+    model = tiny_model(cls=VanillaTransformerForSequenceClassification, num_labels=3)
+    labels = torch.tensor([[1.0, 0, 0], [0, 1, 1], [1, 1, 0]])
+    outputs = model(**source(tiny_batch()), labels=labels)
+    expected = nn.BCEWithLogitsLoss()(outputs.logits, labels)
+    torch.testing.assert_close(outputs.loss, expected)
+    assert model.config.problem_type == MULTI
+    torch.testing.assert_close(model(**source(tiny_batch()), labels=labels.long()).loss, expected)
+    labels[0] = -100
+    partly = model(**source(tiny_batch()), labels=labels).loss
+    torch.testing.assert_close(partly, nn.BCEWithLogitsLoss()(outputs.logits[1:], labels[1:]))
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_labels", "kind"),
+    [
+        (torch.tensor([1, 0, 1]), 2, SINGLE),
+        (torch.tensor([[1], [0], [1]]), 2, SINGLE),
+        (torch.tensor([[1, 0], [0, 1], [1, 1]]), 2, MULTI),
+        (torch.tensor([[True, False], [False, True], [True, True]]), 2, MULTI),
+        (torch.tensor([1, 0, 1]), 1, "regression"),
+    ],
+)
+def test_the_kind_of_problem_is_told_by_the_labels_and_kept(
+    tiny_model, tiny_batch, labels, num_labels, kind
+):
+    cls = VanillaTransformerForSequenceClassification
+    model = tiny_model(cls=cls, num_labels=num_labels)
+    assert model(**source(tiny_batch()), labels=labels).loss.isfinite()
+    assert model.config.problem_type == kind
+
+
+@pytest.mark.parametrize(
+    ("cls", "labels", "words"),
+    [
+        (CLASSIFIERS[0], torch.tensor([0, 2, 1]), "class 2.*0 to 1.*num_labels"),
+        (CLASSIFIERS[0], torch.tensor([0, 1]), r"shape \(2,\).*num_labels"),
+        (CLASSIFIERS[0], torch.zeros(3, 4), r"shape \(3, 4\).*\(3, 2\)"),
+        (CLASSIFIERS[1], torch.full((3, 7), -1), "class -1"),
+        (CLASSIFIERS[1], torch.zeros(3, 6).long(), r"\(3, 6\).*\(3, 7\)"),
+        (CLASSIFIERS[1], torch.zeros(3, 7), "torch.float32.*whole"),
+        (VanillaTransformerForCausalLM, torch.full((3, 7), 40), "`labels` holds the id 40"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(tiny_model, tiny_batch, cls, labels, words):
+    with pytest.raises(ValueError, match=words):
+        tiny_model(cls=cls)(**source(tiny_batch()), labels=labels)
+
+
+@pytest.mark.parametrize("kind", ["regression", SINGLE, MULTI])
+def test_the_loss_of_parts_adds_up_to_that_of_the_whole(kind):
+    torch.manual_seed(0)
+    logits = torch.randn(6, 3)
+    labels = {"regression": torch.randn(6, 3), SINGLE: torch.tensor([0, 1, 2, -100, 1, 0]),
+              MULTI: torch.randint(0, 2, (6, 3)).float()}[kind]  # fmt: skip
+    items = (labels != -100).sum()
+    parts = [
+        sequence_loss(logits[rows], labels[rows], kind, 0.1, items)
+        for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
+    ]
+    torch.testing.assert_close(sum(parts), sequence_loss(logits, labels, kind, 0.1))
+
+
+# --- saving and loading --------------------------------------------------------------------------
+
+
+def no_complaints(info, missing=()):
+    assert set(info["missing_keys"]) == set(missing)
+    assert not info["unexpected_keys"]
+    assert not info["mismatched_keys"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_encoder_of_a_whole_model_can_be_lifted_out(tiny_model, tiny_batch, tmp_path, layout):
+    whole = tiny_model(**layout, norm_placement="pre", position_embedding_type="learned")
+    whole.save_pretrained(tmp_path)
+    batch = source(tiny_batch())
+    expected = whole.model.encoder(**batch).last_hidden_state
+    for cls in (VanillaTransformerEncoderModel, *CLASSIFIERS):
+        model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+        is_bare = cls is VanillaTransformerEncoderModel
+        no_complaints(info, () if is_bare else {"classifier.weight", "classifier.bias"})
+        found = model.base_model(**batch).last_hidden_state
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert (model.config.is_encoder_decoder, whole.config.is_encoder_decoder) == (False, True)
+        stored = sum(p.numel() for p in model.base_model.parameters())
+        assert stored == sum(p.numel() for p in whole.model.encoder.parameters())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("cls", MODELS)
+def test_the_models_survive_saving_twice(tiny_model, tiny_batch, tmp_path, cls, layout):
+    model, batch = tiny_model(cls=cls, **layout), source(tiny_batch())
+    expected = result(model(**batch))
+    for step in ("first", "second"):
+        model.save_pretrained(tmp_path / step)
+        model, info = cls.from_pretrained(tmp_path / step, output_loading_info=True)
+        no_complaints(info)
+        torch.testing.assert_close(result(model(**batch)), expected, rtol=0, atol=0)
+    if cls is VanillaTransformerForCausalLM:
+        tied = model.lm_head.weight is model.model.decoder.embed_tokens.weight
+        assert tied is model.config.tie_word_embeddings
+        assert sorted(name for name in model.state_dict() if "layers.2.self_attn.q" in name) == [
+            f"model.decoder.layers.2.self_attn.q_proj.{kind}" for kind in ("bias", "weight")
+        ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("cls", MODELS)
+def test_the_vocabulary_can_be_resized(tiny_model, tmp_path, cls, layout):
+    model = tiny_model(cls=cls, **layout)
+    model.resize_token_embeddings(70)
+    model.save_pretrained(tmp_path)
+    model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    no_complaints(info)
+    assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 70
+    outputs = model.eval()(torch.tensor([[69, 4]]))
+    if cls is VanillaTransformerForCausalLM:
+        assert outputs.logits.shape == (1, 2, 70)
+        assert model.config.decoder_vocab_size == 70
+    with pytest.raises(ValueError, match="call `resize_token_embeddings`"):
+        model.resize_decoder_token_embeddings(80)
+
+
+def test_a_config_given_is_not_changed(tiny_config):
+    config = tiny_config()
+    before = copy.deepcopy(config.to_dict())
+    for cls in MODELS:
+        assert cls(config).config.is_encoder_decoder is False
+    assert config.to_dict() == before
+    assert VanillaTransformerForConditionalGeneration(config).config is config
+
+
+def test_the_language_models_config_speaks_of_the_decoder(tiny_model):
+    config = tiny_model(cls=VanillaTransformerForCausalLM).config
+    assert (config.num_hidden_layers, config.num_attention_heads, config.encoder_ffn_dim) == (
+        3,
+        4,
+        24,
+    )
+
+
+@pytest.mark.parametrize(
+    ("auto_class", "cls"),
+    [
+        (AutoModelForTextEncoding, VanillaTransformerEncoderModel),
+        (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
+        (AutoModelForTokenClassification, VanillaTransformerForTokenClassification),
+        (AutoModelForCausalLM, VanillaTransformerForCausalLM),
+    ],
+)
+def test_the_auto_classes_load_their_own_and_whole_models(tiny_model, tmp_path, auto_class, cls):
+    tiny_model(cls=cls).save_pretrained(tmp_path / "own")
+    tiny_model().save_pretrained(tmp_path / "whole")
+    for name in ("own", "whole"):
+        assert type(auto_class.from_pretrained(tmp_path / name)) is cls
+    assert type(auto_class.from_config(tiny_model().config)) is cls
+    bare = AutoModel.from_pretrained(tmp_path / "own")
+    expected = VanillaTransformerEncoderModel
+    if cls is VanillaTransformerForCausalLM:
+        expected = VanillaTransformerModel
+    assert type(bare) is expected
+    whole = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own").eval()
+    assert whole.config.is_encoder_decoder
+    assert whole.generate(torch.tensor([[5, 6]]), max_new_tokens=3).shape[0] == 1
+    whole.save_pretrained(tmp_path / "again")
+    assert type(AutoModel.from_pretrained(tmp_path / "again")) is VanillaTransformerModel
+    assert type(AutoModel.from_config(tiny_model().config)) is VanillaTransformerModel
+
+
+def test_a_whole_model_can_start_from_an_encoder(tiny_model, tiny_batch, tmp_path):
+    encoder = tiny_model(cls=VanillaTransformerEncoderModel)
+    encoder.save_pretrained(tmp_path)
+    whole, info = VanillaTransformerForConditionalGeneration.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert all(name.startswith("model.decoder.layers.") for name in info["missing_keys"])
+    batch = source(tiny_batch())
+    found = whole.get_encoder()(**batch).last_hidden_state
+    torch.testing.assert_close(found, encoder(**batch).last_hidden_state)
+
+
+STRANGER = """
+import transformers
+directory, again = sys.argv[1:3]
+ids = torch.tensor(json.loads(sys.argv[3]))
+found = {}
+for name in ("TextEncoding", "SequenceClassification", "TokenClassification", "CausalLM"):
+    auto = getattr(transformers, f"AutoModelFor{name}")
+    model = auto.from_pretrained(f"{directory}/{name}", trust_remote_code=True)
+    model.save_pretrained(f"{again}/{name}")
+    model = auto.from_pretrained(f"{again}/{name}", trust_remote_code=True)
+    found[name] = [model(ids)[0].sum().item(), type(model).__name__]
+    bare = transformers.AutoModel.from_pretrained(f"{again}/{name}", trust_remote_code=True)
+    found[name].append(type(bare).__name__)
+    auto.from_pretrained(f"{directory}/whole", trust_remote_code=True)
+assert "vanilla_transformer" not in sys.modules
+names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+assert found["CausalLM"][1] in names  # Trainer's label smoothing looks there
+print(json.dumps(found))
+"""
+
+
+def test_the_heads_load_where_the_package_is_not_installed(
+    tiny_model, tmp_path, load_as_a_stranger
+):
+    names = ("TextEncoding", "SequenceClassification", "TokenClassification", "CausalLM")
+    ids, expected = [[5, 6, 7, 8]], {}
+    tiny_model().save_pretrained(tmp_path / "saved" / "whole")
+    for name, cls in zip(names, MODELS, strict=True):
+        model = tiny_model(cls=cls, norm_placement="pre")
+        model.save_pretrained(tmp_path / "saved" / name)
+        is_lm = cls is VanillaTransformerForCausalLM
+        bare = VanillaTransformerModel if is_lm else VanillaTransformerEncoderModel
+        expected[name] = [model(torch.tensor(ids))[0].sum().item(), cls.__name__, bare.__name__]
+    found = load_as_a_stranger(tmp_path / "saved", tmp_path / "again", ids, program=STRANGER)
+    for name in names:
+        assert found[name][0] == pytest.approx(expected[name][0], abs=1e-3)
+        assert found[name][1:] == expected[name][1:]

@@ -1,0 +1,111 @@
+"""Both layers: order of the sublayers, dropout, and a gradient for every parameter."""
+
+import pytest
+import torch
+
+from vanilla_transformer.model.layers import DecoderLayer, EncoderLayer
+
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout")
+
+
+def scrambled(layer):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=0.3)
+    return layer.eval()
+
+
+def sublayer(layer, name, x, run, scale=1.0):
+    """norm(x + s·f(x)), x + s·f(norm(x)) or x + s·f(x), by which slot is filled."""
+    pre = getattr(layer, f"{name}_pre_norm")
+    post = getattr(layer, f"{name}_post_norm")
+    return post(x + scale * run(pre(x)))
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+def test_the_encoder_layer_is_attention_then_feed_forward(tiny_config, placement):
+    layer = scrambled(EncoderLayer(tiny_config(norm_placement=placement), 0))
+    x = torch.randn(2, 5, 16)
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y)[0])
+    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+def test_the_decoder_layer_attends_to_the_source_in_between(tiny_config, placement):
+    layer = scrambled(DecoderLayer(tiny_config(norm_placement=placement), 0))
+    x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, mask)[0])
+    hidden = sublayer(layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, source)[0])
+    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
+    torch.testing.assert_close(layer(x, mask, source), expected)
+    changed = layer(x, mask, source.flip(-1))
+    assert not torch.allclose(changed, expected)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout_acts_in_training_only(tiny_config, placement, name):
+    rates = dict.fromkeys(DROPOUTS, 0.0)
+    layer = scrambled(
+        DecoderLayer(tiny_config(norm_placement=placement, **(rates | {name: 0.5})), 0)
+    )
+    x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    torch.testing.assert_close(layer(x, None, source), layer(x, None, source), rtol=0, atol=0)
+    layer.train()
+    assert not torch.equal(layer(x, None, source), layer(x, None, source))
+    layer.apply(lambda m: setattr(m, "p", 0.0) if isinstance(m, torch.nn.Dropout) else None)
+    if name != "attention_dropout":
+        torch.testing.assert_close(layer(x, None, source), layer(x, None, source), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+def test_every_parameter_of_every_layer_is_trained(tiny_model, tiny_batch, placement):
+    model = tiny_model(norm_placement=placement, position_embedding_type="learned").train()
+    batch = tiny_batch()
+    model(**batch).loss.backward()
+    untrained = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is None or not parameter.grad.abs().sum() > 0
+        if not name.endswith("k_proj.bias")  # softmax does not feel one shift of all scores
+    ]
+    assert untrained == []
+    assert sum(name.endswith("q_proj.weight") for name, _ in model.named_parameters()) == 2 + 2 * 3
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, DecoderLayer])
+def test_dropout_acts_on_the_output_of_every_sublayer(tiny_config, kind):
+    """With everything dropped, only the residual stream is left."""
+    layer = scrambled(kind(tiny_config(norm_placement="none"), 0)).train()
+    x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
+    arguments = (x, None, source) if kind is DecoderLayer else (x,)
+    assert not torch.allclose(layer(*arguments), x)
+    layer.dropout.p = 1.0
+    torch.testing.assert_close(layer(*arguments), x, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "none"])
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_the_output_of_every_sublayer_is_scaled_before_the_sum(tiny_config, placement, scale):
+    config = tiny_config(norm_placement=placement, residual_scale=scale)
+    layer, x, source = (
+        scrambled(DecoderLayer(config, 0)),
+        torch.randn(2, 5, 16),
+        torch.zeros(2, 4, 16),
+    )
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y)[0], scale)
+    hidden = sublayer(
+        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, source)[0], scale
+    )
+    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward, scale)
+    torch.testing.assert_close(layer(x, None, source), expected)
+    encoder = scrambled(EncoderLayer(config, 0))
+    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y)[0], scale)
+    expected = sublayer(encoder, "feed_forward", hidden, encoder.feed_forward, scale)
+    torch.testing.assert_close(encoder(x), expected)
+    encoder.train().dropout.p = 1.0
+    if placement == "none":
+        torch.testing.assert_close(encoder(x), x, rtol=0, atol=0)

@@ -1,0 +1,605 @@
+"""The bare model and the model with its output projection: masks, caches, outputs, errors."""
+
+import inspect
+import math
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import BaseModelOutput
+
+from vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerDecoder,
+    shift_right,
+    token_loss,
+)
+
+ATTENTIONS = ["eager", "sdpa"]
+POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
+PLACEMENTS = ["post", "pre", "none"]
+
+
+def assert_same(found, expected, tolerance=1e-4):
+    """Equal relative to the size of the expected values: residual-only logits are large."""
+    scale = expected.std() + 1e-9
+    torch.testing.assert_close(found / scale, expected / scale, rtol=0, atol=tolerance)
+
+
+# --- padding -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_padded_batch_equals_single_rows(
+    tiny_model, tiny_batch, placement, positions, attention, side
+):
+    model = tiny_model(
+        norm_placement=placement, position_embedding_type=positions, attention=attention
+    )
+    source_lens, target_lens = (7, 4, 1), (5, 2, 6)
+    batch = tiny_batch(source_lens, target_lens, side=side)
+    batched = model(**batch).logits
+    for row in range(3):
+        source = batch["input_ids"][row][batch["attention_mask"][row] == 1]
+        real = batch["decoder_attention_mask"][row] == 1
+        target = batch["decoder_input_ids"][row][real]
+        single = model(source[None], decoder_input_ids=target[None]).logits[0]
+        assert_same(batched[row][real], single)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_padded_source_tokens_have_no_influence(tiny_model, tiny_batch, attention):
+    model, batch = tiny_model(attention=attention), tiny_batch()
+    before = model(**batch).logits
+    hidden = batch["attention_mask"] == 0
+    changed = batch | {"input_ids": batch["input_ids"].masked_fill(hidden, 17)}
+    torch.testing.assert_close(model(**changed).logits, before, rtol=0, atol=0)
+    changed = batch | {"input_ids": batch["input_ids"].masked_fill(~hidden, 17)}
+    assert not torch.allclose(model(**changed).logits, before)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_later_target_tokens_have_no_influence(tiny_model, tiny_batch, attention):
+    model, batch = tiny_model(attention=attention), tiny_batch((7, 7), (6, 6))
+    before = model(**batch).logits
+    ids = batch["decoder_input_ids"].clone()
+    ids[:, 3] = (ids[:, 3] + 1) % 40
+    after = model(**batch | {"decoder_input_ids": ids}).logits
+    torch.testing.assert_close(after[:, :3], before[:, :3], rtol=0, atol=1e-5)
+    assert not torch.allclose(after[:, 3:], before[:, 3:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_source_of_padding_only_is_finite_and_alone(
+    tiny_model, tiny_batch, placement, attention, dtype
+):
+    model = tiny_model(attention=attention, norm_placement=placement, dropout=0.0).to(dtype)
+    batch = tiny_batch()
+    expected = model(**batch).logits
+    batch["attention_mask"] = batch["attention_mask"].clone()
+    batch["attention_mask"][1] = 0
+    output = model.train()(**batch)
+    assert output.logits.isfinite().all()
+    real = batch["labels"][0] != -100
+    torch.testing.assert_close(output.logits[0][real], expected[0][real])
+    output.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_rows_of_padding_only_on_the_target_side_are_finite(tiny_model, tiny_batch, attention):
+    model, batch = tiny_model(attention=attention).train(), tiny_batch(side="left")
+    batch["decoder_attention_mask"][2] = 0
+    batch["labels"][2] = -100
+    output = model(**batch)
+    assert output.logits.isfinite().all()
+    output.loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_half_precision_is_close_to_full(tiny_model, tiny_batch, dtype, attention):
+    model, batch = tiny_model(attention=attention), tiny_batch()
+    full = model(**batch)
+    half = model.to(dtype)(**batch)
+    assert half.logits.dtype == dtype
+    assert half.loss.dtype == torch.float32
+    real = batch["decoder_attention_mask"].bool()
+    assert_same(half.logits[real].float(), full.logits[real], tolerance=0.15)
+
+
+def test_dropout_is_off_in_eval_and_on_in_training(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.3), tiny_batch()
+    assert torch.equal(model(**batch).logits, model(**batch).logits)
+    model.train()
+    assert not torch.equal(model(**batch).logits, model(**batch).logits)
+
+
+# --- cache -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_cached_steps_equal_one_uncached_forward(
+    tiny_model, tiny_batch, placement, positions, attention, side
+):
+    """With left padding of the decoder, too: positions must go on from step to step."""
+    model = tiny_model(
+        norm_placement=placement, position_embedding_type=positions, attention=attention
+    )
+    batch = tiny_batch((7, 4, 6), (6, 2, 4), side=side)
+    ids, mask = batch["decoder_input_ids"], batch["decoder_attention_mask"]
+    source = {k: batch[k] for k in ("input_ids", "attention_mask")}
+    whole = model(**source, decoder_input_ids=ids, decoder_attention_mask=mask, use_cache=False)
+    assert whole.past_key_values is None
+    cache, steps = None, []
+    for start, end in ((0, 2), (2, 3), (3, 4), (4, 6)):
+        output = model(
+            **source,
+            decoder_input_ids=ids[:, start:end],
+            decoder_attention_mask=mask[:, :end],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = output.past_key_values
+        steps.append(output.logits)
+    real = mask.bool()
+    assert_same(torch.cat(steps, 1)[real], whole.logits[real])
+
+
+@pytest.mark.parametrize(
+    "make_cache",
+    [
+        DynamicCache,
+        lambda: EncoderDecoderCache(DynamicCache(), DynamicCache()),
+    ],
+)
+def test_the_cache_that_the_caller_gives_is_the_one_that_is_filled(
+    tiny_model, tiny_batch, make_cache
+):
+    model, batch = tiny_model(), tiny_batch((5, 5), (4, 4))
+    expected = model(**batch).logits
+    cache = make_cache()
+    arguments = {"input_ids": batch["input_ids"], "past_key_values": cache}
+    model(**arguments, decoder_input_ids=batch["decoder_input_ids"][:, :3])
+    assert cache.get_seq_length() == 3
+    output = model(**arguments, decoder_input_ids=batch["decoder_input_ids"][:, 3:])
+    assert_same(output.logits, expected[:, 3:])
+    assert cache.get_seq_length() == 4
+
+
+@pytest.mark.parametrize(("encoder_layers", "decoder_layers"), [(1, 4), (4, 1)])
+def test_the_cache_has_a_row_per_decoder_layer(
+    tiny_model, tiny_batch, encoder_layers, decoder_layers
+):
+    model = tiny_model(encoder_layers=encoder_layers, decoder_layers=decoder_layers)
+    batch = tiny_batch((5, 5), (4, 4))
+    output = model(
+        input_ids=batch["input_ids"], decoder_input_ids=batch["decoder_input_ids"], use_cache=True
+    )
+    cache = output.past_key_values
+    filled = [layer for layer in cache.self_attention_cache.layers if layer.get_seq_length()]
+    assert len(filled) == decoder_layers
+    assert filled[0].keys.shape == (2, 4, 4, 4)
+    assert len(cache.is_updated) == decoder_layers
+
+
+def test_a_static_cache_gives_the_same_logits(tiny_model, tiny_batch):
+    model, batch = tiny_model(), tiny_batch((5, 5), (4, 4))
+    expected = model(**batch).logits
+    cache = EncoderDecoderCache(
+        StaticCache(config=model.config, max_cache_len=10),
+        StaticCache(config=model.config, max_cache_len=5),
+    )
+    ids = batch["decoder_input_ids"]
+    first = model(batch["input_ids"], decoder_input_ids=ids[:, :3], past_key_values=cache).logits
+    second = model(batch["input_ids"], decoder_input_ids=ids[:, 3:], past_key_values=cache).logits
+    assert_same(torch.cat([first, second], 1), expected)
+
+
+def test_the_cache_is_off_by_default_with_labels_and_in_training_on_checkpoints(
+    tiny_model, tiny_batch
+):
+    model, batch = tiny_model(), tiny_batch()
+    assert model(**batch).past_key_values is None
+    del batch["labels"]
+    assert model(**batch).past_key_values is not None
+    assert model(**batch, use_cache=False).past_key_values is None
+
+
+# --- outputs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["argument", "config"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_attentions_are_real_weights_under_every_implementation(
+    tiny_model, tiny_batch, attention, how
+):
+    batch = tiny_batch()
+    model = tiny_model(attention=attention)
+    expected = tiny_model(attention="eager")(**batch, output_attentions=True)
+    if how == "config" and attention == "sdpa":
+        with pytest.raises(ValueError, match="eager"):
+            model.config.output_attentions = True
+        return
+    if how == "config":
+        model.config.output_attentions = True
+        output = model(**batch)
+    else:
+        output = model(**batch, output_attentions=True)
+    shapes = {
+        "encoder_attentions": (2, (3, 2, 7, 7)),
+        "decoder_attentions": (3, (3, 4, 6, 6)),
+        "cross_attentions": (3, (3, 4, 6, 7)),
+    }
+    for name, (count, shape) in shapes.items():
+        weights = getattr(output, name)
+        assert len(weights) == count
+        for found, right in zip(weights, getattr(expected, name), strict=True):
+            assert found.shape == shape
+            torch.testing.assert_close(found.sum(-1), torch.ones(shape[:3]))
+            torch.testing.assert_close(found, right)
+    assert model.config._attn_implementation == attention
+    hidden_source = (batch["attention_mask"] == 0)[:, None, None].expand(3, 4, 6, 7)
+    assert (output.cross_attentions[0][hidden_source] == 0).all()
+    assert model(**batch, output_attentions=False).cross_attentions is None
+
+
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
+)
+def test_hidden_states_are_the_input_and_every_layer(tiny_model, tiny_batch, cls):
+    model, batch = tiny_model(cls=cls, norm_placement="pre"), tiny_batch()
+    del batch["labels"]
+    output = model(**batch, output_hidden_states=True)
+    assert len(output.encoder_hidden_states) == 1 + 2
+    assert len(output.decoder_hidden_states) == 1 + 3
+    assert torch.equal(output.encoder_hidden_states[-1], output.encoder_last_hidden_state)
+    assert model(**batch).encoder_hidden_states is None
+
+
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
+)
+def test_return_dict_false_gives_the_same_values_as_a_tuple(tiny_model, tiny_batch, cls):
+    model, batch = tiny_model(cls=cls), tiny_batch()
+    if cls is VanillaTransformerModel:
+        del batch["labels"]
+    named = model(**batch, use_cache=False, output_attentions=True)
+    plain = model(**batch, use_cache=False, output_attentions=True, return_dict=False)
+    assert isinstance(plain, tuple)
+    assert len(plain) == len(named.to_tuple())
+    torch.testing.assert_close(plain[0], named[0])
+    torch.testing.assert_close(plain[1], named[1])
+
+
+@pytest.mark.parametrize("kind", ["output", "tuple", "list"])
+def test_encoder_outputs_can_be_given(tiny_model, tiny_batch, kind):
+    model, batch = tiny_model(), tiny_batch()
+    expected = model(**batch).logits
+    encoded = model.get_encoder()(batch.pop("input_ids"), attention_mask=batch["attention_mask"])
+    assert isinstance(encoded, BaseModelOutput)
+    given = {"output": encoded, "tuple": (encoded[0],), "list": [encoded[0]]}[kind]
+    torch.testing.assert_close(model(encoder_outputs=given, **batch).logits, expected)
+
+
+def test_embeddings_can_be_given_instead_of_ids(tiny_model, tiny_batch):
+    model, batch = tiny_model(share_encoder_decoder_embeddings=False), tiny_batch()
+    expected = model(**batch).logits
+    embeds = model.get_encoder().embed_tokens(batch.pop("input_ids"))
+    decoder_embeds = model.get_decoder().embed_tokens(batch.pop("decoder_input_ids"))
+    output = model(inputs_embeds=embeds, decoder_inputs_embeds=decoder_embeds, **batch)
+    torch.testing.assert_close(output.logits, expected)
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width(tiny_model):
+    ids = torch.tensor([[3, 4, 5]])
+    scaled, plain = (tiny_model(scale_embedding=on, seed=3).get_encoder() for on in (True, False))
+    first = scaled(ids, output_hidden_states=True).hidden_states[0]
+    second = plain(ids, output_hidden_states=True).hidden_states[0]
+    torch.testing.assert_close(first - second, 3 * plain.embed_tokens(ids))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch, reentrant):
+    batch, gradients = tiny_batch(), []
+    for checkpointing in (False, True):
+        model = tiny_model(dropout=0.0).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            assert model.is_gradient_checkpointing
+        output = model(**batch, output_hidden_states=True)
+        output.loss.backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+
+
+def test_checkpointing_with_dropout_replays_the_same_mask(tiny_model, tiny_batch):
+    batch, gradients = tiny_batch(), []
+    for checkpointing in (False, True):
+        model = tiny_model(dropout=0.3).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(7)
+        model(**batch).loss.backward()
+        gradients.append(model.model.encoder.layers[0].feed_forward.fc1.weight.grad)
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+# --- layer drop --------------------------------------------------------------------------------
+
+
+def used_layers(stack, **inputs):
+    """Indices of the layers that ran."""
+    used, handles = [], []
+    for index, layer in enumerate(stack.layers):
+        hook = lambda *_, index=index: used.append(index)  # noqa: E731 - one index each
+        handles.append(layer.register_forward_hook(hook))
+    stack(**inputs)
+    for handle in handles:
+        handle.remove()
+    return used
+
+
+def calls(model):
+    ids = torch.tensor([[4, 5, 6]])
+    encoded = torch.randn(1, 3, 16)
+    yield "encoder", model.get_encoder(), {"input_ids": ids}
+    inputs = {"input_ids": ids, "encoder_hidden_states": encoded, "use_cache": False}
+    yield "decoder", model.get_decoder(), inputs
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layers_are_left_out_at_the_given_rate_in_training_only(tiny_model, side):
+    layers = {"encoder_layers": 4, "decoder_layers": 4}
+    model = tiny_model(**layers, **{f"{side}_layerdrop": 0.3})
+    for name, stack, inputs in calls(model):
+        assert used_layers(stack.eval(), **inputs) == [0, 1, 2, 3]
+        torch.manual_seed(0)
+        stack.train()
+        draws = [used_layers(stack, **inputs) for _ in range(100)]
+        assert all(draw == sorted(draw) for draw in draws)
+        share = sum(map(len, draws)) / 400
+        assert share == (pytest.approx(0.7, abs=0.06) if name == side else 1)
+    assert used_layers(stack.train(), **inputs | {"use_cache": True}) == [0, 1, 2, 3]
+
+
+def test_a_step_without_any_layer_still_trains_the_embeddings(tiny_model, tiny_batch):
+    model = tiny_model(encoder_layerdrop=0.999999, decoder_layerdrop=0.999999).train()
+    model(**tiny_batch()).loss.backward()
+    trained = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert trained == {"model.shared.weight"}
+
+
+def test_layer_drop_and_checkpointing_draw_the_same_layers_twice(tiny_model, tiny_batch):
+    gradients = []
+    for checkpointing in (False, True):
+        model = tiny_model(dropout=0.0, encoder_layerdrop=0.5, decoder_layerdrop=0.5).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(1)
+        model(**tiny_batch()).loss.backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    assert len(gradients[0]) < len(dict(model.named_parameters()))
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+
+
+def test_the_decoder_is_not_the_encoder(tiny_model):
+    model = tiny_model()
+    assert model.get_decoder() is model.model.decoder
+    assert isinstance(model.get_decoder(), VanillaTransformerDecoder)
+    assert model.get_encoder() is model.model.encoder
+    assert model.get_output_embeddings() is model.lm_head
+
+
+# --- initial values ----------------------------------------------------------------------------
+
+
+def fresh(tiny_config, **changes):
+    torch.manual_seed(0)
+    return VanillaTransformerForConditionalGeneration(tiny_config(**changes))
+
+
+def test_embeddings_start_as_large_as_the_positions(tiny_config):
+    model = fresh(tiny_config, vocab_size=2000, d_model=64)
+    weight = model.get_input_embeddings().weight
+    assert weight[1].abs().max() == 0
+    assert weight.std().item() * math.sqrt(64) == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize("placement", ["post", "pre"])
+def test_the_first_loss_is_that_of_a_uniform_guess(tiny_config, tiny_batch, placement):
+    model = fresh(tiny_config, vocab_size=1000, d_model=64, norm_placement=placement).eval()
+    batch = tiny_batch((20,) * 8, (20,) * 8, vocab=1000)
+    assert model(**batch).loss.item() == pytest.approx(math.log(1000), rel=0.12)
+
+
+def test_projections_start_xavier_uniform_and_norms_as_identities(tiny_config):
+    model = fresh(tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module is not model.lm_head:
+            bound = math.sqrt(6 / sum(module.weight.shape))
+            assert 0.95 * bound < module.weight.abs().max() <= bound
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            assert module.bias.abs().max() == 0
+        if isinstance(module, nn.LayerNorm):
+            assert (module.weight == 1).all()
+            assert (module.bias == 0).all()
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_every_parameter_gets_an_initial_value(tiny_config, positions):
+    """Built on meta and filled with NaN: what _init_weights does not set stays NaN."""
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(
+            tiny_config(
+                position_embedding_type=positions,
+                norm_placement="pre",
+                lm_head_bias=True,
+                share_encoder_decoder_embeddings=False,
+                tie_word_embeddings=False,
+            )
+        )
+    model.to_empty(device="cpu")
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data.fill_(torch.nan)
+        tensor._is_hf_initialized = False
+    for module in model.modules():
+        module._is_hf_initialized = False
+    model.init_weights()
+    assert all(p.isfinite().all() for p in [*model.parameters(), *model.buffers()])
+
+
+# --- loss --------------------------------------------------------------------------------------
+
+
+def test_labels_are_shifted_once_and_left_alone(tiny_model, tiny_batch):
+    model, batch = tiny_model(), tiny_batch()
+    labels = batch["labels"]
+    before = labels.clone()
+    shifted = torch.tensor([[0, *row[:-1]] for row in labels.tolist()]).masked_fill_(
+        torch.tensor([[False, *row[:-1]] for row in (labels == -100).tolist()]), 1
+    )
+    assert torch.equal(shift_right(labels, 1, 0), shifted)
+    source = {k: batch[k] for k in ("input_ids", "attention_mask")}
+    implicit = model(**source, labels=labels)
+    assert torch.equal(labels, before)
+    explicit = model(**source, decoder_input_ids=shifted)
+    torch.testing.assert_close(implicit.logits, explicit.logits)
+    expected = nn.functional.cross_entropy(explicit.logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(implicit.loss, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_the_mean_over_real_tokens(tiny_model, tiny_batch, smoothing):
+    model, batch = tiny_model(label_smoothing=smoothing), tiny_batch()
+    output, total, count = model(**batch), 0.0, 0
+    for logits, label in zip(
+        output.logits.flatten(0, 1).log_softmax(-1), batch["labels"].flatten(), strict=True
+    ):
+        if label != -100:
+            total -= ((1 - smoothing) * logits[label] + smoothing * logits.mean()).item()
+            count += 1
+    assert output.loss.item() == pytest.approx(total / count, rel=1e-5)
+    given = model(**batch, num_items_in_batch=torch.tensor(2 * count)).loss
+    assert given.item() == pytest.approx(total / count / 2, rel=1e-5)
+    assert model(**batch, num_items_in_batch=count).loss.item() == pytest.approx(
+        total / count, rel=1e-5
+    )
+    expected = nn.functional.cross_entropy(
+        output.logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=smoothing
+    )
+    torch.testing.assert_close(output.loss, expected)
+
+
+def test_nothing_to_predict_is_a_loss_of_zero(tiny_model, tiny_batch):
+    model, batch = tiny_model().train(), tiny_batch()
+    batch["labels"] = torch.full_like(batch["labels"], -100)
+    loss = model(**batch).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_the_loss_of_half_precision_logits_is_computed_in_full():
+    logits = torch.randn(2, 300, 50).to(torch.bfloat16)
+    labels = torch.randint(50, (2, 300))
+    loss = token_loss(logits, labels)
+    torch.testing.assert_close(
+        loss, nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+    )
+
+
+# --- bad input ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("input_ids", 40, "`input_ids` holds the id 40.*0 to 39.*tokenizer"),
+        ("input_ids", -1, "`input_ids` holds the id -1"),
+        ("decoder_input_ids", 50, "`decoder_input_ids` holds the id 50.*0 to 49"),
+        ("decoder_input_ids", -100, "`decoder_input_ids` holds the id -100"),
+        ("labels", 50, "`labels` holds the id 50.*0 to 49"),
+        ("labels", -1, "`labels` holds the id -1"),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_named(tiny_model, tiny_batch, field, value, message):
+    model, batch = tiny_model(decoder_vocab_size=50), tiny_batch(decoder_vocab=50)
+    model(**batch)
+    batch[field][1, 0] = value
+    with pytest.raises(ValueError, match=message):
+        model(**batch)
+
+
+@pytest.mark.parametrize("field", ["input_ids", "decoder_input_ids"])
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+def test_an_empty_batch_is_named(tiny_model, field, shape):
+    ids = {"input_ids": torch.ones(2, 5).long(), "decoder_input_ids": torch.ones(2, 5).long()}
+    with pytest.raises(ValueError, match=f"`{field}` is empty"):
+        tiny_model()(**ids | {field: torch.ones(shape).long()})
+
+
+def test_empty_embeddings_and_labels_are_named(tiny_model):
+    ids = torch.ones(2, 5).long()
+    with pytest.raises(ValueError, match="`inputs_embeds` is empty"):
+        tiny_model()(inputs_embeds=torch.ones(0, 5, 16), decoder_input_ids=ids)
+    with pytest.raises(ValueError, match="`labels` is empty"):
+        tiny_model()(ids, labels=torch.ones(2, 0).long())
+
+
+def test_both_or_neither_of_ids_and_embeddings_is_an_error(tiny_model):
+    model, ids, embeds = tiny_model(), torch.ones(2, 5).long(), torch.ones(2, 5, 16)
+    with pytest.raises(ValueError, match="one of `input_ids` and `inputs_embeds`"):
+        model(ids, inputs_embeds=embeds, decoder_input_ids=ids)
+    with pytest.raises(ValueError, match="one of `input_ids` and `inputs_embeds`"):
+        model(decoder_input_ids=ids)
+    with pytest.raises(ValueError, match="`decoder_input_ids` and `decoder_inputs_embeds`"):
+        model(ids, decoder_input_ids=ids, decoder_inputs_embeds=embeds)
+    with pytest.raises(ValueError, match=r"`decoder_inputs_embeds`.*`labels`.*model=model"):
+        model(ids)
+
+
+def test_labels_need_a_start_token_and_a_padding_token(tiny_model):
+    ids = torch.full((2, 5), 7)
+    for name in ("pad_token_id", "decoder_start_token_id"):
+        with pytest.raises(ValueError, match=f"`{name}`"):
+            tiny_model(**{name: None})(ids, labels=ids)
+
+
+def test_a_model_is_not_built_from_a_config_that_was_broken_later(tiny_config):
+    config = tiny_config()
+    config.d_model = 15
+    with pytest.raises(ValueError, match="encoder_attention_heads"):
+        VanillaTransformerModel(config)
+
+
+def test_dummy_inputs_are_legal(tiny_model):
+    for changes in ({}, {"vocab_size": 3}, {"vocab_size": 50, "decoder_vocab_size": 4}):
+        model = tiny_model(**changes)
+        assert model(**model.dummy_inputs).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
+)
+def test_the_signature_names_what_every_model_of_transformers_takes(cls):
+    kwargs = inspect.signature(cls.forward).parameters["kwargs"].annotation
+    names = get_args(kwargs)[0].__annotations__
+    assert {"output_attentions", "output_hidden_states"} <= names.keys()

@@ -1,0 +1,373 @@
+"""Training without padding: the same loss and gradients, and nobody notices."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from accelerate.utils import convert_outputs_to_fp32
+from torch import nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
+from watch import LargestTensor
+
+from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer.model.packing import (
+    UNPACKED,
+    TokenPacking,
+    packing_of,
+    source_places,
+    target_places,
+)
+
+
+def step(model, batch, padding_free, **kwargs):
+    """Loss and gradients of one training step from the same state."""
+    model.set_padding_free(padding_free)
+    model.train().zero_grad()
+    torch.manual_seed(5)
+    outputs = model(**batch, **kwargs)
+    outputs.loss.backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return outputs, gradients
+
+
+def rows_seen(model, batch, **kwargs):
+    """How many rows the feed-forwards of encoder and decoder, and the head, compute."""
+    rows = {}
+    watched = {
+        "encoder": model.model.encoder.layers[0].feed_forward,
+        "decoder": model.model.decoder.layers[0].feed_forward,
+    }
+    handles = [
+        module.register_forward_hook(
+            lambda module, inputs, output, name=name: rows.update({name: output[..., 0].numel()})
+        )
+        for name, module in watched.items()
+    ]
+    model(**batch, **kwargs)
+    for handle in handles:
+        handle.remove()
+    return rows
+
+
+def assert_same_step(model, batch, tolerance=1e-5, **kwargs):
+    packed, found = step(model, batch, True, **kwargs)
+    padded, expected = step(model, batch, False, **kwargs)
+    torch.testing.assert_close(packed.loss, padded.loss, rtol=tolerance, atol=tolerance)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        scale = gradient.abs().max().clamp(min=1e-3)
+        torch.testing.assert_close(
+            found[name] / scale, gradient / scale, rtol=0, atol=tolerance, msg=name
+        )
+    real = batch["labels"] != -100
+    torch.testing.assert_close(packed.logits[real], padded.logits[real], rtol=1e-4, atol=1e-4)
+    assert packed.logits.shape == padded.logits.shape
+
+
+CHOICES = {
+    "defaults": {},
+    "pre, rms, gated": {"norm_placement": "pre", "norm_type": "rms_norm", "gated_ffn": True},
+    "no norms": {"norm_placement": "none", "residual_scale": 0.5},
+    "unbiased": {"norm_type": "unbiased_std", "normalize_embedding": True},
+    "fused, multi-query": {"fused_qkv": True, "decoder_num_key_value_heads": 1},
+    "grouped": {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2},
+    "untied": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+    "two vocabularies": {"decoder_vocab_size": 50, "lm_head_bias": True},
+    "smoothing": {"label_smoothing": 0.1, "lm_head_bias": True},
+    "layer drop": {"encoder_layerdrop": 0.5, "decoder_layerdrop": 0.5},
+    "half sinusoids": {"position_embedding_type": "sinusoidal_half"},
+    "learned": {"position_embedding_type": "learned", "scale_embedding": False},
+    "none": {"position_embedding_type": "none"},
+    "alibi": {"position_embedding_type": "alibi"},
+    "rope": {"position_embedding_type": "rope"},
+    "dynamic": {
+        "position_embedding_type": "rope",
+        "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
+        "max_position_embeddings": 5,
+    },
+}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_loss_and_gradients_are_those_of_the_padded_batch(
+    tiny_model, tiny_batch, choice, side, attention
+):
+    model = tiny_model(attention=attention, dropout=0.0, **CHOICES[choice]).double()
+    batch = tiny_batch(side=side, decoder_vocab=CHOICES[choice].get("decoder_vocab_size"))
+    assert rows_seen(model.train(), batch) != {} or "drop" in choice
+    assert_same_step(model, batch)
+
+
+def shifted(batch):
+    """What DataCollatorForSeq2Seq gives: labels, no decoder inputs and no mask of the target."""
+    return {k: v for k, v in batch.items() if not k.startswith("decoder")}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_holes_in_labels_are_seen_by_later_tokens(tiny_model, tiny_batch, attention):
+    model, batch = tiny_model(attention=attention, dropout=0.0), shifted(tiny_batch())
+    batch["labels"][0, 1:3] = -100
+    batch["decoder_input_ids"] = torch.randint(3, 40, batch["labels"].shape)
+    assert rows_seen(model.train(), batch) == {"encoder": 17, "decoder": 14}
+    assert_same_step(model, batch)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("case", ["source", "target", "labels", "both", "start", "one token"])
+def test_rows_that_are_empty_or_odd(tiny_model, tiny_batch, case, attention):
+    model, batch = tiny_model(attention=attention, dropout=0.0).double(), tiny_batch()
+    if case in ("source", "both"):
+        batch["attention_mask"][1] = 0
+    if case in ("target", "both"):
+        batch["decoder_attention_mask"][2] = 0
+    if case in ("labels", "both"):
+        batch["labels"][2] = -100
+    if case == "start":  # a mask made of ids, where the start is the padding token
+        batch["decoder_attention_mask"][:, 0] = 0
+    if case == "one token":
+        batch["attention_mask"][:, 1:] = 0
+        batch["labels"][:, 1:] = -100
+    assert_same_step(model, batch)
+
+
+def test_what_is_computed_is_what_is_needed(tiny_model, tiny_batch):
+    model, batch = tiny_model().train(), tiny_batch(side="right")
+    assert rows_seen(model, batch) == {"encoder": 17, "decoder": 14}
+    assert rows_seen(model, shifted(batch)) == {"encoder": 17, "decoder": 14}
+    padded = {"encoder": 21, "decoder": 18}
+    assert rows_seen(model.eval(), batch) == padded
+    assert rows_seen(model.train(), batch, output_hidden_states=True) == padded
+    assert rows_seen(model, batch, output_attentions=True) == padded
+    assert rows_seen(model, batch, use_cache=True) == padded
+    model.set_padding_free(False)
+    assert rows_seen(model, batch) == padded
+
+
+def test_a_mask_that_is_no_plain_padding_mask_packs_nothing(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
+    causal = torch.ones(6, 6).tril().bool()[None, None].expand(3, 1, 6, 6)
+    batch["decoder_attention_mask"] = causal
+    assert rows_seen(model, batch)["decoder"] == 18
+    del batch["attention_mask"]
+    assert rows_seen(model, batch)["encoder"] == 21
+    assert source_places(None, (3, 7)) is None
+    assert target_places(batch["labels"], None, (3, 5)) is None
+
+
+def test_gradient_checkpointing(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    _, expected = step(model, batch, False)
+    model.gradient_checkpointing_enable()
+    assert_same_step(model, batch)
+    _, found = step(model, batch, True)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", ["inputs_embeds", "encoder_outputs", "decoder_inputs_embeds"])
+def test_embeddings_and_encoded_sources(tiny_model, tiny_batch, given):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    source = torch.randn(3, 7, 16, requires_grad=True)
+    if given == "decoder_inputs_embeds":
+        source = torch.randn(3, 6, 16, requires_grad=True)
+        del batch["decoder_input_ids"]
+    else:
+        del batch["input_ids"]
+    batch[given] = (source,) if given == "encoder_outputs" else source
+    assert_same_step(model, batch)
+    gradients = []
+    for padding_free in (True, False):
+        source.grad = None
+        step(model, batch, padding_free)
+        gradients.append(source.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+def test_under_autocast(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_same_step(model, batch, tolerance=0.05)
+
+
+def test_in_two_parts_the_sum_is_the_whole(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    _, expected = step(model, batch, False)
+    model.set_padding_free(True)
+    model.zero_grad()
+    for part in (slice(0, 1), slice(1, 3)):
+        rows = {name: value[part] for name, value in batch.items()}
+        model(**rows, num_items_in_batch=14).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_the_bare_model_gives_the_same_states_at_real_tokens(tiny_model, tiny_batch):
+    model, batch = tiny_model(VanillaTransformerModel, dropout=0.0).train(), tiny_batch()
+    del batch["labels"]
+    packed = model(**batch, use_cache=False)
+    model.set_padding_free(False)
+    padded = model(**batch, use_cache=False)
+    for name, mask in (
+        ("encoder_last_hidden_state", "attention_mask"),
+        ("last_hidden_state", "decoder_attention_mask"),
+    ):
+        real = batch[mask].bool()
+        torch.testing.assert_close(packed[name][real], padded[name][real], rtol=1e-4, atol=1e-5)
+        assert (packed[name][~real] == 0).all()
+        assert (padded[name][~real] != 0).any()
+
+
+def test_dropout_is_drawn_for_real_tokens_alone(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.5).train(), tiny_batch()
+    losses = [float(model(**batch).loss.detach()) for _ in range(3)]
+    assert len(set(losses)) == 3
+
+
+def test_logits_are_made_when_they_are_read(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    expected = step(model, batch, False)[0].logits
+    real = batch["labels"] != -100
+    calls = []
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    ways = {
+        "attribute": lambda output: output.logits,
+        "name": lambda output: output["logits"],
+        "index": lambda output: output[1],
+        "tuple": lambda output: output.to_tuple()[1],
+        "copy": lambda output: type(output)(dict(output.items())).logits,
+        "replace": lambda output: replace(output, loss=None).logits,
+        "values": lambda output: next(v for k, v in output.items() if k == "logits").detach(),
+    }
+    model.set_padding_free(True)
+    for name, way in ways.items():
+        output = model.train()(**batch)
+        assert isinstance(output, Seq2SeqLMOutput)
+        assert "logits" in output
+        found = way(output)
+        assert isinstance(found, torch.Tensor), name
+        torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4, msg=name)
+    loss, logits = model(**batch, return_dict=False)[:2]
+    torch.testing.assert_close(logits[real], expected[real], rtol=1e-4, atol=1e-4)
+    loss.backward()
+    output = model(**batch)
+    before = len(calls)
+    assert output.logits is output.logits
+    assert len(calls) == before + 1
+
+
+def test_a_gradient_flows_through_logits_of_a_training_step(tiny_model, tiny_batch):
+    gradients = []
+    for padding_free in (True, False):
+        model = tiny_model(dropout=0.0).train()
+        model.set_padding_free(padding_free)
+        batch = tiny_batch()
+        logits = model(**batch).logits
+        logits[batch["labels"] != -100].logsumexp(-1).sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_read_after_the_optimizers_step_are_refused(tiny_model, tiny_batch):
+    model = tiny_model().train()
+    output = model(**tiny_batch())
+    output.loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    with pytest.raises(RuntimeError, match="set_padding_free"):
+        _ = output.logits
+
+
+def test_ids_at_padding_are_still_checked(tiny_model, tiny_batch):
+    model, batch = tiny_model().train(), tiny_batch()
+    batch["input_ids"][1, -1] = 999
+    with pytest.raises(ValueError, match="input_ids"):
+        model(**batch)
+
+
+def test_a_copied_model_keeps_its_setting(tiny_model, tiny_batch):
+    model = tiny_model().train()
+    model.set_padding_free(False)
+    assert rows_seen(copy.deepcopy(model), tiny_batch()) == {"encoder": 21, "decoder": 18}
+
+
+def test_a_packing_is_undone():
+    is_real = torch.tensor([[0, 1, 1], [1, 0, 0]]).bool()
+    packing = packing_of(is_real)
+    states = torch.randn(2, 3, 4)
+    packed = packing.pack(states)
+    assert packed.shape == (1, 3, 4)
+    torch.testing.assert_close(packing.unpack(packed), states * is_real[..., None])
+    assert packing.pack(states[:1])[0, 2].equal(states[0, 0])
+    assert packing.outline(packed).shape == (2, 3, 4)
+    assert packing.source is packing
+
+
+@pytest.mark.parametrize("is_real", [None, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
+def test_where_nothing_is_saved_nothing_is_packed(is_real):
+    assert packing_of(is_real) is UNPACKED
+    source = TokenPacking(torch.ones(2, 2).bool(), torch.tensor([1]))
+    packing = packing_of(is_real, source)
+    assert packing.source is source
+    assert packing.pack(states := torch.randn(1)) is states
+
+
+def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
+    model.config.use_cache = False
+
+    class Traced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *args):
+            names = ("input_ids", "attention_mask", "decoder_input_ids", "labels")
+            return self.model(**dict(zip(names, args, strict=True)), return_dict=False)[1]
+
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "labels")
+    program = torch.export.export(Traced(), tuple(batch[name] for name in names), strict=False)
+    other = tiny_batch(seed=3, source_lens=(7, 7, 1), target_lens=(2, 6, 4))
+    expected = model(**{name: other[name] for name in names}).logits
+    real = other["labels"] != -100
+    found = program.module()(*(other[name] for name in names))
+    torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_transformed_by_torch_func_is_not_packed(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0), tiny_batch()
+    _, expected = step(model, batch, True)
+    parameters = dict(model.named_parameters())
+    found = torch.func.grad(
+        lambda values: torch.func.functional_call(model, values, kwargs=batch).loss
+    )(parameters)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_accelerates_mixed_precision_does_not_make_logits(tiny_model, tiny_batch):
+    model, batch, calls = tiny_model(dropout=0.0).train(), tiny_batch(), []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = convert_outputs_to_fp32(model.forward)(**batch)
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    assert output.loss.dtype == torch.float32
+    assert not calls
+    assert output.logits.shape == (3, 6, 40)
+    assert output.logits.dtype == torch.float32
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_large_vocabulary_is_never_there_for_all_tokens(tiny_model, tiny_batch, smoothing):
+    model = tiny_model(dropout=0.0, vocab_size=600, label_smoothing=smoothing, noise=0.05).double()
+    lengths = torch.arange(2, 42).tolist()
+    batch = tiny_batch(source_lens=lengths, target_lens=lengths[::-1], vocab=600)
+    largest = {}
+    for padding_free in (True, False):
+        with LargestTensor() as seen:
+            step(model, batch, padding_free)
+        largest[padding_free] = seen.elements
+    assert largest[True] <= 256 * 600 < sum(lengths) * 600 < largest[False]
+    assert_same_step(model, batch)

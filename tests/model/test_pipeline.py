@@ -1,0 +1,342 @@
+"""One call from texts to texts: here, after saving again, and where the package is missing."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+from io import StringIO
+
+import pytest
+import torch
+from conftest import WITHOUT_THE_PACKAGE
+from datasets import Dataset
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BertConfig,
+    BertModel,
+    GenerationConfig,
+    pipeline,
+)
+from transformers.pipelines.pt_utils import KeyDataset
+
+from vanilla_transformer import (
+    Seq2SeqGenerationPipeline,
+    VanillaTransformerConfig,
+    VanillaTransformerModel,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.model.configuration_vanilla_transformer import GENERATION_TASK
+
+TEXTS = ["a dog sees a cat .", "a woman likes a boat .", "a bird", "a bird finds a child ."]
+GERMAN = ["Hund sieht Katze .", "Frau mag Boot .", None, "Vogel findet Kind ."]
+
+
+def text_of(outputs):
+    return [output["generated_text"] for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def pipe(trained):
+    return pipeline(GENERATION_TASK, model=str(trained), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def one_by_one(pipe):
+    return [pipe(text) for text in TEXTS]
+
+
+@pytest.fixture
+def separate(tiny_model):
+    """A pipeline with two vocabularies of different sizes, and random weights."""
+    tokenizer = VanillaTransformerTokenizer.train(
+        ["one two three four"], ["alpha beta gamma delta epsilon"], kind="word", shared=False
+    )
+    model = tiny_model(vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size)
+    return Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, max_new_tokens=8)
+
+
+# --- inputs and outputs --------------------------------------------------------------------------
+
+
+def test_a_text_gives_a_list_and_texts_give_lists(pipe, one_by_one):
+    assert [text_of(found)[0] for found in one_by_one if found][:2] == GERMAN[:2]
+    assert text_of(one_by_one[3]) == [GERMAN[3]]
+    assert pipe(TEXTS) == pipe(tuple(TEXTS)) == one_by_one
+    assert pipe([]) == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 100])
+def test_batches_change_nothing(pipe, one_by_one, batch_size):
+    assert pipe(TEXTS, batch_size=batch_size) == one_by_one
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda texts: (text for text in texts),
+        lambda texts: iter(texts),
+        lambda texts: StringIO("".join(f"{text}\n" for text in texts)),
+        lambda texts: Dataset.from_dict({"source": texts})["source"],
+        lambda texts: KeyDataset(Dataset.from_dict({"source": texts}), "source"),
+    ],
+    ids=["generator", "iterator", "file", "column", "KeyDataset"],
+)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_other_iterables_give_an_iterator(pipe, one_by_one, make, batch_size):
+    outputs = pipe(make(TEXTS), batch_size=batch_size)
+    assert not isinstance(outputs, list)
+    assert list(outputs) == one_by_one
+
+
+def test_results_stream_while_the_source_goes_on(pipe):
+    read = []
+
+    def endless():
+        while True:
+            read.append(TEXTS[0])
+            yield TEXTS[0]
+
+    outputs = iter(pipe(endless(), batch_size=2))
+    assert [text_of(next(outputs))[0] for _ in range(3)] == [GERMAN[0]] * 3
+    assert len(read) <= 6
+    assert list(pipe(text for text in [])) == []
+
+
+def test_a_blank_text_gives_empty_texts_in_its_place(pipe):
+    search = {"num_beams": 2, "num_return_sequences": 2}
+    outputs = pipe(["", TEXTS[0], " \t"], batch_size=3, return_scores=True, **search)
+    assert [len(found) for found in outputs] == [2, 2, 2]
+    assert text_of(outputs[0]) == text_of(outputs[2]) == ["", ""]
+    assert text_of(outputs[1])[0] == GERMAN[0]
+    assert [output["score"] for output in outputs[0]] == [0, 0]
+    assert outputs[1][0]["score"] < 0
+    assert pipe("", return_tensors=True) == [{"generated_token_ids": []}]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, r"inputs is None.*pass a text"),
+        (7, r"inputs is 7"),
+        (b"a dog", r"decode the bytes"),
+        ({"source": "a dog"}, r"one column"),
+        (["a dog", None], r"inputs\[1\] is None"),
+        (["a dog", ["a", "cat"]], r"inputs\[1\]"),
+        ([{"role": "user", "content": "a dog"}], r"inputs\[0\]"),
+    ],
+)
+def test_what_is_no_text_is_named(pipe, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        pipe(wrong)
+
+
+def test_rows_of_a_dataset_are_no_texts(pipe):
+    with pytest.raises(ValueError, match=r"one column"):
+        list(pipe(Dataset.from_dict({"source": TEXTS})))
+    with pytest.raises(ValueError, match="misspelt"):
+        pipe(TEXTS[0], misspelt=1)
+
+
+def test_models_and_tokenizers_that_do_not_fit_are_refused(pipe, tiny_model):
+    with pytest.raises(ValueError, match=r"VanillaTransformerModel.*AutoModelForSeq2SeqLM"):
+        Seq2SeqGenerationPipeline(
+            model=tiny_model(cls=VanillaTransformerModel), tokenizer=pipe.tokenizer
+        )
+    sizes = {"hidden_size": 8, "num_attention_heads": 1, "intermediate_size": 8}
+    bert = BertModel(BertConfig(vocab_size=20, num_hidden_layers=1, **sizes))
+    with pytest.raises(ValueError, match="BertModel"):
+        Seq2SeqGenerationPipeline(model=bert, tokenizer=pipe.tokenizer)
+    with pytest.raises(ValueError, match="`tokenizer` is missing"):
+        Seq2SeqGenerationPipeline(model=pipe.model)
+
+
+# --- search and scores ---------------------------------------------------------------------------
+
+
+def test_options_of_generate_reach_it_from_both_places(pipe, trained):
+    assert len(pipe(TEXTS[0], max_new_tokens=2, return_tensors=True)[0]["generated_token_ids"]) == 3
+    short = pipeline(GENERATION_TASK, model=str(trained), max_new_tokens=1, batch_size=2)
+    assert [text_of(found) for found in short(TEXTS[:2])] == [["Hund"], ["Frau"]]
+    assert text_of(short(TEXTS[0], max_new_tokens=2)) == ["Hund sieht"]
+    found = pipe(TEXTS[0], num_beams=4, num_return_sequences=4, skip_special_tokens=False)
+    assert len({*text_of(found)}) == 4
+    assert all(text.startswith("<s>") for text in text_of(found))
+    config = GenerationConfig(num_beams=2, max_length=9, return_dict_in_generate=True)
+    assert text_of(pipe(TEXTS[0], generation_config=config)) == [GERMAN[0]]
+    assistant = AutoModelForSeq2SeqLM.from_pretrained(trained)
+    assisted = pipeline(GENERATION_TASK, model=str(trained), assistant_model=assistant)
+    assert text_of(assisted(TEXTS[0], num_beams=1)) == [GERMAN[0]]
+    torch.manual_seed(0)
+    sampled = pipe(TEXTS[0], do_sample=True, num_beams=1, num_return_sequences=9, temperature=9.0)
+    assert len({*text_of(sampled)}) > 4
+
+
+@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 1.0])
+def test_scores_of_beams_are_those_that_they_are_ranked_by(pipe, length_penalty):
+    search = {"num_beams": 3, "num_return_sequences": 3, "length_penalty": length_penalty}
+    inputs = pipe.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    expected = pipe.model.generate(
+        **inputs, **search, return_dict_in_generate=True, output_scores=True
+    ).sequences_scores
+    found = pipe(TEXTS, batch_size=4, return_scores=True, **search)
+    scores = torch.tensor([[output["score"] for output in outputs] for outputs in found])
+    torch.testing.assert_close(scores.flatten(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_score_of_a_greedy_output_is_its_mean_log_probability(pipe):
+    found = pipe([TEXTS[0], TEXTS[2]], batch_size=2, num_beams=1, return_scores=True)
+    for text, (output,) in zip((TEXTS[0], TEXTS[2]), found, strict=True):
+        pair = pipe.tokenizer(text, text_target=output["generated_text"], return_tensors="pt")
+        assert output["score"] == pytest.approx(-pipe.model(**pair).loss.item(), abs=1e-5)
+
+
+def test_generation_is_without_dropout_and_leaves_the_mode(pipe, one_by_one):
+    dropouts = [m for m in pipe.model.modules() if isinstance(m, torch.nn.Dropout)]
+    before = [dropout.p for dropout in dropouts]
+    pipe.model.train()
+    try:
+        for dropout in dropouts:
+            dropout.p = 0.9
+        assert pipe(TEXTS) == one_by_one
+        assert pipe.model.training
+    finally:
+        pipe.model.eval()
+        for dropout, p in zip(dropouts, before, strict=True):
+            dropout.p = p
+
+
+def test_two_vocabularies_encode_with_one_and_decode_with_the_other(separate):
+    texts = ["one two", "three four one", "two"]
+    outputs = separate(texts, batch_size=3, min_new_tokens=4)
+    words = {word for found in outputs for word in text_of(found)[0].split()}
+    assert words
+    assert words <= {"alpha", "beta", "gamma", "delta", "epsilon"}
+    lines = generate_lines(separate.model, separate.tokenizer, texts, max_new_tokens=8)
+    assert list(lines) == [text_of(separate(text)) for text in texts]
+
+
+def test_strings_that_stop_are_strings_of_the_target(tiny_model):
+    tokenizer = VanillaTransformerTokenizer.train(
+        ["one two three four"], ["jihgfedcba"], kind="char", shared=False
+    )
+    model = tiny_model(vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size)
+    separate = Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, max_new_tokens=8)
+    (output,) = separate("two", min_new_tokens=6, suppress_tokens=[0, 1, 3])
+    start = output["generated_text"][:2]
+    assert len(output["generated_text"]) > 2
+    (stopped,) = separate("two", stop_strings=[start], min_new_tokens=1, suppress_tokens=[0, 1, 3])
+    assert stopped["generated_text"] == start
+    assert tokenizer.convert_tokens_to_ids("w") != tokenizer.unk_token_id
+
+
+def test_texts_are_cut_where_the_tokenizer_has_a_limit(pipe, trained):
+    limited = pipeline(GENERATION_TASK, model=str(trained), device="cpu")
+    limited.tokenizer.model_max_length = 4
+    assert limited(TEXTS[0]) == pipe("a dog sees")
+    assert limited(TEXTS[0], truncation=False) == pipe(TEXTS[0])
+
+
+# --- the task, saving ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [{}, {"task": GENERATION_TASK}], ids=["no task", "task"])
+@pytest.mark.parametrize("trust", [{}, {"trust_remote_code": True}], ids=["plain", "trusting"])
+def test_the_installed_class_is_taken_whatever_is_said(trained, one_by_one, task, trust):
+    found = pipeline(**task, model=str(trained), device="cpu", **trust)
+    assert type(found) is Seq2SeqGenerationPipeline
+    assert found(TEXTS) == one_by_one
+
+
+def test_checkpoints_and_copies_name_the_pipeline(pipe, trained, tmp_path):
+    (checkpoint,) = trained.glob("checkpoint-*")
+    pipe.save_pretrained(tmp_path / "by pipeline")
+    loaded = pipeline(model=str(tmp_path / "by pipeline"), device="cpu")
+    loaded.model.save_pretrained(tmp_path / "by model")
+    for folder in (trained, checkpoint, tmp_path / "by pipeline", tmp_path / "by model"):
+        config = json.loads((folder / "config.json").read_text())
+        assert config["custom_pipelines"] == {
+            GENERATION_TASK: {
+                "impl": "pipeline_vanilla_transformer.Seq2SeqGenerationPipeline",
+                "pt": ["AutoModelForSeq2SeqLM"],
+            }
+        }
+        assert (folder / "pipeline_vanilla_transformer.py").is_file()
+
+
+def test_only_models_that_generate_name_it(tiny_model, pipe, trained, tmp_path):
+    tiny_model(cls=VanillaTransformerModel).save_pretrained(tmp_path / "bare")
+    assert "custom_pipelines" not in json.loads((tmp_path / "bare/config.json").read_text())
+    lifted = VanillaTransformerModel.from_pretrained(trained)
+    lifted.save_pretrained(tmp_path / "lifted")
+    assert "custom_pipelines" not in json.loads((tmp_path / "lifted/config.json").read_text())
+
+
+def test_pipelines_of_ones_own_are_kept(tmp_path):
+    mine = {"mine": {"impl": "my_file.MyPipeline", "pt": ["AutoModel"]}}
+    config = VanillaTransformerConfig(custom_pipelines=mine)
+    config.architectures = ["VanillaTransformerForConditionalGeneration"]
+    config.save_pretrained(tmp_path)
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
+    assert set(loaded.custom_pipelines.keys()) == {"mine", GENERATION_TASK}
+    assert loaded.custom_pipelines["mine"] == mine["mine"]
+    assert "mine" in loaded.custom_pipelines
+    loaded.custom_pipelines["mine"]["pt"] = (Dataset,)
+    assert loaded.to_dict() == config.to_dict()
+
+
+def test_a_config_is_the_same_after_it_was_saved(trained, tmp_path):
+    config = VanillaTransformerConfig.from_pretrained(trained)
+    config.save_pretrained(tmp_path)
+    again = VanillaTransformerConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    assert copy.deepcopy(again) == again == pickle.loads(pickle.dumps(again))
+    again.dropout = 0.5
+    assert again != config
+    assert again.custom_pipelines.keys() == {GENERATION_TASK}
+
+
+PIPELINES = (
+    WITHOUT_THE_PACKAGE
+    + """
+import json
+from transformers import AutoModelForSeq2SeqLM, pipeline
+
+directory, again, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+first = pipeline(model=directory, trust_remote_code=True, device="cpu")
+second = pipeline("seq2seq-generation", model=directory, trust_remote_code=True, device="cpu")
+first.save_pretrained(again)
+AutoModelForSeq2SeqLM.from_pretrained(again, trust_remote_code=True).save_pretrained(again)
+third = pipeline(model=again, trust_remote_code=True, device="cpu")
+assert type(first).__module__.startswith("transformers_modules."), type(first)
+try:
+    pipeline("seq2seq-generation", model=directory, trust_remote_code=False)
+except ValueError as error:
+    assert "trust_remote_code" in str(error)
+else:
+    raise SystemExit("code of the directory ran without being trusted")
+print(json.dumps([pipe(texts, batch_size=3) for pipe in (first, second, third)]))
+"""
+)
+
+
+def test_it_works_where_the_package_is_not_installed(trained, one_by_one, tmp_path):
+    (checkpoint,) = trained.glob("checkpoint-*")
+    (tmp_path / "empty").mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HF_"))}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    for number, folder in enumerate((trained, checkpoint)):
+        command = [sys.executable, "-I", "-c", PIPELINES, str(folder)]
+        result = subprocess.run(
+            [*command, str(tmp_path / f"again{number}"), json.dumps(TEXTS)],
+            cwd=tmp_path / "empty",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout.splitlines()[-1]) == [one_by_one] * 3

@@ -1,0 +1,365 @@
+"""Every scheme of positions against its formula or another system; numbering of real tokens."""
+
+import math
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+from vanilla_transformer.model.positions import (
+    AlibiPositions,
+    HalfSinusoidalPositions,
+    LearnedPositions,
+    PositionEncoding,
+    SinusoidalPositions,
+    alibi_slopes,
+    positions_from_causal_mask,
+    positions_from_mask,
+    rotary_positions,
+)
+
+
+def paper_row(position, d_model):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same), written as loops."""
+    row = []
+    for dim in range(d_model):
+        angle = position / 10000 ** (2 * (dim // 2) / d_model)
+        row.append(math.sin(angle) if dim % 2 == 0 else math.cos(angle))
+    return row
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 16, 33, 512])
+def test_sinusoids_are_those_of_the_paper(d_model):
+    positions = [0, 1, 2, 3, 10, 100, 999]
+    table = SinusoidalPositions(d_model)(torch.tensor([positions]), torch.float32).embedding
+    expected = torch.tensor([[paper_row(p, d_model) for p in positions]])
+    assert table.shape == (1, len(positions), d_model)
+    torch.testing.assert_close(table, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("position", [5000, 20000])
+def test_far_positions_are_still_those_of_the_paper(position):
+    table = SinusoidalPositions(64)(torch.tensor([[position]]), torch.float32).embedding
+    expected = torch.tensor([[paper_row(position, 64)]])
+    torch.testing.assert_close(table, expected, rtol=0, atol=position * 2e-7)
+
+
+def test_half_precision_rounds_only_the_result():
+    table = SinusoidalPositions(16)(torch.tensor([[3001]]), torch.bfloat16).embedding
+    assert table.dtype == torch.bfloat16
+    expected = torch.tensor([[paper_row(3001, 16)]])
+    torch.testing.assert_close(table.float(), expected, rtol=0, atol=2**-8)
+
+
+def test_sinusoids_are_neither_trained_nor_saved(tiny_model):
+    assert not any("embed_positions" in key for key in tiny_model().state_dict())
+
+
+def test_a_sequence_longer_than_the_table_of_learned_positions_is_fine_for_sinusoids(tiny_model):
+    ids = torch.randint(3, 40, (1, 200))
+    assert tiny_model()(ids, decoder_input_ids=ids).logits.isfinite().all()
+
+
+def test_learned_positions_look_their_vectors_up():
+    layer = LearnedPositions(5, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.arange(15.0).reshape(5, 3))
+    found = layer(torch.tensor([[4, 0]]), torch.float32).embedding
+    assert found.tolist() == [[[12, 13, 14], [0, 1, 2]]]
+
+
+def test_learned_positions_have_a_limit_with_a_remedy(tiny_model):
+    model = tiny_model(position_embedding_type="learned", max_position_embeddings=8)
+    fits, long = torch.full((1, 8), 5), torch.full((1, 9), 5)
+    model(fits, decoder_input_ids=fits)
+    with pytest.raises(ValueError, match=r"9 positions.*`max_position_embeddings` is 8.*truncate"):
+        model(long, decoder_input_ids=fits)
+    with pytest.raises(ValueError, match="9 positions"):
+        model(fits, decoder_input_ids=long)
+
+
+def test_padding_does_not_count_against_the_limit(tiny_model):
+    model = tiny_model(position_embedding_type="learned", max_position_embeddings=8)
+    ids, mask = torch.full((1, 12), 5), torch.tensor([[0] * 4 + [1] * 8])
+    padded = model(ids, attention_mask=mask, decoder_input_ids=ids[:, :3]).logits
+    torch.testing.assert_close(padded, model(ids[:, 4:], decoder_input_ids=ids[:, :3]).logits)
+
+
+def test_generation_past_the_limit_is_an_error_and_not_garbage(tiny_model):
+    model = tiny_model(position_embedding_type="learned", max_position_embeddings=8)
+    with pytest.raises(ValueError, match="max_position_embeddings"):
+        model.generate(torch.full((1, 4), 5), max_new_tokens=12, min_new_tokens=12)
+
+
+@pytest.mark.parametrize(
+    ("mask", "positions"),
+    [
+        ([1, 1, 1, 1], [0, 1, 2, 3]),
+        ([1, 1, 0, 0], [0, 1, 1, 1]),
+        ([0, 0, 1, 1], [0, 0, 0, 1]),
+        ([0, 0, 0, 0], [0, 0, 0, 0]),
+    ],
+)
+def test_real_tokens_are_numbered_from_zero(mask, positions):
+    assert positions_from_mask(torch.tensor([mask])).tolist() == [positions]
+    assert positions_from_mask(torch.tensor([mask]).bool()).tolist() == [positions]
+
+
+def test_a_causal_mask_gives_the_same_numbers():
+    padding = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
+    causal = torch.ones(5, 5, dtype=torch.bool).tril() & padding[:, None, None]
+    added = torch.zeros(2, 1, 5, 5).masked_fill(~causal, torch.finfo(torch.float32).min)
+    for mask in (causal, added):
+        found = positions_from_causal_mask(mask)
+        assert torch.equal(found[padding], positions_from_mask(padding)[padding])
+
+
+# --- sines, then cosines -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 16, 33])
+def test_half_sinusoids_are_those_of_marian(d_model):
+    marian = MarianSinusoidalPositionalEmbedding(50, d_model)
+    expected = marian.create_weight()[None]
+    found = HalfSinusoidalPositions(d_model)(torch.arange(50)[None], torch.float32).embedding
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+# --- rotary --------------------------------------------------------------------------------------
+
+SCALINGS = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 16},
+    "longrope": {
+        "short_factor": [1.0, 1.5, 2.0, 3.0],
+        "long_factor": [2.0, 3.0, 4.0, 6.0],
+        "original_max_position_embeddings": 16,
+        "factor": 4.0,
+    },
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    },
+    "proportional": {"partial_rotary_factor": 0.5},
+}
+
+
+YARN, LLAMA3 = ({"rope_type": kind, **SCALINGS[kind]} for kind in ("yarn", "llama3"))
+
+
+def rope_parameters(kind):
+    return {"rope_type": kind, "rope_theta": 100.0, **SCALINGS[kind]}
+
+
+@pytest.mark.parametrize("length", [9, 40])
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_rotations_are_those_of_llama(kind, length):
+    config = LlamaConfig(
+        hidden_size=32,
+        num_attention_heads=4,
+        max_position_embeddings=24,
+        rope_parameters=rope_parameters(kind),
+    )
+    torch.manual_seed(0)
+    query, position_ids = torch.randn(1, 4, length, 8), torch.arange(length)[None]
+    cosines, sines = LlamaRotaryEmbedding(config)(query, position_ids)
+    expected, _ = apply_rotary_pos_emb(query, query, cosines, sines)
+    positions = rotary_positions(8, 24, rope_parameters(kind))(position_ids, torch.float32)
+    torch.testing.assert_close(positions.rotate(query), expected, rtol=1e-5, atol=1e-5)
+    assert positions.embedding is positions.bias is None
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_a_rotation_of_a_row_does_not_depend_on_longer_rows_beside_it(kind):
+    scheme = rotary_positions(8, 24, rope_parameters(kind))
+    short, long = torch.arange(40)[None].clamp(max=8), torch.arange(40)[None]
+    both = scheme(torch.cat([short, long]), torch.float32).rotation
+    for row, alone in enumerate((short, long)):
+        for found, expected in zip(both, scheme(alone, torch.float32).rotation, strict=True):
+            full = found.expand(2, -1, -1, -1)
+            torch.testing.assert_close(full[row], expected[0])
+
+
+def test_a_rotated_score_depends_on_the_distance_alone():
+    """Written with complex numbers: each pair times e^(i · position · frequency)."""
+    torch.manual_seed(0)
+    query, key = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
+    scheme = rotary_positions(6, 64, {"rope_type": "default", "rope_theta": 50.0})
+
+    def at(position, states):
+        encoding = scheme(torch.tensor([[position]]), torch.float32)
+        return encoding.rotate(states).flatten()
+
+    pairs = torch.complex(query[..., :3], query[..., 3:]).flatten()
+    turned = pairs * torch.exp(1j * 7 * 50.0 ** (-torch.arange(3) / 3))
+    torch.testing.assert_close(at(7, query), torch.cat([turned.real, turned.imag]))
+    torch.testing.assert_close(at(7, query) @ at(3, key), at(14, query) @ at(10, key))
+    assert not torch.allclose(at(7, query) @ at(3, key), at(7, query) @ at(4, key))
+
+
+def test_a_partial_rotation_leaves_the_rest_of_a_head_alone():
+    scheme = rotary_positions(
+        8, 64, {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}
+    )
+    states = torch.randn(1, 1, 5, 8)
+    turned = scheme(torch.arange(5)[None], torch.float32).rotate(states)
+    torch.testing.assert_close(turned[..., 4:], states[..., 4:], rtol=0, atol=0)
+    assert not torch.allclose(turned[:, :, 1:, :4], states[:, :, 1:, :4])
+
+
+def test_half_precision_weights_do_not_blur_the_rotation(tiny_model, tmp_path):
+    full = tiny_model(position_embedding_type="rope")
+    full.save_pretrained(tmp_path)
+    half = type(full).from_pretrained(tmp_path, dtype=torch.bfloat16)
+    ids = torch.tensor([[301]])
+    for model in (half, full.to(torch.bfloat16)):
+        found = model.get_decoder().embed_positions(ids, torch.bfloat16).rotation[0]
+        angles = 301 * 10000.0 ** (-torch.arange(2) / 2)
+        torch.testing.assert_close(found.flatten(), angles.cos().repeat(2), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_every_kind_of_rotation_survives_saving(tiny_model, tiny_batch, tmp_path, kind):
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = tiny_model(
+        position_embedding_type="rope", rope_parameters=rope_parameters(kind), **heads
+    )
+    batch = tiny_batch()
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert loaded.config.to_dict()["rope_parameters"] == model.config.rope_parameters
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+    assert model.config.rope_parameters["rope_type"] == kind
+    assert not any("positions" in key for key in model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rope_type": "spiral"}, "unknown `rope_type`.*choose"),
+        ({"rope_type": "linear"}, r"must have \['factor'\] for `rope_type` 'linear'"),
+        ({"rope_type": "linear", "factor": 0.5}, "number from 1 for `factor`"),
+        ({"rope_type": ["linear"]}, "unknown `rope_type`"),
+        ({"rope_theta": "big"}, "number above 1 for `rope_theta`"),
+        ({"rope_theta": float("inf")}, "finite number above 1 for `rope_theta`"),
+        ({"rope_thetta": 10.0}, r"'default' does not know, \['rope_thetta'\]: choose among"),
+        ({"factor": 2.0}, r"'default' does not know, \['factor'\]"),
+        ({"rope_type": "linear", "factor": 2.0, "beta_fast": 2}, "'linear' does not know"),
+        ({"rope_type": "longrope", "short_factor": 3, "long_factor": [1.0] * 4}, "list of finite"),
+        ({"rope_type": "longrope", "short_factor": [0.0], "long_factor": []}, "`short_factor`"),
+        ({**LLAMA3, "low_freq_factor": 0}, "number above 0 for `low_freq_factor`"),
+        ({**LLAMA3, "low_freq_factor": 4.0}, "smaller number for `low_freq_factor` than"),
+        ({**YARN, "beta_fast": "x"}, "number above 0 for `beta_fast`"),
+        ({**YARN, "beta_slow": 40}, r"`beta_slow` than for `beta_fast` \(32 if left out\)"),
+        ({**YARN, "attention_factor": -1.0}, "number above 0 for `attention_factor`"),
+        ({**YARN, "truncate": "no"}, "True or False for `truncate`"),
+        ({**YARN, "original_max_position_embeddings": 1}, "number above 1 for `original_max"),
+        ({"partial_rotary_factor": 1.5}, "up to 1 for `partial_rotary_factor`"),
+        ({"partial_rotary_factor": True}, "number above 0 for `partial_rotary_factor`"),
+        ({"partial_rotary_factor": 0.4}, "would turn 3 of the 8.*even number from 2"),
+        ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "1 numbers.*4"),
+        ({"rope_type": "longrope"}, "must have .*long_factor"),
+        ("linear", "must be of type"),
+    ],
+)
+def test_bad_parameters_of_rotation_are_named(tiny_config, parameters, message):
+    with pytest.raises(ValueError, match=message) as error:
+        tiny_config(position_embedding_type="rope", rope_parameters=parameters)
+    assert "rope_parameters" in str(error.value) or "partial_rotary_factor" in str(error.value)
+
+
+def test_what_cannot_be_rotated_is_named(tiny_config):
+    odd = {"d_model": 6, "encoder_attention_heads": 2, "decoder_attention_heads": 3}
+    with pytest.raises(ValueError, match=r"3 of the 3 dim.*`d_model` \(6\).*encoder_attention"):
+        tiny_config(position_embedding_type="rope", **odd)
+    with pytest.raises(ValueError, match="even number from 4"):
+        tiny_config(
+            position_embedding_type="rope",
+            rope_parameters={"rope_type": "dynamic", "factor": 2.0},
+            decoder_attention_heads=8,
+        )
+    with pytest.raises(ValueError, match=r"no effect.*'sinusoidal': set that to 'rope'"):
+        tiny_config(rope_parameters={"rope_type": "default"})
+    with pytest.raises(ValueError, match="`rope_theta` must be given in `rope_parameters`"):
+        tiny_config(position_embedding_type="rope", rope_theta=500.0)
+    assert not hasattr(tiny_config(), "rope_parameters")
+
+
+# --- linear biases -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
+def test_slopes_and_biases_are_those_of_bloom(num_heads):
+    """Bloom counts from the first key: along a row of the causal mask that is one shift of all."""
+    mask = torch.ones(1, 6)
+    theirs = build_alibi_tensor(mask, num_heads, torch.float32).reshape(num_heads, 6)
+    slopes = alibi_slopes(num_heads)
+    torch.testing.assert_close(slopes[:, None] * torch.arange(6), theirs)
+    bias = AlibiPositions(num_heads)(torch.arange(6)[None], torch.float32).bias
+    assert bias.shape == (1, num_heads, 6, 6)
+    for query in range(6):
+        found = bias[0, :, query, : query + 1]
+        torch.testing.assert_close(found, theirs[:, : query + 1] - theirs[:, query : query + 1])
+    torch.testing.assert_close(bias, bias.transpose(-2, -1))
+
+
+def test_the_bias_of_the_paper_for_eight_heads():
+    bias = AlibiPositions(8)(torch.tensor([[4]]), torch.float32, torch.arange(5)[None]).bias
+    assert bias[0, 0, 0].tolist() == [-2.0, -1.5, -1.0, -0.5, 0.0]
+    assert bias[0, 7, 0].tolist() == [-d / 256 for d in (4, 3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize("implementation", ["flash_attention_2", "flash_attention_3"])
+def test_flash_attention_would_drop_the_bias_and_is_refused(
+    tiny_config, tiny_model, implementation
+):
+    with pytest.raises(ValueError, match=f"{implementation}.*alibi.*choose 'sdpa'"):
+        tiny_model(position_embedding_type="alibi", attn_implementation=implementation)
+    with pytest.raises(ValueError, match=f"{implementation}.*alibi.*choose 'sdpa'"):
+        tiny_model(position_embedding_type="alibi").set_attn_implementation(implementation)
+
+
+# --- all of them ---------------------------------------------------------------------------------
+
+
+def test_an_encoding_without_parts_changes_nothing():
+    states = torch.randn(1, 2, 3, 4)
+    assert PositionEncoding().rotate(states) is states
+    assert PositionEncoding().add_to(states) is states
+    assert PositionEncoding().bias_of(states) is None
+
+
+@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+def test_cross_attention_sees_no_positions(tiny_model, tiny_batch, scheme):
+    """With self-attention silenced, the order of the source's states cannot matter."""
+    model, states = tiny_model(position_embedding_type=scheme), torch.randn(1, 5, 16)
+    for layer in model.get_decoder().layers:
+        layer.self_attn.out_proj.weight.data.zero_()
+    ids = torch.tensor([[4, 5, 6]])
+    expected = model.get_decoder()(ids, encoder_hidden_states=states)[0]
+    found = model.get_decoder()(ids, encoder_hidden_states=states.flip(1))[0]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal_half", "learned", "rope", "alibi"])
+def test_the_order_of_the_source_matters_by_positions_alone(tiny_model, scheme):
+    ids = torch.tensor([[5, 9, 13, 7]])
+    for name, matters in ((scheme, True), ("none", False)):
+        encoder = tiny_model(position_embedding_type=name).get_encoder()
+        swapped = encoder(ids[:, [1, 0, 2, 3]])[0][:, [1, 0, 2, 3]]
+        assert torch.allclose(encoder(ids)[0], swapped, atol=1e-5) is not matters
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "sinusoidal_half", "alibi", "none"])
+@pytest.mark.parametrize("d_model", [1, 3, 7])
+def test_odd_and_small_widths_work(tiny_model, tiny_batch, scheme, d_model):
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": d_model}
+    model = tiny_model(d_model=d_model, position_embedding_type=scheme, **heads)
+    assert model(**tiny_batch()).logits.isfinite().all()

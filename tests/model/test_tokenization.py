@@ -1,0 +1,668 @@
+"""The tokenizer: training, both sides, round trips, saving, and loading without the package."""
+
+import copy
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizerFast
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerTokenizer
+from vanilla_transformer.model import tokenization_vanilla_transformer as module
+from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS, SPECIAL_TOKENS
+
+SOURCE = [
+    "a small dog runs over the green hill",
+    "the dog, old and grey, sleeps (again) near 42 trees",
+    "trees grow on the hill; the hill is green",
+    "an old man reads the small book to a dog!",
+]
+TARGET = [
+    "ein kleiner Hund läuft über den grünen Hügel",
+    "der Hund, alt und grau, schläft (wieder) bei 42 Bäumen",
+    "Bäume wachsen auf dem Hügel; der Hügel ist grün",
+    "ein alter Mann liest das kleine Buch einem Hund vor!",
+]
+WORDS = ["dog", "hill", "a tree", "green"]
+PHONEMES = ["D AO G", "HH IH L", "AH T R IY", "G R IY N"]
+HARD_TEXTS = [
+    "",
+    " ",
+    "  two leading and trailing  ",
+    "line\nline\r\n\ttab\u00a0\u3000wide",
+    "cafe\u0301 caf\u00e9 \u1100\u1161\u11a8 \ufb01",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea \U0010ffff",
+    "</s> <s>strike</s><pad><unk> <s",
+    "\u2581 \u0120 \u010a",
+    "\x00\x01\ufeff\ufffd",
+    "中文字 عربى עברית हिन्दी",
+]
+SIZES = {"bpe": 120, "unigram": 90, "word": 80, "char": 80, "byte_bpe": 300}
+
+
+def train(kind="bpe", **options):
+    return VanillaTransformerTokenizer.train(
+        SOURCE, TARGET, kind=kind, vocab_size=SIZES[kind], **options
+    )
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return train("bpe", model_max_length=64)
+
+
+@pytest.fixture
+def separate():
+    return VanillaTransformerTokenizer.train(
+        WORDS, PHONEMES, kind="char", target_kind="word", shared=False, model_max_length=16
+    )
+
+
+@pytest.fixture(scope="module")
+def byte_level():
+    return train("byte_bpe")
+
+
+# Training
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_have_the_ids_0_to_3_on_both_sides(kind):
+    one = train(kind)
+    two = train(kind, shared=False)
+    for tokenizer in (one, two):
+        for side in ("source", "target"):
+            assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS), side=side) == [0, 1, 2, 3]
+            assert tokenizer.convert_ids_to_tokens([0, 1, 2, 3], side=side) == list(SPECIAL_TOKENS)
+        ids = (tokenizer.bos_token_id, tokenizer.pad_token_id)
+        assert (*ids, tokenizer.eos_token_id, tokenizer.unk_token_id) == (0, 1, 2, 3)
+    assert not one.separate_vocabularies
+    assert two.separate_vocabularies
+    assert len(one) == one.target_vocab_size <= SIZES[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_sides_of_a_shared_vocabulary_give_their_training_texts_back(kind):
+    tokenizer = train(kind)
+    for text in SOURCE + TARGET:
+        assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
+        ids = tokenizer(text_target=text).input_ids
+        assert ids == tokenizer(text).input_ids
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.batch_decode([ids]) == [
+            f"{text}</s>" if kind != "word" else f"{text} </s>"
+        ]
+
+
+TRAIN_IN_NEW_PROCESS = """
+import sys
+from tests_texts import SIZES, SOURCE, TARGET
+from vanilla_transformer import VanillaTransformerTokenizer
+for kind, size in SIZES.items():
+    new = VanillaTransformerTokenizer.train(SOURCE, TARGET, kind=kind, vocab_size=size)
+    print(new.backend_tokenizer.to_str())
+"""
+
+
+def test_the_same_texts_give_the_same_vocabulary_in_another_process(tmp_path):
+    texts = f"SIZES = {SIZES!r}\nSOURCE = {SOURCE!r}\nTARGET = {TARGET!r}\n"
+    (tmp_path / "tests_texts.py").write_text(texts, encoding="utf-8")
+    root = str(Path(module.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "PYTHONIOENCODING": "utf-8"}
+    output = subprocess.run(
+        [sys.executable, "-c", TRAIN_IN_NEW_PROCESS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    ).stdout
+    assert output.splitlines() == [train(kind).backend_tokenizer.to_str() for kind in SIZES]
+
+
+def test_unigram_scores_do_not_depend_on_the_order_of_a_hash_map():
+    # The trainer keeps no piece of its own for several letters of these texts (T, a, b, n, p).
+    texts = [
+        "Model, Tokenizer and Trainer of the Transformer",
+        "Version 2, written in June",
+        "1. Definitions of Attention: an attention is a weighted sum.",
+        "Yellow boats sail north while grey boats sail south.",
+        "The Attention of a Head is the sum over the positions of the source.",
+        "Boats and trains and the attention of the trains, and the trains of attention.",
+        "No boat sails; no train runs; no head attends to the padding.",
+        "Further positions are positions after the end, and no position is after the end.",
+    ]
+    states = {
+        VanillaTransformerTokenizer.train(
+            texts, kind="unigram", vocab_size=70
+        ).backend_tokenizer.to_str()
+        for _ in range(6)
+    }
+    assert len(states) == 1
+    pieces = json.loads(states.pop())["model"]["vocab"]
+    assert [piece for piece, _ in pieces[:4]] == list(SPECIAL_TOKENS)
+    assert set("Tabnp") <= {piece for piece, _ in pieces}
+
+
+def test_generators_are_enough_for_training():
+    tokenizer = VanillaTransformerTokenizer.train(
+        (text for text in SOURCE), (text for text in TARGET), vocab_size=SIZES["bpe"]
+    )
+    assert tokenizer.get_vocab() == train("bpe").get_vocab()
+
+
+def test_lowercase_concerns_both_sides():
+    tokenizer = train("char", lowercase=True, shared=False)
+    assert tokenizer.decode(tokenizer("Dog").input_ids, True, side="source") == "dog"
+    assert tokenizer.decode(tokenizer(text_target="GRÜN").input_ids, True) == "grün"
+
+
+def test_min_frequency_drops_rare_words():
+    frequent = train("word", min_frequency=3)
+    assert "the" in frequent.get_vocab()
+    assert "book" not in frequent.get_vocab()
+    assert "book" in train("word").get_vocab()
+
+
+def test_model_may_be_learnt_from_one_corpus_alone():
+    tokenizer = VanillaTransformerTokenizer.train(SOURCE, kind="char")
+    assert tokenizer.decode(tokenizer(text_target="a dog").input_ids, True) == "a dog"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "wordpiece"}, "kind='wordpiece' is unknown.*bpe, unigram"),
+        ({"shared": False, "target_kind": "words"}, "target_kind='words' is unknown"),
+        ({"vocab_size": 4}, "vocab_size=4 is too small"),
+        ({"kind": "byte_bpe", "vocab_size": 259}, "vocab_size=259 is too small.*260"),
+        ({"shared": False, "target_vocab_size": 3}, "target_vocab_size=3 is too small"),
+        ({"kind": "bpe", "vocab_size": 20}, "vocab_size=20 is too small.*Raise vocab_size"),
+        ({"kind": "unigram", "vocab_size": 20}, "vocab_size=20 is too small.*Raise vocab_size"),
+        ({"kind": "unigram", "vocab_size": 38}, "vocab_size=38 is too small.*Raise vocab_size"),
+        ({"source": []}, "source holds no text"),
+        ({"source": ["", "  \n"]}, "source holds no text"),
+        ({"target": iter([])}, "target holds no text"),
+        ({"target": None, "shared": False}, "target=None with shared=False"),
+        ({"source": "one string"}, "source is a single string"),
+        ({"target": ["text", None]}, r"target\[1\] is None"),
+        ({"target_kind": "word"}, "target_kind='word' has no effect with shared=True"),
+        ({"target_vocab_size": 99}, "target_vocab_size=99 has no effect with shared=True"),
+        ({"min_frequency": 0}, "min_frequency=0"),
+        ({"kind": "unigram", "min_frequency": 2}, "min_frequency=2 has no effect"),
+        ({"model_max_length": 0}, "model_max_length=0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(options, message):
+    arguments = {"source": SOURCE, "target": TARGET, **options}
+    with pytest.raises(ValueError, match=message):
+        VanillaTransformerTokenizer.train(**arguments)
+
+
+# Round trips
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text())
+def test_byte_level_gives_any_text_back(byte_level, text):
+    ids = byte_level(text).input_ids
+    assert ids[-1] == 2
+    assert not {0, 1, 2, 3} & set(ids[:-1])
+    assert byte_level.decode(ids, skip_special_tokens=True) == text
+
+
+@pytest.mark.parametrize("text", HARD_TEXTS)
+def test_byte_level_gives_hard_texts_back(byte_level, text):
+    ids = byte_level(text, add_special_tokens=False).input_ids
+    assert byte_level.decode(ids) == text
+    assert byte_level.decode(byte_level(text_target=text).input_ids, True) == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=st.text(alphabet=sorted(set("".join(SOURCE + TARGET)))))
+def test_char_gives_any_text_of_known_characters_back(text):
+    ids = CHARACTERS(text).input_ids
+    assert len(ids) == len(text) + 1
+    assert CHARACTERS.decode(ids, skip_special_tokens=True) == text
+
+
+CHARACTERS = train("char")
+
+
+def test_characters_not_seen_are_unknown_each():
+    assert CHARACTERS("a☃☃").input_ids[1:] == [3, 3, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("token", SPECIAL_TOKENS)
+def test_text_that_looks_like_a_special_token_is_not_one(kind, token):
+    texts = [*SOURCE, f"{token} x{token}x {token}", f"{token}{token}"] * 20
+    tokenizer = VanillaTransformerTokenizer.train(texts, kind=kind, vocab_size=400)
+    for text in (token, f"a {token} dog", f"{token}{token}", f"x{token}x"):
+        ids = tokenizer(text).input_ids
+        assert set(ids) & {0, 1, 2} == {2}
+        assert ids.count(2) == 1
+        if kind != "word":
+            assert 3 not in ids
+            assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_special_tokens_are_recognised_on_request(shared):
+    ids = shared("a</s>", split_special_tokens=False, add_special_tokens=False).input_ids
+    assert ids[-1] == 2
+    assert shared("a</s>", add_special_tokens=False).input_ids[-1] != 2
+
+
+def test_word_splits_at_white_space_only():
+    tokens = train("word").tokenize("dog,  old\tgrey 42,")
+    assert tokens == ["dog,", "old", "<unk>", "<unk>"]
+
+
+def test_bpe_cuts_signs_off_words(shared):
+    tokens = shared.tokenize("the dog, old")
+    assert "," in tokens
+    assert not [token for token in tokens if "," in token and token != ","]
+
+
+# Encoding
+
+
+def test_end_of_sequence_is_added_and_survives_truncation(shared):
+    whole = shared(SOURCE[1]).input_ids
+    assert whole[-1] == 2
+    assert whole.count(2) == 1
+    assert 0 not in whole
+    cut = shared(SOURCE[1], truncation=True, max_length=5).input_ids
+    assert cut == [*whole[:4], 2]
+    labels = shared(SOURCE[1], text_target=TARGET[1], truncation=True, max_length=5).labels
+    assert len(labels) == 5
+    assert labels[-1] == 2
+    assert shared(SOURCE[1], add_special_tokens=False).input_ids == whole[:-1]
+    long = shared(" ".join(SOURCE), truncation=True).input_ids
+    assert len(long) == shared.model_max_length == 64
+    assert long[-1] == 2
+
+
+def test_targets_have_their_own_length_limit(separate):
+    encoded = separate("greentree", text_target="G R IY N", truncation=True, max_target_length=3)
+    assert len(encoded.input_ids) == 10
+    assert encoded.labels == [*separate(text_target="G R").input_ids[:2], 2]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_batches_are_padded_on_the_side_asked_for(shared, side):
+    batch = shared(SOURCE, padding=True, padding_side=side, return_tensors="pt")
+    assert set(batch) == {"input_ids", "attention_mask"}
+    assert torch.equal(batch.attention_mask == 0, batch.input_ids == 1)
+    assert batch.attention_mask[:, 0 if side == "left" else -1].sum() < len(SOURCE)
+    for row, mask, text in zip(batch.input_ids, batch.attention_mask, SOURCE, strict=True):
+        assert row[mask.bool()].tolist() == shared(text).input_ids
+
+
+def test_padding_side_is_saved(shared, tmp_path):
+    tokenizer = copy.deepcopy(shared)
+    tokenizer.padding_side = "left"
+    tokenizer(SOURCE, padding=True, padding_side="right", truncation=True, max_length=3)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    assert loaded.padding_side == "left"
+    assert loaded.backend_tokenizer.padding is None
+    assert loaded.backend_tokenizer.truncation is None
+
+
+def test_batches_of_pairs_and_padding_to_a_multiple(separate):
+    batch = separate(
+        WORDS, text_target=PHONEMES, padding=True, pad_to_multiple_of=8, return_tensors="pt"
+    )
+    assert batch.input_ids.shape == (4, 8)
+    assert batch.labels.shape == (4, 8)
+
+
+def test_empty_batches_give_empty_lists_but_no_tensors(shared):
+    assert dict(shared([])) == {"input_ids": [], "attention_mask": []}
+    assert shared([], text_target=[]).labels == []
+    with pytest.raises(ValueError, match="batch is empty"):
+        shared([], return_tensors="pt")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"), [(None, "entry 1 is None"), ("\ud800", "entry 1 holds a lone surrogate")]
+)
+def test_entries_that_are_no_text_are_named(shared, entry, message):
+    with pytest.raises(ValueError, match=message):
+        shared(["a", entry])
+
+
+def test_collator_pads_labels_of_separate_vocabularies(separate):
+    features = [
+        dict(separate(word, text_target=said)) for word, said in zip(WORDS, PHONEMES, strict=True)
+    ]
+    batch = DataCollatorForSeq2Seq(separate, return_tensors="pt")(features)
+    assert batch["labels"].shape == (4, 5)
+    labels = batch["labels"].masked_fill(batch["labels"] == -100, separate.pad_token_id)
+    assert separate.batch_decode(labels, skip_special_tokens=True) == PHONEMES
+    sources = separate.batch_decode(batch["input_ids"], skip_special_tokens=True, side="source")
+    assert sources == WORDS
+
+
+# Two sides
+
+
+def test_labels_come_from_the_target_vocabulary(separate):
+    encoded = separate("dog", text_target="D AO G")
+    vocabulary, target = separate.get_vocab(), separate.get_vocab(side="target")
+    assert encoded.input_ids == [vocabulary["d"], vocabulary["o"], vocabulary["g"], 2]
+    assert encoded.labels == [target["D"], target["AO"], target["G"], 2]
+    assert separate(text_target="D AO G").input_ids == encoded.labels
+    assert separate.encode("D AO G", side="target") == encoded.labels
+    assert separate.tokenize("D AO G", side="target") == ["D", "AO", "G"]
+    assert separate.tokenize("dog") == ["d", "o", "g"]
+    assert len(separate) == separate.vocab_size == len(vocabulary)
+    assert separate.target_vocab_size == len(target) != len(vocabulary)
+
+
+def test_decoding_is_aware_of_the_side(separate):
+    encoded = separate("dog", text_target="D AO G")
+    assert separate.decode(encoded.labels) == "D AO G </s>"
+    assert separate.decode(torch.tensor(encoded.labels), skip_special_tokens=True) == "D AO G"
+    assert separate.decode(encoded.input_ids, side="source") == "dog</s>"
+    assert separate.batch_decode([encoded.input_ids] * 2, True, side="source") == ["dog"] * 2
+    assert separate.decode(encoded.labels[0]) == "D"
+    assert separate.convert_ids_to_tokens(encoded.labels[:3], side="target") == ["D", "AO", "G"]
+    assert separate.convert_tokens_to_ids("AO", side="target") == encoded.labels[1]
+    assert separate.convert_tokens_to_string(["D", "AO"], side="target") == "D AO"
+    assert separate.convert_tokens_to_string(["d", "o"]) == "do"
+
+
+def test_ids_that_do_not_exist_are_named(separate):
+    with pytest.raises(ValueError, match=r"-100.*pad_token_id"):
+        separate.decode([4, -100])
+    size = separate.target_vocab_size
+    with pytest.raises(ValueError, match=f"{size}, but the target vocabulary"):
+        separate.batch_decode(torch.tensor([[4, size]]))
+    assert separate.decode([size - 1])
+    with pytest.raises(ValueError, match="the source vocabulary"):
+        separate.decode([len(separate)], side="source")
+
+
+def test_unknown_sides_are_refused(separate):
+    with pytest.raises(ValueError, match="side='both' is unknown"):
+        separate.decode([4], side="both")
+    with pytest.raises(ValueError, match="a call takes no side"):
+        separate("dog", side="target")
+
+
+def test_an_error_while_encoding_targets_leaves_the_source_in_charge(separate):
+    expected = separate("dog").input_ids
+    with pytest.raises(ValueError, match="entry 1 is 3"):
+        separate("dog", text_target=["D", 3])
+    with pytest.raises(ValueError, match="is not a valid"):
+        separate("dog", text_target=["D"], padding="sideways")
+    assert separate("dog").input_ids == expected
+    assert "AO" not in separate.get_vocab()
+
+
+def test_one_thread_in_target_mode_does_not_disturb_another(separate):
+    expected = separate("dog").input_ids
+    found = []
+    separate._switch_to_target_mode()
+    try:
+        assert "AO" in separate.get_vocab()
+        thread = threading.Thread(target=lambda: found.append(separate.encode("dog")))
+        thread.start()
+        thread.join()
+    finally:
+        separate._switch_to_input_mode()
+    assert found == [expected]
+
+
+def test_added_tokens_go_to_the_source_unless_told_otherwise(separate, tmp_path):
+    size, target_size = len(separate), separate.target_vocab_size
+    assert separate.add_tokens(["<2de>"]) == 1
+    assert separate.add_special_tokens({"extra_special_tokens": ["<sep>"]}) == 2 - 1
+    assert separate.add_tokens(["ZZ"], side="target") == 1
+    separate.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    for tokenizer in (separate, loaded):
+        assert (len(tokenizer), tokenizer.target_vocab_size) == (size + 2, target_size + 1)
+        assert tokenizer.tokenize("<2de>dog") == ["<2de>", "d", "o", "g"]
+        ids = tokenizer(text_target="D ZZ").input_ids
+        assert tokenizer.decode(ids, skip_special_tokens=True) == "D ZZ"
+        tokens = tokenizer.convert_ids_to_tokens(ids, skip_special_tokens=True, side="target")
+        assert tokens == ["D", "ZZ"]
+        assert tokenizer.extra_special_tokens == ["<sep>"]
+
+
+def test_core_special_tokens_need_one_id_on_both_sides(separate):
+    with pytest.raises(ValueError, match=r"pad_token='\[PAD\]' has the id None"):
+        separate.add_special_tokens({"pad_token": "[PAD]"})
+    assert "[PAD]" not in separate.get_vocab()
+    source = Tokenizer(models.WordLevel(dict(zip(SPECIAL_TOKENS, range(4), strict=True))))
+    target = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "<pad>": 2, "<unk>": 3}))
+    with pytest.raises(ValueError, match=r"pad_token='<pad>' has the id 1 in.* and 2 in"):
+        VanillaTransformerTokenizer(tokenizer_object=source, target_tokenizer_object=target)
+
+
+def test_foreign_backends_get_the_end_of_sequence():
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, "a"])}
+    source = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    target = Tokenizer(models.WordLevel({**vocabulary, "b": 5}, unk_token="<unk>"))
+    tokenizer = VanillaTransformerTokenizer(tokenizer_object=source, target_tokenizer_object=target)
+    assert tokenizer("a", text_target="b").labels == [5, 2]
+    assert tokenizer("a").input_ids == [4, 2]
+    assert source.post_processor is None
+    assert tokenizer.decode([5, 2], skip_special_tokens=True) == "b"
+
+
+def test_ends_of_sequences_can_be_changed_and_are_saved(separate, tmp_path):
+    assert (separate.add_bos_token, separate.add_eos_token) == (False, True)
+    separate.add_bos_token = True
+    separate.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    for tokenizer in (separate, loaded):
+        assert (tokenizer.add_bos_token, tokenizer.add_eos_token) == (True, True)
+        encoded = tokenizer("d", text_target="D")
+        assert (encoded.input_ids[0], encoded.input_ids[-1]) == (0, 2)
+        assert (encoded.labels[0], encoded.labels[-1]) == (0, 2)
+
+
+def test_a_backend_is_required():
+    with pytest.raises(ValueError, match=r"tokenizer_object and tokenizer_file are both missing"):
+        VanillaTransformerTokenizer()
+
+
+def test_one_vocabulary_can_be_retrained_but_not_two(shared, separate):
+    new = shared.train_new_from_iterator(["xyzzy xyz zyx " * 3], vocab_size=30)
+    assert isinstance(new, VanillaTransformerTokenizer)
+    assert new.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
+    assert new.decode(new("xyz zyx").input_ids, True) == "xyz zyx"
+    assert new("xyz").input_ids[-1] == 2
+    with pytest.raises(ValueError, match="separate_vocabularies=True"):
+        separate.train_new_from_iterator(["x"], vocab_size=30)
+
+
+# Saving, loading, copying
+
+
+def behaviour(tokenizer):
+    """Everything that must survive: both vocabularies, encoding, options."""
+    encoded = tokenizer(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
+    sides = [tokenizer.get_vocab(side=side) for side in ("source", "target")]
+    options = (tokenizer.model_max_length, tokenizer.split_special_tokens, tokenizer.padding_side)
+    return dict(encoded), sides, options, tokenizer.separate_vocabularies
+
+
+@pytest.mark.parametrize("name", ["shared", "separate"])
+def test_auto_tokenizer_loads_what_was_saved(name, request, tmp_path):
+    tokenizer = request.getfixturevalue(name)
+    files = tokenizer.save_pretrained(tmp_path)
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    names = {"tokenizer_config.json", "tokenizer.json"}
+    if name == "separate":
+        names.add("target_tokenizer.json")
+    assert {Path(file).name for file in files} == names
+    assert Path(tmp_path, "tokenization_vanilla_transformer.py").is_file()
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(loaded) is VanillaTransformerTokenizer
+    assert behaviour(loaded) == behaviour(tokenizer)
+    plain = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    assert plain("dog").input_ids == tokenizer("dog").input_ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_survives_saving(kind, tmp_path):
+    tokenizer = train(kind)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    texts = [*SOURCE, *TARGET, *HARD_TEXTS]
+    assert loaded(texts).input_ids == tokenizer(texts).input_ids
+    assert loaded.batch_decode(loaded(texts).input_ids) == tokenizer.batch_decode(
+        tokenizer(texts).input_ids
+    )
+
+
+LOAD_AND_SAVE_AGAIN = """
+import json, pickle, sys
+try:
+    import vanilla_transformer
+except ImportError:
+    pass
+else:
+    sys.exit("the package must not be importable here")
+from transformers import AutoTokenizer
+first, second, third = sys.argv[1:]
+AutoTokenizer.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
+tokenizer = AutoTokenizer.from_pretrained(second, trust_remote_code=True)
+tokenizer.save_pretrained(third)
+tokenizer = pickle.loads(pickle.dumps(AutoTokenizer.from_pretrained(third, trust_remote_code=True)))
+encoded = tokenizer(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
+print(json.dumps({
+    "class": type(tokenizer).__name__,
+    "encoded": dict(encoded),
+    "target": tokenizer.batch_decode(encoded["labels"], skip_special_tokens=True),
+    "source": tokenizer.batch_decode(encoded["input_ids"], skip_special_tokens=True, side="source"),
+}))
+"""
+
+
+def run_without_the_package(code, arguments, tmp_path):
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    blocked = "import sys; sys.modules['vanilla_transformer'] = None\n"  # an editable install
+    return subprocess.run(
+        [sys.executable, "-I", "-c", blocked + code, *map(str, arguments)],
+        cwd=empty,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "with_config"), [("separate", True), ("separate", False), ("shared", True)]
+)
+def test_loads_saves_and_loads_again_without_the_package(name, with_config, request, tmp_path):
+    tokenizer = request.getfixturevalue(name)
+    places = [tmp_path / place for place in ("first", "second", "third")]
+    tokenizer.save_pretrained(places[0])
+    if with_config:
+        for place in places:
+            VanillaTransformerConfig().save_pretrained(place)
+    result = run_without_the_package(LOAD_AND_SAVE_AGAIN, places, tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    expected = tokenizer(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
+    assert found["class"] == "VanillaTransformerTokenizer"
+    assert found["encoded"] == dict(expected)
+    assert found["target"] == tokenizer.batch_decode(expected["labels"], skip_special_tokens=True)
+    assert found["source"] == tokenizer.batch_decode(expected["input_ids"], True, side="source")
+    for place in places:
+        config = json.loads((place / "tokenizer_config.json").read_text(encoding="utf-8"))
+        assert config["auto_map"]["AutoTokenizer"] == [
+            "tokenization_vanilla_transformer.VanillaTransformerTokenizer",
+            None,
+        ]
+        code = (place / "tokenization_vanilla_transformer.py").read_text(encoding="utf-8")
+        assert code == Path(module.__file__).read_text(encoding="utf-8")
+        assert (place / "target_tokenizer.json").is_file() == tokenizer.separate_vocabularies
+        assert VanillaTransformerTokenizer.from_pretrained(place).get_vocab(
+            side="target"
+        ) == tokenizer.get_vocab(side="target")
+
+
+def test_the_module_stands_alone():
+    code = Path(module.__file__).read_text(encoding="utf-8")
+    assert not re.findall(r"^\s*(?:from|import)\s+\.", code, flags=re.MULTILINE)
+    packages = set(re.findall(r"^(?:from|import)\s+(\w+)", code, flags=re.MULTILINE))
+    assert packages - set(sys.stdlib_module_names) == {"tokenizers", "transformers"}
+
+
+def test_missing_and_broken_files_are_named(separate, tmp_path):
+    separate.save_pretrained(tmp_path)
+    target = tmp_path / "target_tokenizer.json"
+    text = target.read_text(encoding="utf-8")
+    target.write_text(text[: len(text) // 2], encoding="utf-8")
+    with pytest.raises(ValueError, match=r"target_tokenizer\.json' is not a saved tokenizer"):
+        VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    target.unlink()
+    with pytest.raises(FileNotFoundError, match=r"no target_tokenizer\.json"):
+        VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no tokenizer\.json"):
+        VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no directory"):
+        separate.save_vocabulary(tmp_path / "nowhere")
+
+
+def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_path):
+    separate.save_pretrained(tmp_path)
+    shared.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    assert not loaded.separate_vocabularies
+    assert loaded.get_vocab(side="target") == shared.get_vocab()
+
+
+def test_saved_names_can_have_a_prefix(separate, tmp_path):
+    names = {Path(file).name for file in separate.save_pretrained(tmp_path, filename_prefix="x")}
+    assert names == {"x-tokenizer_config.json", "x-tokenizer.json", "x-target_tokenizer.json"}
+
+
+@pytest.mark.parametrize("name", ["shared", "separate"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_are_equal_and_independent(name, duplicate, request):
+    tokenizer = request.getfixturevalue(name)
+    twin = duplicate(tokenizer)
+    assert behaviour(twin) == behaviour(tokenizer)
+    twin.add_tokens(["added"])
+    twin.add_tokens(["added too"], side="target")
+    assert "added" not in tokenizer.get_vocab()
+    assert "added too" not in tokenizer.get_vocab(side="target")
+
+
+def test_maps_over_datasets_with_processes_and_a_stable_fingerprint(separate):
+    def encode(batch):
+        return separate(batch["word"], text_target=batch["said"], truncation=True, max_length=3)
+
+    before = Hasher.hash(encode)
+    data = Dataset.from_dict({"word": WORDS, "said": PHONEMES})
+    encoded = data.map(encode, batched=True, num_proc=2)
+    assert encoded["labels"][0] == separate(text_target="D AO").input_ids
+    separate("dog", text_target="D", truncation=True, max_length=2, padding="max_length")
+    assert Hasher.hash(encode) == before
+    separate.add_tokens(["ZZ"], side="target")
+    assert Hasher.hash(encode) != before

@@ -1,0 +1,209 @@
+"""Whole runs in processes of their own: what they leave, and how they go on after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import small
+import torch
+from toy import REPOSITORY, arguments, command
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+
+from vanilla_transformer.commands.generate import main as generate
+from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.loading import make_model
+
+CODE = {"configuration", "modeling", "tokenization"}
+
+
+def results(folder):
+    return json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
+
+
+def losses(folder):
+    state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+    return {row["step"]: row["loss"] for row in state["log_history"] if "loss" in row}
+
+
+def test_a_run_leaves_everything_that_belongs_to_a_model(trained):
+    names = {path.name for path in trained.iterdir()}
+    assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= names
+    assert {f"{part}_vanilla_transformer.py" for part in CODE} <= names
+    assert not {name for name in names if name.endswith((".pt", ".pkl", "pytorch_model.bin"))}
+    assert results(trained)["test_bleu"] > 90
+    search = GenerationConfig.from_pretrained(trained)
+    assert (search.num_beams, search.max_length) == (2, 16)
+
+
+def test_the_card_holds_the_command_and_the_scores(trained):
+    card = (trained / "README.md").read_text(encoding="utf-8")
+    assert f"--output_dir {trained}" in card
+    assert f"{results(trained)['test_bleu']:.2f}" in card
+    assert "model-index" in card
+    assert r"nrefs:1\|case:mixed" in card  # escaped in the table
+
+
+def test_a_trained_model_translates_through_the_auto_classes(trained):
+    tokenizer = AutoTokenizer.from_pretrained(trained)
+    model = AutoModelForSeq2SeqLM.from_pretrained(trained)
+    inputs = tokenizer(["a dog likes a boat .", "a man finds a cat ."], return_tensors="pt")
+    texts = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert texts == ["Hund mag Boot .", "Mann findet Katze ."]
+
+
+def test_a_directory_in_use_is_not_overwritten(trained, corpus):
+    before = (trained / "model.safetensors").read_bytes()
+    done = command("train", *arguments(corpus, trained))
+    assert done.returncode != 0
+    assert "--resume_from_checkpoint True" in done.stderr.splitlines()[-1]
+    assert (trained / "model.safetensors").read_bytes() == before
+
+
+def test_fine_tuning_starts_from_the_saved_model_and_its_tokenizer(trained, corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "tuned", "validation", model_name_or_path=trained)
+    done = command("train", *argv)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert results(tmp_path / "tuned")["eval_loss"] == pytest.approx(
+        results(trained)["eval_loss"], rel=1e-4
+    )
+
+
+def test_fine_tuning_does_not_change_the_architecture_silently(trained, corpus, tmp_path):
+    changes = {"model_name_or_path": trained, "norm_placement": "post"}
+    done = command("train", *arguments(corpus, tmp_path / "tuned", **changes))
+    assert "do not fit the architecture" in done.stderr.splitlines()[-1]
+
+
+def test_other_models_and_damaged_weights_are_refused(trained, corpus, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "marian"}')
+    done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=other))
+    assert "holds a model of type 'marian'" in done.stderr.splitlines()[-1]
+
+    damaged = tmp_path / "damaged"
+    subprocess.run(["cp", "-r", trained, damaged], check=True)
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    done = command("generate", damaged, "a dog")
+    assert "damaged" in done.stderr.splitlines()[-1]
+
+
+def wait_for(path, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(corpus, tmp_path):
+    options = {"save_steps": 20, "save_strategy": "steps", "logging_steps": 5, "max_steps": 90}
+    options |= {"tokenizer_kind": "bpe", "vocab_size": 120, "bpe_dropout": 0.2}
+    options |= {"rdrop_alpha": 5.0, "ema_decay": 0.9, "gradient_accumulation_steps": 2}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = command("train", *arguments(corpus, whole, "train", **options))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    program = [sys.executable, str(REPOSITORY / "scripts" / "train.py")]
+    process = subprocess.Popen(
+        [*program, *arguments(corpus, killed, "train", **options)],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(killed / "checkpoint-40" / "trainer_state.json", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "all_results.json").exists()
+
+    argv = arguments(corpus, killed, "train", resume_from_checkpoint=True, **options)
+    done = command("train", *argv)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert losses(killed) == losses(whole)
+    models = [AutoModelForSeq2SeqLM.from_pretrained(folder) for folder in (whole, killed)]
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_two_processes_train_one_model(corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "out", max_steps=130, use_cpu=True)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch += [str(REPOSITORY / "scripts" / "train.py")]
+    done = subprocess.run(
+        [sys.executable, *launch, *argv],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert results(tmp_path / "out")["test_bleu"] > 90
+    assert "2 process(es)" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
+    changes = {"position_embedding_type": "learned", "max_position_embeddings": 5, "max_steps": 2}
+    done = command("train", *arguments(corpus, tmp_path / "out", **changes))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "truncated 400 of 400 source texts to 5 tokens" in done.stderr
+    said = command("generate", tmp_path / "out", "a dog sees a cat and a bird .")
+    assert said.returncode == 0, said.stderr[-2000:]
+
+
+def test_a_yaml_file_gives_arguments_and_the_command_line_overrides_it(corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=2)
+    pairs = zip(argv[::2], argv[1::2], strict=True)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("".join(f"{name[2:]}: {value}\n" for name, value in pairs))
+    done = command("train", recipe, "--d_model", "16", "--report_to", "tensorboard")
+    assert done.returncode == 0, done.stderr[-2000:]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["d_model"] == 16
+    assert list((tmp_path / "out").rglob("events.out.tfevents*"))
+    assert "warmup_steps: 20" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_recipes_for_more_data(trained, tmp_path):
+    """As the README has them: several outputs per source, and sampling that a seed repeats."""
+    source = tmp_path / "mono.en"
+    source.write_text("a dog likes a boat .\n\na man finds a cat .\n", encoding="utf-8")
+    nbest = tmp_path / "distilled.de"
+    options = ["--input", str(source), "--device", "cpu"]
+    several = ["--num_beams", "5", "--num_return_sequences", "5"]
+    generate([str(trained), *options, "--output", str(nbest), *several])
+    lines = nbest.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 15
+    assert (lines[0], lines[5:10], lines[10]) == (
+        "Hund mag Boot .",
+        [""] * 5,
+        "Mann findet Katze .",
+    )
+    assert len(set(lines[:5])) == 5
+    sampling = ["--num_beams", "1", "--do_sample", "--top_k", "0", "--temperature", "3.0"]
+    drawn = []
+    for seed in ("1", "1", "2"):
+        output = [str(tmp_path / "mono.de"), "--overwrite", "--seed", seed]
+        generate([str(trained), *options, "--output", *output, *sampling])
+        drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "sdpa"),
+        (["--bf16", "True"], "eager"),
+        (["--bf16", "True", "--attn_implementation", "sdpa"], "sdpa"),
+        (["--attn_implementation", "flex_attention"], "flex_attention"),
+    ],
+)
+def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
+    given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
+    model = make_model(parse_arguments(given), small.tokenizer(), None)
+    assert model.config._attn_implementation == expected

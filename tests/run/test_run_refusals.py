@@ -1,0 +1,263 @@
+"""What a run refuses before it writes or deletes anything, and what it keeps of what it loads."""
+
+import json
+import shutil
+
+import pytest
+from toy import arguments
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.training_run import main
+
+
+def without(argv, *names):
+    """The arguments less those options and their values."""
+    pairs = zip(argv[::2], argv[1::2], strict=True)
+    return [text for pair in pairs if pair[0][2:] not in names for text in pair]
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder_attention_heads": 4}, r"`encoder_attention_heads` 4 \(saved: 2\)"),
+        ({"activation_function": "gelu"}, r"`activation_function` 'gelu' \(saved: 'relu'\)"),
+        ({"position_embedding_type": "rope"}, "`position_embedding_type` 'rope'"),
+        ({"tokenizer_kind": "bpe"}, "`tokenizer_kind` is 'bpe'.* trained with 'word'"),
+        ({"vocab_size": 9999}, "`vocab_size` is 9999.* trained with 8000"),
+        ({"lowercase": True}, "`lowercase` is True.* trained with False"),
+        ({"separate_vocabularies": True}, "`separate_vocabularies` is True.* with False"),
+        ({"do_train": True}, "`do_train` needs train data"),
+        ({"push_to_hub": True}, "`push_to_hub` pushes what a run has trained"),
+    ],
+)
+def test_options_that_contradict_the_loaded_model(trained, corpus, tmp_path, changes, message):
+    changes = {"model_name_or_path": trained, **changes}
+    with pytest.raises(ValueError, match=message):
+        main(arguments(corpus, tmp_path / "out", "validation", **changes))
+    assert not (tmp_path / "out" / "README.md").exists()
+
+
+def test_options_that_the_loaded_model_agrees_with(trained, corpus, tmp_path):
+    size = len(AutoTokenizer.from_pretrained(trained))
+    changes = {"model_name_or_path": trained, "dropout": 0.3, "max_steps": 1, "vocab_size": size}
+    main(arguments(corpus, tmp_path / "out", "train", **changes))
+    saved = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert saved["dropout"] == 0.3
+    assert saved["encoder_attention_heads"] == 2
+
+
+def test_a_tokenizer_without_a_record_is_known_by_its_parts(copy, corpus, tmp_path):
+    path = copy / "tokenizer_config.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    del saved["training_options"]
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    argv = arguments(corpus, tmp_path / "out", "validation", model_name_or_path=copy)
+    with pytest.raises(ValueError, match=r"`tokenizer_kind` is 'char'.* with 'word'"):
+        main([*argv, "--tokenizer_kind", "char"])
+    with pytest.raises(ValueError, match="`vocab_size` is 10"):
+        main([*argv, "--vocab_size", "10"])
+    main([*argv, "--vocab_size", "8000"])
+
+
+def test_a_tokenizer_with_other_tokens_is_refused(trained, corpus, tmp_path):
+    own = AutoTokenizer.from_pretrained(trained)
+    words = [token[::-1] for token in own.get_vocab() if token not in own.all_special_tokens]
+    VanillaTransformerTokenizer.train([" ".join(words)], kind="word").save_pretrained(
+        tmp_path / "other"
+    )
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "other")) == len(own)
+    changes = {"model_name_or_path": trained, "tokenizer_name_or_path": tmp_path / "other"}
+    with pytest.raises(ValueError, match=r"gives .* the id .*, but the model"):
+        main(arguments(corpus, tmp_path / "out", "validation", **changes))
+    changes["tokenizer_name_or_path"] = trained
+    main(arguments(corpus, tmp_path / "out", "validation", **changes))
+
+
+def test_a_tokenizer_that_is_larger_than_the_model_is_refused(copy, corpus, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_tokens(["<2de>"])
+    tokenizer.save_pretrained(copy)
+    with pytest.raises(ValueError, match=r"does not fit the model .*`vocab_size` \d+ \(tokenizer"):
+        main(arguments(corpus, tmp_path / "out", "validation", model_name_or_path=copy))
+
+
+def test_the_search_of_a_file_is_evaluated_and_saved(corpus, tmp_path):
+    search = GenerationConfig(max_length=7, num_beams=3, length_penalty=0.5)
+    search.save_pretrained(tmp_path / "search")
+    changes = {"generation_config": tmp_path / "search", "max_steps": 1}
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", **changes)
+    argv = without(argv, "generation_num_beams", "generation_max_length")
+    figures = main([*argv, "--generation_num_beams", "2"])
+    kept = GenerationConfig.from_pretrained(tmp_path / "out")
+    assert (kept.max_length, kept.num_beams, kept.length_penalty) == (7, 2, 0.5)
+    assert kept.decoder_start_token_id is not None
+    assert figures["eval_gen_len"] <= 7
+
+
+def test_the_search_of_a_saved_model_stays_unless_said(copy, corpus, tmp_path):
+    search = GenerationConfig.from_pretrained(copy)
+    search.update(num_beams=3, max_length=11, length_penalty=0.7, early_stopping="never")
+    search.save_pretrained(copy)
+    changes = {"model_name_or_path": copy, "max_steps": 1}
+    names = ("generation_num_beams", "generation_max_length")
+    main(without(arguments(corpus, tmp_path / "kept", "train", **changes), *names))
+    kept = GenerationConfig.from_pretrained(tmp_path / "kept")
+    found = (kept.num_beams, kept.max_length, kept.length_penalty, kept.early_stopping)
+    assert found == (3, 11, 0.7, "never")
+    argv = without(arguments(corpus, tmp_path / "said", "train", **changes), names[1])
+    main(argv)
+    said = GenerationConfig.from_pretrained(tmp_path / "said")
+    assert (said.num_beams, said.max_length, said.early_stopping) == (2, 11, "never")
+
+
+def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path):
+    out = tmp_path / "out"
+    figures = main(arguments(corpus, out, model_name_or_path=trained, do_train=False))
+    assert figures["test_bleu"] > 90
+    assert {path.name for path in out.iterdir()} <= {
+        "all_results.json",
+        "eval_results.json",
+        "test_results.json",
+    }
+    changes = {"model_name_or_path": trained, "do_eval": False}
+    only = main(arguments(corpus, tmp_path / "b", "test", "validation", **changes))
+    assert "test_bleu" in only
+    assert "eval_bleu" not in only
+
+
+def test_weights_that_nobody_trained_are_not_scored(corpus, tmp_path):
+    with pytest.raises(ValueError, match="no saved model to score"):
+        main(arguments(corpus, tmp_path / "out", do_train=False))
+
+
+@pytest.mark.parametrize("needed", ["model", "data", "recipe"])
+def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, needed):
+    argv = arguments(corpus, copy, "validation", overwrite_output_dir=True)
+    if needed == "model":
+        argv += ["--model_name_or_path", str(copy)]
+    if needed == "data":
+        shutil.copy(corpus / "val.en", copy)
+        argv += ["--test_source", str(copy / "val.en"), "--test_target", str(corpus / "val.de")]
+    if needed == "recipe":
+        (copy / "recipe.yaml").write_text("seed: 1\n")
+        argv = [str(copy / "recipe.yaml"), *argv]
+    before = contents(copy)
+    with pytest.raises(ValueError, match="`overwrite_output_dir` would delete"):
+        main(argv)
+    assert contents(copy) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder_attention_heads": 3}, "divisible"),
+        ({"tokenizer_kind": "letters"}, "letters"),
+        ({"metric_for_best_model": "rouge"}, "`metric_for_best_model` 'rouge' is not computed"),
+        ({"eval_strategy": "epoch"}, "`eval_strategy` needs validation data"),
+        ({"bpe_dropout": 0.1}, "bpe_dropout"),
+    ],
+)
+def test_a_refused_run_deletes_nothing(copy, corpus, changes, message):
+    before = contents(copy)
+    with pytest.raises(ValueError, match=message):
+        main(arguments(corpus, copy, "train", overwrite_output_dir=True, **changes))
+    assert contents(copy) == before
+
+
+def test_overwriting_leaves_nothing_of_the_old_run(copy, corpus):
+    (copy / "old").mkdir()
+    main(arguments(corpus, copy, "train", overwrite_output_dir=True, max_steps=1))
+    assert not (copy / "old").exists()
+    assert not (copy / "test_results.json").exists()
+    assert (copy / "model.safetensors").exists()
+
+
+def test_checkpoints_that_a_kill_left_incomplete_are_passed_over(copy, corpus):
+    cut = copy / "checkpoint-140"
+    cut.mkdir()
+    (cut / "model.safetensors").write_bytes(b"half")
+    (cut / "trainer_state.json").write_text('{"epoch": 1')
+    (copy / "checkpoint-150").write_text("a file")
+    shutil.copytree(copy / "checkpoint-132", copy / "checkpoint-best2")  # kept by somebody
+    argv = arguments(corpus, copy, "train", resume_from_checkpoint=True, max_steps=140)
+    main(argv)
+    card = (copy / "README.md").read_text(encoding="utf-8")
+    assert "Training on from" in card
+    assert "checkpoint-132" in card
+
+
+def test_resuming_what_cannot_be_resumed(copy, corpus):
+    argv = arguments(corpus, copy, "train")
+    (copy / "checkpoint-140").mkdir()
+    with pytest.raises(ValueError, match="no complete checkpoint"):
+        main([*argv, "--resume_from_checkpoint", str(copy / "checkpoint-140")])
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        main([*argv, "--resume_from_checkpoint", "nowhere"])
+    for checkpoint in copy.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    before = contents(copy)
+    with pytest.raises(ValueError, match="holds a model, and no checkpoint"):
+        main([*argv, "--resume_from_checkpoint", "True"])
+    assert contents(copy) == before
+
+
+def test_a_resumed_run_has_the_architecture_of_its_checkpoint(copy, corpus):
+    changes = {"resume_from_checkpoint": True, "max_steps": 134}
+    argv = without(arguments(corpus, copy, "train", **changes), "d_model", "encoder_ffn_dim")
+    main(argv)
+    assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.d_model == 32
+    with pytest.raises(ValueError, match=r"`d_model` 64 \(saved: 32\)"):
+        main([*argv, "--d_model", "64"])
+
+
+def test_an_output_directory_that_is_a_file(corpus, tmp_path):
+    (tmp_path / "out").write_text("text")
+    with pytest.raises(ValueError, match="is a file"):
+        main(arguments(corpus, tmp_path / "out", "train"))
+
+
+def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "other", "train", max_steps=1, save_steps=1)
+    main([*argv, "--save_strategy", "steps"])
+    checkpoint = str(tmp_path / "other" / "checkpoint-1")
+    before = contents(copy)
+    argv = arguments(corpus, copy, "train", max_steps=2, resume_from_checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="is not empty"):
+        main(argv)
+    assert contents(copy) == before
+    main([*argv, "--overwrite_output_dir", "True"])
+    assert not (copy / "checkpoint-132").exists()
+    assert (copy / "model.safetensors").exists()
+    argv = arguments(corpus, tmp_path, "train", resume_from_checkpoint=checkpoint)
+    with pytest.raises(ValueError, match="would delete `resume_from_checkpoint`"):
+        main([*argv, "--overwrite_output_dir", "True"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_tokens": 5},
+        {"average_last": 2, "save_strategy": "no"},
+        {"lr_scheduler_kwargs": '{"a": 1}'},
+        {"learning_rate": -1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_is_refused_when_the_training_begins_deletes_nothing(copy, corpus, changes):
+    before = contents(copy)
+    with pytest.raises((ValueError, TypeError)):
+        main(arguments(corpus, copy, "train", overwrite_output_dir=True, **changes))
+    assert contents(copy) == before
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]

@@ -1,0 +1,6 @@
+"""`python -m vanilla_transformer` is the command `vanilla-transformer`."""
+
+from vanilla_transformer.commands.program import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The command `vanilla-transformer`: one file per subcommand."""
