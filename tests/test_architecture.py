@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vanilla_transformer import VanillaTransformerTokenizer
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "vanilla_transformer"
 MODEL = PACKAGE / "model"
@@ -31,12 +33,20 @@ LEVELS = {
     "positions": 1,
     "sharing": 0,
     "pipeline_vanilla_transformer": 1,
-    "losses": 1,
-    "pooling": 1,
+    "labels": 1,
+    "token_ids": 1,
+    "chunked_loss": 2,
+    "losses": 3,
+    "lazy_logits": 0,
+    "pooling": 0,
     "packing": 2,
+    "stack_config": 1,
     "attention": 3,
+    "initialization": 4,
     "layers": 4,
-    "modeling_vanilla_transformer": 5,
+    "pretrained_model": 5,
+    "stacks": 6,
+    "modeling_vanilla_transformer": 7,
 }
 FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
@@ -116,6 +126,16 @@ def test_no_line_looks_like_an_import_of_a_file_that_is_not_there(name):
 def test_the_floor_is_complete():
     files = {path.stem for path in MODEL.glob("*.py")} - {"__init__"}
     assert files == set(FLOOR)
+
+
+def test_a_saved_model_carries_exactly_the_files_of_the_model_room(tiny_model, tmp_path):
+    tokenizer = VanillaTransformerTokenizer.train(["a b c"], kind="word")
+    tiny_model().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    saved = {path.name: path.read_text() for path in tmp_path.glob("*.py")}
+    room = {path.name: path.read_text() for path in MODEL.glob("*.py")}
+    assert room.pop("__init__.py").count("\n") == 1  # a docstring, which no other file needs
+    assert saved == room
 
 
 def rooms_imported(source):

@@ -36,7 +36,7 @@ from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
-from vanilla_transformer.model.losses import IGNORE_INDEX
+from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )

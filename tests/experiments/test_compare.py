@@ -24,7 +24,7 @@ from small import rows, tokenizer
 from toy import experiment
 from transformers import DataCollatorForSeq2Seq
 
-from vanilla_transformer.model.losses import IGNORE_INDEX
+from vanilla_transformer.model.labels import IGNORE_INDEX
 
 TINY = {"d_model": 16, "layers": 1, "ffn_dim": 16, "max_tokens": 120, "steps": 12}
 

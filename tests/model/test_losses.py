@@ -6,12 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 from watch import LargestTensor
 
-from vanilla_transformer.model.losses import (
-    CHUNK_ROWS,
-    _chunked_loss,
-    projected_token_loss,
-    token_loss,
-)
+from vanilla_transformer.model.chunked_loss import CHUNK_ROWS, chunked_cross_entropy
+from vanilla_transformer.model.losses import projected_token_loss, token_loss
 
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
 needs_chunks = pytest.mark.skipif(
@@ -86,7 +82,9 @@ def test_double_precision_stays():
 
 def in_chunks(hidden, head, labels, smoothing):
     """What half precision takes on a GPU."""
-    total = _chunked_loss(hidden.flatten(0, 1), head, labels.flatten(), smoothing)
+    total = chunked_cross_entropy(
+        hidden.flatten(0, 1), head.weight, head.bias, labels.flatten(), smoothing
+    )
     return total / (labels != -100).sum()
 
 

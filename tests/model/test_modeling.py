@@ -14,9 +14,9 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
+from vanilla_transformer.model.labels import shift_right
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerDecoder,
-    shift_right,
     token_loss,
 )
 

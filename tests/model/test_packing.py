@@ -13,11 +13,11 @@ from watch import LargestTensor
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.packing import (
     UNPACKED,
-    TokenPacking,
     packing_of,
     source_places,
     target_places,
 )
+from vanilla_transformer.model.pretrained_model import VanillaTransformerPreTrainedModel
 
 
 def step(model, batch, padding_free, **kwargs):
@@ -258,6 +258,44 @@ def test_logits_are_made_when_they_are_read(tiny_model, tiny_batch):
     assert len(calls) == before + 1
 
 
+@pytest.mark.parametrize("lazy_logits", [True, False])
+@pytest.mark.parametrize("chunked_loss", [True, False])
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_each_shortcut_can_be_set_by_itself(
+    tiny_model, tiny_batch, padding_free, chunked_loss, lazy_logits
+):
+    model, batch = tiny_model(dropout=0.0, lm_head_bias=True).double(), tiny_batch()
+    expected, expected_gradients = step(model, batch, False)
+    model.set_padding_free(padding_free, chunked_loss=chunked_loss, lazy_logits=lazy_logits)
+    rows = {"encoder": 17, "decoder": 14} if padding_free else {"encoder": 21, "decoder": 18}
+    assert rows_seen(model.train(), batch) == rows
+    model.zero_grad()
+    output = model(**batch)
+    assert (type(output) is not Seq2SeqLMOutput) == lazy_logits
+    torch.testing.assert_close(output.loss, expected.loss)
+    real = batch["labels"] != -100
+    torch.testing.assert_close(output.logits[real], expected.logits[real])
+    states, mask = output.encoder_last_hidden_state, batch["attention_mask"].bool()
+    torch.testing.assert_close(states[mask], expected.encoder_last_hidden_state[mask])
+    assert (states[~mask] == 0).all() == padding_free
+    output.loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected_gradients[name])
+
+
+def test_a_step_is_decided_once(tiny_model, tiny_batch, monkeypatch):
+    model, decisions = tiny_model().train(), []
+    decide = VanillaTransformerPreTrainedModel.active_shortcuts
+
+    def counted(self, **kwargs):
+        decisions.append(type(self).__name__)
+        return decide(self, **kwargs)
+
+    monkeypatch.setattr(VanillaTransformerPreTrainedModel, "active_shortcuts", counted)
+    model(**tiny_batch()).loss.backward()
+    assert decisions == ["VanillaTransformerForConditionalGeneration"]
+
+
 def test_a_gradient_flows_through_logits_of_a_training_step(tiny_model, tiny_batch):
     gradients = []
     for padding_free in (True, False):
@@ -302,16 +340,16 @@ def test_a_packing_is_undone():
     torch.testing.assert_close(packing.unpack(packed), states * is_real[..., None])
     assert packing.pack(states[:1])[0, 2].equal(states[0, 0])
     assert packing.outline(packed).shape == (2, 3, 4)
-    assert packing.source is packing
+    loose = packing.unpack_for_attention(packed)
+    assert loose.shape == states.shape
+    assert loose[is_real].equal(states[is_real])
 
 
 @pytest.mark.parametrize("is_real", [None, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
 def test_where_nothing_is_saved_nothing_is_packed(is_real):
     assert packing_of(is_real) is UNPACKED
-    source = TokenPacking(torch.ones(2, 2).bool(), torch.tensor([1]))
-    packing = packing_of(is_real, source)
-    assert packing.source is source
-    assert packing.pack(states := torch.randn(1)) is states
+    states = torch.randn(2, 3)
+    assert packing_of(is_real).pack(states) is states
 
 
 def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):

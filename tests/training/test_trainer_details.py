@@ -333,10 +333,10 @@ class Calls(TrainerCallback):
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of what it sees, which is the batch's, not that of all rows."""
     net = model(dropout=0.0).train()
-    assert net.may_pack()
+    assert net.active_shortcuts().padding_free
     made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)
     seen = []
-    made.add_callback(Calls(lambda: seen.append(net.may_pack())))
+    made.add_callback(Calls(lambda: seen.append(net.active_shortcuts().padding_free)))
     made.train()
     assert seen == [False]
-    assert net.may_pack()
+    assert net.active_shortcuts().padding_free

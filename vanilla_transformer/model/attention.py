@@ -1,4 +1,8 @@
-"""Multi-head attention: self- and cross-attention over one shared core (Vaswani et al. §3.2)."""
+"""Multi-head attention: self- and cross-attention over one shared core (Vaswani et al. §3.2).
+
+Attention needs the padded shape (batch, length, ...). In padding-free training the states come
+packed, (1, tokens, d_model): they are projected, unpacked, attended to, and packed again.
+"""
 
 from collections.abc import Callable
 from copy import copy
@@ -53,14 +57,14 @@ def eager_attention_forward(
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
-        scores = scores + _additive(attention_mask, scores.dtype)
+        scores = scores + _additive_mask(attention_mask, scores.dtype)
     weights = scores.softmax(dim=-1).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turns a mask of True and False, which callers may give, into one to be added."""
+def _additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Turns a boolean mask, which callers may pass, into one that is added to the scores."""
     if mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
@@ -71,8 +75,8 @@ def config_for_attention(
 ) -> VanillaTransformerConfig:
     """Chooses the attention implementation of one call.
 
-    The fused implementations never form the attention weights, so a call that asks for weights is
-    answered by the eager one.
+    Fused implementations do not compute the attention weights: a call that asks for weights uses
+    the eager one.
 
     Args:
         config: The model's config.
@@ -103,13 +107,13 @@ class StackedLinear(nn.Linear):
 
 
 class AttentionCore(nn.Module):
-    """What self- and cross-attention share: projections, heads and the attention function.
+    """Base class of self- and cross-attention: projections, heads, the attention function.
 
     Args:
         config: Gives width, biases and dropout.
         num_heads: Number of heads; it divides `config.d_model`.
-        layer_idx: Index of the layer in its stack: the row of the cache that it writes.
-        is_causal: Whether a token attends to no later token.
+        layer_idx: Index of the layer in its stack, and of its part of the cache.
+        is_causal: Whether tokens do not attend to later tokens.
         num_key_value_heads: Number of heads of keys and values, a divisor of `num_heads`; fewer
             make grouped-query attention (Ainslie et al. 2023), 1 makes multi-query attention
             (Shazeer 2019). None: as many as heads.
@@ -153,19 +157,19 @@ class AttentionCore(nn.Module):
         packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends with the implementation that the config names, and projects the result.
+        """Calls the attention implementation that the config names, and projects the result.
 
         Args:
             query: Of shape (batch, heads, target_len, head_dim).
             key: Of shape (batch, key_value_heads, source_len, head_dim).
             value: Of shape (batch, key_value_heads, source_len, head_dim).
             attention_mask: In the form that the implementation asks for.
-            packing: Where the queries' tokens stand.
+            packing: The places of the queries that the result holds.
             **kwargs: Passed to the implementation.
 
         Returns:
-            The output, of shape (batch, target_len, d_model) or packed, and the attention weights,
-            of shape (batch, heads, target_len, source_len), or None from a fused implementation.
+            The output, of shape (batch, target_len, d_model) or packed, and the attention weights
+            of shape (batch, heads, target_len, source_len); None from a fused implementation.
         """
         config = config_for_attention(self.config, kwargs.get("output_attentions", False))
         attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
@@ -196,18 +200,18 @@ class SelfAttention(AttentionCore):
         Args:
             hidden_states: Of shape (batch, length, d_model), or packed.
             attention_mask: In the form that the attention implementation asks for.
-            positions: What the stack's scheme of positions contributes to queries, keys and scores.
-            past_key_values: Keys and values of earlier tokens; this call appends its own, the keys
-                already rotated.
-            packing: Where the tokens stand, if they are packed.
+            positions: What the position scheme adds to queries, keys and scores.
+            past_key_values: Keys and values of earlier tokens; this call appends its own, with
+                rotated keys.
+            packing: The places that `hidden_states` holds.
             **kwargs: Passed to the attention implementation.
 
         Returns:
-            The output, shaped as the input, and the attention weights, of shape
-            (batch, heads, length, length with the past), or None from a fused implementation.
+            The output, shaped as the input, and the attention weights of shape
+            (batch, heads, length, length with the past); None from a fused implementation.
         """
-        states = map(packing.unpack, self.project(hidden_states))
-        query, key, value = map(self.split_heads, states)
+        states = map(packing.unpack_for_attention, self.project(hidden_states))
+        query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
         query, key = positions.rotate(query), positions.rotate(key)
         if past_key_values is not None:
             if isinstance(past_key_values, EncoderDecoderCache):
@@ -261,6 +265,7 @@ class CrossAttention(AttentionCore):
         attention_mask: Any = None,
         past_key_values: EncoderDecoderCache | None = None,
         packing: Packing = UNPACKED,
+        encoder_packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from the target to the source.
@@ -270,29 +275,28 @@ class CrossAttention(AttentionCore):
             encoder_hidden_states: Of shape (batch, source_len, d_model), or packed.
             attention_mask: In the form that the attention implementation asks for.
             past_key_values: Holds the source's keys and values after the first call.
-            packing: Where the tokens of target and source stand, if they are packed.
+            packing: The places that `hidden_states` holds.
+            encoder_packing: The places that `encoder_hidden_states` holds.
             **kwargs: Passed to the attention implementation.
 
         Returns:
-            The output, shaped as the input, and the attention weights, of shape (batch, heads,
-            target_len, source_len), or None from a fused implementation.
+            The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
+            target_len, source_len); None from a fused implementation.
         """
-        query = self.split_heads(packing.unpack(self.q_proj(hidden_states)))
-        key, value = self._keys_and_values(encoder_hidden_states, past_key_values, packing.source)
-        return self.attend(query, key, value, attention_mask, packing, **kwargs)
-
-    def _keys_and_values(
-        self,
-        encoder_hidden_states: torch.Tensor,
-        past_key_values: EncoderDecoderCache | None,
-        packing: Packing,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        query = self.split_heads(packing.unpack_for_attention(self.q_proj(hidden_states)))
         if past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
             cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
-            return cached.keys, cached.values
-        key = self.split_heads(packing.unpack(self.k_proj(encoder_hidden_states)))
-        value = self.split_heads(packing.unpack(self.v_proj(encoder_hidden_states)))
-        if past_key_values is not None:
-            key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
-            past_key_values.is_updated[self.layer_idx] = True
-        return key, value
+            key, value = cached.keys, cached.values
+        else:
+            key, value = (
+                self.split_heads(encoder_packing.unpack_for_attention(projection))
+                for projection in (
+                    self.k_proj(encoder_hidden_states),
+                    self.v_proj(encoder_hidden_states),
+                )
+            )
+            if past_key_values is not None:
+                cache = past_key_values.cross_attention_cache
+                key, value = cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+        return self.attend(query, key, value, attention_mask, packing, **kwargs)

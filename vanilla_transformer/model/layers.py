@@ -1,4 +1,7 @@
-"""The two layers of the paper's figure 1, and one without an encoder, read from bottom to top."""
+"""The two layers of the paper's figure 1, and one without cross-attention; read bottom to top.
+
+States are (batch, length, d_model), or (1, tokens, d_model) where `packing` says so.
+"""
 
 from functools import partial
 from typing import Any
@@ -13,15 +16,18 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .normalization import make_norm, norm_slots
+from .packing import UNPACKED, Packing
 from .positions import NO_POSITIONS, PositionEncoding
 
 
-def _norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
+def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
     make = partial(make_norm, config.norm_type, config.d_model, config.layer_norm_eps)
     return norm_slots(config.norm_placement, make)
 
 
-def _self_attention(config: VanillaTransformerConfig, layer_idx: int, stack: str) -> SelfAttention:
+def _make_self_attention(
+    config: VanillaTransformerConfig, layer_idx: int, stack: str
+) -> SelfAttention:
     return SELF_ATTENTIONS[config.fused_qkv](
         config,
         getattr(config, f"{stack}_attention_heads"),
@@ -31,7 +37,7 @@ def _self_attention(config: VanillaTransformerConfig, layer_idx: int, stack: str
     )
 
 
-def _feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
+def _make_feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
     return FEED_FORWARDS[config.gated_ffn](
         config.d_model,
         getattr(config, f"{stack}_ffn_dim"),
@@ -42,7 +48,7 @@ def _feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForward:
     )
 
 
-def _residual_dropout(config: VanillaTransformerConfig) -> Dropout:
+def _make_residual_dropout(config: VanillaTransformerConfig) -> Dropout:
     if config.residual_scale == 1:
         return Dropout(config.dropout)
     return ScaledDropout(config.dropout, config.residual_scale)
@@ -60,33 +66,37 @@ class EncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
-        self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = _self_attention(config, layer_idx, self.stack)
-        self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
-        self.feed_forward = _feed_forward(config, self.stack)
-        self.dropout = _residual_dropout(config)
+        self.self_attn_pre_norm, self.self_attn_post_norm = _make_norm_slots(config)
+        self.self_attn = _make_self_attention(config, layer_idx, self.stack)
+        self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
+        self.feed_forward = _make_feed_forward(config, self.stack)
+        self.dropout = _make_residual_dropout(config)
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: Any = None,
         positions: PositionEncoding = NO_POSITIONS,
+        packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
 
         Args:
-            hidden_states: Of shape (batch, source_len, d_model).
+            hidden_states: The states of the layer below.
             attention_mask: In the form that the attention implementation asks for.
             positions: For self-attention.
+            packing: The places that `hidden_states` holds.
             **kwargs: Passed to self-attention.
 
         Returns:
-            A tensor of shape (batch, source_len, d_model).
+            States of the same shape.
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(hidden_states, attention_mask, positions, **kwargs)
+        hidden_states, _ = self.self_attn(
+            hidden_states, attention_mask, positions, packing=packing, **kwargs
+        )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
@@ -97,12 +107,11 @@ class EncoderLayer(GradientCheckpointingLayer):
 
 
 class CausalLayer(EncoderLayer):
-    """A decoder layer of a model without an encoder: masked self-attention, then feed-forward.
+    """A decoder layer without cross-attention: masked self-attention, then feed-forward.
 
-    It computes what an encoder layer does, with the decoder's sizes and under a causal mask (Liu et
-    al. 2018, "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its
-    parameters have the names that they have in `DecoderLayer`; a cache is passed as
-    `past_key_values`.
+    It is an encoder layer with the decoder's sizes, under a causal mask (Liu et al. 2018,
+    "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its parameters have
+    the same names as in `DecoderLayer`. A cache is passed as `past_key_values`.
 
     Args:
         config: The model's config.
@@ -123,13 +132,13 @@ class DecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
-        self.self_attn_pre_norm, self.self_attn_post_norm = _norm_slots(config)
-        self.self_attn = _self_attention(config, layer_idx, "decoder")
-        self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _norm_slots(config)
+        self.self_attn_pre_norm, self.self_attn_post_norm = _make_norm_slots(config)
+        self.self_attn = _make_self_attention(config, layer_idx, "decoder")
+        self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _make_norm_slots(config)
         self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
-        self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm_slots(config)
-        self.feed_forward = _feed_forward(config, "decoder")
-        self.dropout = _residual_dropout(config)
+        self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
+        self.feed_forward = _make_feed_forward(config, "decoder")
+        self.dropout = _make_residual_dropout(config)
 
     def forward(
         self,
@@ -139,33 +148,43 @@ class DecoderLayer(GradientCheckpointingLayer):
         encoder_attention_mask: Any = None,
         positions: PositionEncoding = NO_POSITIONS,
         past_key_values: Cache | None = None,
+        packing: Packing = UNPACKED,
+        encoder_packing: Packing = UNPACKED,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
 
         Args:
-            hidden_states: Of shape (batch, target_len, d_model).
+            hidden_states: The states of the layer below.
             attention_mask: Causal, in the form that the attention implementation asks for.
-            encoder_hidden_states: Of shape (batch, source_len, d_model).
+            encoder_hidden_states: The encoder's states.
             encoder_attention_mask: Hides source padding, in the same form.
             positions: For self-attention.
             past_key_values: Keys and values of earlier tokens and of the source.
+            packing: The places that `hidden_states` holds.
+            encoder_packing: The places that `encoder_hidden_states` holds.
             **kwargs: Passed to the attention implementation.
 
         Returns:
-            A tensor of shape (batch, target_len, d_model).
+            States of the same shape as `hidden_states`.
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
         hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions, past_key_values, **kwargs
+            hidden_states, attention_mask, positions, past_key_values, packing=packing, **kwargs
         )
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
         hidden_states = self.encoder_attn_pre_norm(hidden_states)
         hidden_states, _ = self.encoder_attn(
-            hidden_states, encoder_hidden_states, encoder_attention_mask, past_key_values, **kwargs
+            hidden_states,
+            encoder_hidden_states,
+            encoder_attention_mask,
+            past_key_values,
+            packing=packing,
+            encoder_packing=encoder_packing,
+            **kwargs,
         )
         hidden_states = self.encoder_attn_post_norm(residual + self.dropout(hidden_states))
 

@@ -1,58 +1,76 @@
-"""Training without padding: real tokens stand side by side, and attention alone sees the batch.
+"""Padding-free training: padding is removed from the batch everywhere except inside attention.
 
-A batch of sentences is mostly rectangular for the sake of attention. Everything else (embeddings,
-projections, feed-forward, norms, the output projection) maps each position by itself, so it can run
-on the real tokens alone: a packed tensor of shape (1, tokens, ...), in the order of the batch.
+Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
+They run on a packed tensor of shape (1, tokens, ...), which holds the real tokens of the batch in
+their order. Only attention needs the padded shape (batch, length, ...), so it unpads and repads
+around itself. `StepPlan` records what one call computes; the outermost model makes it once.
 """
 
-from typing import Optional
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
-from .losses import IGNORE_INDEX
+from .labels import IGNORE_INDEX
+
+
+class TrainingShortcuts(NamedTuple):
+    """What a training step may leave out without changing the loss or the gradients.
+
+    Attributes:
+        padding_free: Padding is not computed.
+        chunked_loss: The loss over a large vocabulary is computed in chunks; full logits are never
+            materialised.
+        lazy_logits: The output's `logits` are computed when they are read.
+    """
+
+    padding_free: bool = True
+    chunked_loss: bool = True
+    lazy_logits: bool = True
+
+
+NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
 
 
 class Packing:
-    """Packs nothing: the form in which every place of a batch is computed.
-
-    Args:
-        source: The packing of the source, where this is the target's.
-    """
-
-    def __init__(self, source: Optional["Packing"] = None) -> None:
-        self.source = source or self
+    """Computes every place of a batch: packing and unpacking return their input."""
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Takes the real tokens out of a tensor of shape (batch or 1, length, ...)."""
+        """Selects the real tokens of a tensor of shape (batch or 1, length, ...)."""
         return states
 
     def unpack(self, states: torch.Tensor) -> torch.Tensor:
-        """Puts packed tokens back into their places of the batch, with zeros elsewhere."""
+        """Restores the padded shape, with zeros at padding."""
+        return states
+
+    def unpack_for_attention(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the padded shape, with any values at padding, which attention masks out."""
         return states
 
     def outline(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor without content that has the shape of the unpacked states."""
+        """Returns a tensor of the padded shape that stands for the states where masks are made."""
         return states
 
 
+UNPACKED = Packing()
+
+
 class TokenPacking(Packing):
-    """Packs the real tokens of a batch.
+    """Computes the real tokens of a batch.
 
     Args:
         is_real: True for each place to compute, of shape (batch, length).
         indices: The same places as indices into the flattened batch, of shape (tokens,).
-        source: The packing of the source, where this is the target's.
     """
 
-    def __init__(
-        self, is_real: torch.Tensor, indices: torch.Tensor, source: Packing | None = None
-    ) -> None:
-        super().__init__(source)
+    def __init__(self, is_real: torch.Tensor, indices: torch.Tensor) -> None:
         self.shape = is_real.shape
         self.indices = indices
+        # For each place the index of its token; padding repeats the token before it.
+        self.sources = (is_real.flatten().cumsum(0) - 1).clamp(min=0)
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Takes the real tokens out of a tensor.
+        """Selects the real tokens.
 
         Args:
             states: Of shape (batch or 1, length, ...).
@@ -60,38 +78,103 @@ class TokenPacking(Packing):
         Returns:
             A tensor of shape (1, tokens, ...).
         """
-        states = states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)
-        return states.index_select(0, self.indices.to(states.device))[None]
+        indices = self.indices.to(states.device)
+        if states.shape[0] == 1:  # the same row for the whole batch
+            return states.index_select(1, indices % self.shape[1])
+        packed: torch.Tensor = _SelectTokens.apply(states.flatten(0, 1), indices)  # type: ignore[no-untyped-call]
+        return packed[None]
 
     def unpack(self, states: torch.Tensor) -> torch.Tensor:
-        """Puts packed tokens back into their places.
+        """Restores the padded shape.
 
         Args:
             states: Of shape (1, tokens, ...).
 
         Returns:
-            A tensor of shape (batch, length, ...), with zeros where no token was packed.
+            A tensor of shape (batch, length, ...), with zeros at padding.
         """
         batch = states.new_zeros(self.shape.numel(), *states.shape[2:])
-        batch.index_add_(0, self.indices.to(states.device), states[0])
-        return batch.view(*self.shape, *states.shape[2:])
+        batch.index_copy_(0, self.indices.to(states.device), states[0])
+        return batch.unflatten(0, self.shape)
+
+    def unpack_for_attention(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the padded shape without clearing it first: `unpack` at two thirds of its cost.
+
+        Padding holds copies of real tokens. Its gradient is ignored: attention gives masked keys
+        the weight 0, and the outputs of padded queries are not used.
+
+        Args:
+            states: Of shape (1, tokens, ...).
+
+        Returns:
+            A tensor of shape (batch, length, ...).
+        """
+        device = states.device
+        indices, sources = self.indices.to(device), self.sources.to(device)
+        batch: torch.Tensor = _RepeatTokens.apply(states[0], indices, sources)  # type: ignore[no-untyped-call]
+        return batch.unflatten(0, self.shape)
 
     def outline(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of shape (batch, length, ...) that takes no memory."""
         return states.new_empty(()).expand(*self.shape, *states.shape[2:])
 
 
-UNPACKED = Packing()
+class _SelectTokens(torch.autograd.Function):
+    """`index_select` of distinct rows, whose gradient is copied rather than added."""
+
+    @staticmethod
+    def forward(ctx: Any, places: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(indices)
+        ctx.num_places = len(places)
+        return places.index_select(0, indices)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (indices,) = ctx.saved_tensors
+        places = gradient.new_zeros(ctx.num_places, *gradient.shape[1:])
+        return places.index_copy(0, indices, gradient), None
 
 
-def packing_of(is_real: torch.Tensor | None, source: Packing | None = None) -> Packing:
-    """Makes the packing of the given places, or one that packs nothing where nothing is saved.
+class _RepeatTokens(torch.autograd.Function):
+    """Gives each place of a batch a token; only the places of real tokens pass a gradient back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tokens: torch.Tensor, indices: torch.Tensor, sources: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(indices)
+        return tokens.index_select(0, sources)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (indices,) = ctx.saved_tensors
+        return gradient.index_select(0, indices), None, None
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one call computes; made by the outermost model and handed down.
+
+    Attributes:
+        source: The places of the source that are computed.
+        target: The places of the target that are computed.
+        chunked_loss: Whether the loss may be computed in chunks, without full logits.
+        lazy_logits: Whether the output's tensors are computed when they are read.
+    """
+
+    source: Packing = UNPACKED
+    target: Packing = UNPACKED
+    chunked_loss: bool = False
+    lazy_logits: bool = False
+
+
+def packing_of(is_real: torch.Tensor | None) -> Packing:
+    """Makes the packing of the given places, or `UNPACKED` where nothing is saved.
 
     On a GPU this waits for the device once, for the number of tokens.
 
     Args:
-        is_real: True for each place to compute, of shape (batch, length); None: all.
-        source: The packing of the source, where this is the target's.
+        is_real: True for each place to compute, of shape (batch, length). None: all places.
 
     Returns:
         The packing.
@@ -99,55 +182,58 @@ def packing_of(is_real: torch.Tensor | None, source: Packing | None = None) -> P
     if is_real is not None:
         indices = is_real.flatten().nonzero().squeeze(1)
         if 0 < len(indices) < is_real.numel():
-            return TokenPacking(is_real, indices, source)
-    return UNPACKED if source is None else Packing(source)
+            return TokenPacking(is_real, indices)
+    return UNPACKED
 
 
 def source_places(
     attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Tells which places of a source are to be computed: those that are no padding.
+    """Finds the places of a source that must be computed: all except padding.
 
-    A row that is masked whole is computed whole: some implementations of attention average over it.
+    A row that is masked completely is computed completely: some implementations of attention
+    average over it.
 
     Args:
         attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
         shape: (batch, source_len).
 
     Returns:
-        True for each such place, of shape (batch, source_len); None where a mask of this kind does
-        not tell.
+        True for each such place, of shape (batch, source_len). None if the mask is not of this
+        kind: then all places must be computed.
     """
-    if not _is_plain(attention_mask, shape):
+    if attention_mask is None or not _is_plain_tensor(attention_mask, shape):
         return None
-    real = attention_mask.bool()  # type: ignore[union-attr]  # _is_plain has seen that it is there
+    real = attention_mask.bool()
     return real | ~real.any(-1, keepdim=True)
 
 
 def target_places(
     labels: torch.Tensor | None, attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Tells which places of a target are to be computed: those that the loss depends on.
+    """Finds the places of a target that must be computed: those that the loss depends on.
 
-    A place without a label is seen by the later ones of its row, so that only places after the last
-    label are left out, and places that the mask hides. A row in which a hidden place has a label is
-    computed whole: it may attend to nothing, over which some implementations of attention average.
+    Later places of a row attend to a place without a label, so only the places after the last
+    label, and those that the mask hides, are left out. A row in which a hidden place has a label is
+    computed completely: the place may attend to nothing, and some implementations of attention
+    average over such a row.
 
     Args:
-        labels: Of shape (batch, target_len), -100 where there is nothing to predict. None: the mask
-            alone tells.
+        labels: Of shape (batch, target_len), -100 where there is nothing to predict. None: only the
+            mask counts.
         attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len).
         shape: (batch, target_len).
 
     Returns:
-        True for each such place, of shape (batch, target_len); None where it is not known.
+        True for each such place, of shape (batch, target_len). None if they are not known: then all
+        places must be computed.
     """
-    if attention_mask is not None and not _is_plain(attention_mask, shape):
+    if attention_mask is not None and not _is_plain_tensor(attention_mask, shape):
         return None
     real = None if attention_mask is None else attention_mask.bool()
     if labels is None:
         return real
-    if not _is_plain(labels, shape):
+    if not _is_plain_tensor(labels, shape):
         return None
     labelled = labels != IGNORE_INDEX
     needed = labelled.flip(-1).cumsum(-1).flip(-1) > 0
@@ -157,6 +243,6 @@ def target_places(
     return (needed & real) | (labelled & ~real).any(-1, keepdim=True)
 
 
-def _is_plain(tensor: torch.Tensor | None, shape: tuple[int, ...]) -> bool:
-    """Whether it is a common tensor (none of a trace, or split over devices) of this shape."""
+def _is_plain_tensor(tensor: torch.Tensor, shape: tuple[int, ...]) -> bool:
+    """Returns whether this is an ordinary tensor of this shape: not meta, fake or distributed."""
     return type(tensor) is torch.Tensor and not tensor.is_meta and tuple(tensor.shape) == shape

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vanilla_transformer.model.losses import IGNORE_INDEX, token_loss
+from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.losses import token_loss
 
 
 def rdrop_loss(

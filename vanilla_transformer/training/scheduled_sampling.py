@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
-from vanilla_transformer.model.losses import IGNORE_INDEX
+from vanilla_transformer.model.labels import IGNORE_INDEX
 
 
 def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[str, Any]:

@@ -1,0 +1,225 @@
+"""The base class of all models here: what transformers asks of one, beside its forward."""
+
+import itertools
+import re
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .initialization import set_initial_values
+from .packing import NO_SHORTCUTS, TrainingShortcuts
+from .sharing import push_card
+from .tracing import is_traced
+
+
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    """Base class: initial values, tied weights, resizing, plans for devices, pushing to the Hub.
+
+    Args:
+        config: The model's config.
+    """
+
+    config: VanillaTransformerConfig
+    config_class = VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    _no_split_modules = [  # noqa: RUF012 - the base class's own form
+        "EncoderLayer",
+        "DecoderLayer",
+        "CausalLayer",
+    ]
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
+
+    training_shortcuts = TrainingShortcuts()
+    """What a training step may leave out; `set_padding_free` sets it."""
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config.check()
+        super().__init__(config)
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        set_initial_values(module, self.config)
+
+    # Training shortcuts --------------------------------------------------------------------------
+
+    def set_padding_free(
+        self, enabled: bool, *, chunked_loss: bool | None = None, lazy_logits: bool | None = None
+    ) -> None:
+        """Turns the shortcuts of a training step on, which is the default, or off.
+
+        Loss and gradients are the same either way. When all are off, `logits` of a training step
+        are computed at once, hooks on layers see padded states, and second derivatives exist.
+
+        Args:
+            enabled: Whether a training step skips padding.
+            chunked_loss: Whether the loss over a large vocabulary is computed in chunks, without
+                full logits. None: as `enabled`.
+            lazy_logits: Whether `logits` of a training step are computed when they are read. None:
+                as `enabled`.
+        """
+        shortcuts = TrainingShortcuts(
+            padding_free=enabled,
+            chunked_loss=enabled if chunked_loss is None else chunked_loss,
+            lazy_logits=enabled if lazy_logits is None else lazy_logits,
+        )
+        for module in self.modules():
+            if isinstance(module, VanillaTransformerPreTrainedModel):
+                module.training_shortcuts = shortcuts
+
+    def active_shortcuts(
+        self,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> TrainingShortcuts:
+        """Returns the shortcuts that a call takes: none outside of training.
+
+        A call that returns attention weights or all hidden states takes none, nor does a call that
+        is traced, a replica of `nn.DataParallel` (whose outputs are gathered), or a model under
+        NEFTune (which scales its noise by the padded length).
+
+        Args:
+            output_attentions: As in the call. None: as in the config.
+            output_hidden_states: As in the call. None: as in the config.
+            **kwargs: Other arguments of the call, which do not matter here.
+
+        Returns:
+            The shortcuts.
+        """
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        is_replica = getattr(self, "_is_replica", False)
+        has_noise = hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
+        hindered = output_attentions or output_hidden_states or is_replica or has_noise
+        if not self.training or hindered or is_traced():
+            return NO_SHORTCUTS
+        return self.training_shortcuts
+
+    # Attention implementations -------------------------------------------------------------------
+
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, *args: Any, **kwargs: Any
+    ) -> str:
+        """Refuses flash attention with ALiBi: it would silently ignore the bias."""
+        if self.config.position_embedding_type == "alibi" and "flash" in str(attn_implementation):
+            raise ValueError(
+                f"`attn_implementation` {attn_implementation!r} does not support a bias on the "
+                "scores, which `position_embedding_type='alibi'` needs: choose 'sdpa', "
+                "'flex_attention' or 'eager'."
+            )
+        return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
+    # Tied and resized embeddings -----------------------------------------------------------------
+
+    @property
+    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
+        """Returns the tied parameters as {target: source}, named relative to this model."""
+        return {}
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Returns {target: source} for all weights that are tied under the current config.
+
+        The base class ties nothing when `tie_word_embeddings` is off; here source and target may
+        still share their embedding.
+        """
+        if all_submodels:
+            return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
+        return self._tied_weights_keys
+
+    def resize_decoder_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Resizes a separate target vocabulary: the decoder's embedding and the output projection.
+
+        With separate vocabularies `resize_token_embeddings` resizes the source's. With a shared
+        one it resizes both.
+
+        Args:
+            new_num_tokens: New number of rows.
+            pad_to_multiple_of: Rounds that number up to a multiple of this.
+            mean_resizing: Draws new rows around the mean of the old ones.
+
+        Returns:
+            The resized embedding.
+
+        Raises:
+            ValueError: If both sides share a matrix, or if the model has only one vocabulary.
+        """
+        if not self.config.is_encoder_decoder:
+            raise ValueError(
+                f"{type(self).__name__} has one vocabulary (`is_encoder_decoder` is False): call "
+                "`resize_token_embeddings`."
+            )
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError(
+                "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
+                "own: call `resize_token_embeddings`, which resizes both."
+            )
+        untyped: Any = self  # the base class's methods have no types
+        embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        if (head := untyped.get_output_embeddings()) is not None:
+            new_head = self._get_resized_lm_head(
+                head, embedding.num_embeddings, mean_resizing=mean_resizing
+            )
+            untyped.set_output_embeddings(new_head.requires_grad_(head.weight.requires_grad))
+        self.config.decoder_vocab_size = embedding.num_embeddings
+        self.tie_weights()
+        return embedding
+
+    # Devices, tracing, the Hub -------------------------------------------------------------------
+
+    def init_parallel_plans(self) -> None:
+        """Builds the plans for splitting the model over devices; called when the model is built.
+
+        Stacks and embedding layouts differ in their modules: only rules that name an existing
+        module or parameter are kept.
+        """
+        super().init_parallel_plans()
+        named = itertools.chain(self.named_modules(), self.named_parameters())
+        names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in named}
+        if self.config.fused_qkv or self.config.position_embedding_type == "alibi":
+            # A device would need only the rows, or the biases, of its own heads.
+            names = {name for name in names if ".self_attn." not in name}
+        self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
+        self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        """A small legal batch: two rows, the second with padding."""
+        pad = self.config.pad_token_id or 0
+        ids = torch.tensor([[3, 4, 5, 2], [3, 4, 2, pad]], device=self.device)
+        ids = ids % min(self.config.vocab_size, cast(int, self.config.decoder_vocab_size))
+        mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=self.device)
+        target = {"decoder_input_ids": ids} if self.config.is_encoder_decoder else {}
+        return {"input_ids": ids, "attention_mask": mask, **target}
+
+    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
+        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+
+        Args:
+            repo_id: Name of the repository; it is created if it does not exist.
+            **kwargs: See `PreTrainedModel.push_to_hub`.
+
+        Returns:
+            The Hub's information on the commit of the weights.
+        """
+        push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
+        pushed = push(repo_id, **kwargs)
+        options = {name: kwargs.get(name) for name in ("token", "revision")}
+        push_card(str(self.name_or_path), pushed, **options)
+        return pushed
