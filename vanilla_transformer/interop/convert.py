@@ -13,8 +13,8 @@ from vanilla_transformer.interop.systems import SYSTEMS, convert
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
-    VanillaTransformerPreTrainedModel,
 )
+from vanilla_transformer.model.pretrained_model import VanillaTransformerPreTrainedModel
 
 
 def load_weights(path: str | Path, key: str | None = None) -> dict[str, torch.Tensor]:

@@ -422,7 +422,9 @@ class VanillaTransformerDecoder(CausalStack):
             config=mask_config,
             inputs_embeds=packing.outline(embeds),
             attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_packing.outline(encoder_hidden_states),
+            encoder_hidden_states=encoder_packing.outline(
+                cast(torch.Tensor, encoder_hidden_states)
+            ),
         )
         for layer in self.active_layers(cache):
             hidden_states = layer(
