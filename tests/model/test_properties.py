@@ -19,7 +19,8 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import _CHOICES, _ROPE_NEEDS
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.rope_parameters import ROPE_TYPES
 
 DRAWS = int(os.environ.get("PROPERTY_DRAWS", 64))
 FIRST_SEED = int(os.environ.get("PROPERTY_SEED", time.time_ns() % 10**9))
@@ -295,9 +296,9 @@ def test_the_draws_differ_and_reach_every_field():
     values = {name: {str(fields.get(name)) for fields in drawn} for name in reached}
     constant = {"vocab_size", "is_encoder_decoder"}
     assert {name for name, found in values.items() if len(found) == 1} == constant
-    for name, choices in _CHOICES.items():
+    for name, choices in CHOICES.items():
         assert values[name] == set(choices)
     assert values["activation_function"] == set(ACT2FN)
     parameters = [fields.get("rope_parameters") or {} for fields in drawn]
-    assert {given["rope_type"] for given in parameters if given} == set(_ROPE_NEEDS)
+    assert {given["rope_type"] for given in parameters if given} == set(ROPE_TYPES)
     assert any(fields["d_model"] % 2 for fields in drawn)
