@@ -14,7 +14,7 @@ import pytest
 import torch
 from datasets import Dataset
 from datasets.fingerprint import Hasher
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizerFast
@@ -214,7 +214,6 @@ def test_what_cannot_be_trained_is_refused(options, message):
 # Round trips
 
 
-@settings(max_examples=100, deadline=None)
 @given(text=st.text())
 def test_byte_level_gives_any_text_back(byte_level, text):
     ids = byte_level(text).input_ids
@@ -230,7 +229,6 @@ def test_byte_level_gives_hard_texts_back(byte_level, text):
     assert byte_level.decode(byte_level(text_target=text).input_ids, True) == text
 
 
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(alphabet=sorted(set("".join(SOURCE + TARGET)))))
 def test_char_gives_any_text_of_known_characters_back(text):
     ids = CHARACTERS(text).input_ids
