@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
-from transformers import Pipeline
+from transformers import Pipeline, PreTrainedModel
 
 from .evaluation_mode import evaluation_mode
 from .sharing import push_card
@@ -22,7 +22,7 @@ NO_LIMIT = 10**9
 
 @torch.no_grad()
 def sequence_scores(
-    model: Any,
+    model: PreTrainedModel,
     inputs: dict[str, torch.Tensor],
     sequences: torch.Tensor,
     *,

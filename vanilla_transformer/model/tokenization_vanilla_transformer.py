@@ -19,7 +19,7 @@ can encode a lone surrogate (`"\ud800"`), because it is not Unicode text.
 """  # noqa: E501 - a table row is one line
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -464,7 +464,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             return super().get_vocab()
 
     def add_tokens(
-        self, new_tokens: Any, special_tokens: bool = False, *, side: Side | None = None
+        self,
+        new_tokens: str | AddedToken | Sequence[str | AddedToken],
+        special_tokens: bool = False,
+        *,
+        side: Side | None = None,
     ) -> int:
         """Adds tokens that are recognised as a whole in texts.
 
@@ -605,7 +609,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return kwargs
 
     def _copy_sequence_ends_to_target(self) -> None:
-        """Finds which special tokens the source's backend adds; the target adds the same."""
+        """Reads from the source's backend whether it adds `<s>` and `</s>`; the target follows."""
         ids = self._backend_of("source").post_processor.process(Tokenizer(models.BPE()).encode(""))
         self._add_bos_token = self.bos_token_id in ids.ids
         self._add_eos_token = self.eos_token_id in ids.ids
@@ -642,7 +646,7 @@ def _load_backend(
         return Tokenizer.from_str(backend.to_str())
     if path is None:
         raise ValueError(
-            f"{name}_object and {name}_file are both missing: give one of them, or make a "
+            f"{name}_object and {name}_file are both missing: pass one of them, or create a "
             "tokenizer with VanillaTransformerTokenizer.train or from_pretrained."
         )
     try:
@@ -651,12 +655,12 @@ def _load_backend(
         raise
     except Exception as error:  # the backend's parser raises bare Exception
         raise ValueError(
-            f"{name}_file={os.fspath(path)!r} is not a saved tokenizer ({error}): it may be cut "
-            "short; save or copy it again."
+            f"{name}_file={os.fspath(path)!r} is not a saved tokenizer ({error}): it may be "
+            "truncated. Save or copy it again."
         ) from error
 
 
-def _explain_text_error(batch: Any, error: Exception) -> Exception:
+def _explain_text_error(batch: object, error: Exception) -> Exception:
     """Returns an error that names the first entry that is not a text; otherwise the given one."""
     texts = batch if isinstance(batch, (list, tuple)) else [batch]
     for index, text in enumerate(texts):
@@ -713,20 +717,20 @@ def _check_kind_and_size(kind: str, vocab_size: int, name: str) -> None:
     if vocab_size < smallest:
         raise ValueError(
             f"{name}vocab_size={vocab_size} is too small: kind {kind!r} needs {smallest} or more "
-            f"({len(SPECIAL_TOKENS)} special tokens and its alphabet)."
+            f"({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it."
         )
 
 
 def _check_limits(kinds: tuple[str, ...], min_frequency: int, model_max_length: int | None) -> None:
     if min_frequency < 1:
-        raise ValueError(f"min_frequency={min_frequency}: it must be 1 or more.")
+        raise ValueError(f"min_frequency={min_frequency} must be 1 or more.")
     if min_frequency > 1 and set(kinds) == {"unigram"}:
         raise ValueError(
             f"min_frequency={min_frequency} has no effect on kind 'unigram': leave it out, and "
             "choose vocab_size instead."
         )
     if model_max_length is not None and model_max_length < 1:
-        raise ValueError(f"model_max_length={model_max_length}: it must be 1 or more, or None.")
+        raise ValueError(f"model_max_length={model_max_length} must be 1 or more, or None.")
 
 
 def _check_while_reading(texts: Iterable[str], name: str) -> Iterator[str]:
@@ -749,6 +753,7 @@ def _train_backend(
     min_frequency: int,
     show_progress: bool,
 ) -> Tokenizer:
+    """Trains a backend that adds `</s>` to every sequence."""
     backend = _assemble_backend(kind, lowercase)
     trainer = _make_trainer(kind, vocab_size, min_frequency, show_progress)
     try:
@@ -760,7 +765,7 @@ def _train_backend(
     if backend.get_vocab_size() > vocab_size:
         raise _too_small_for_alphabet(kind, vocab_size)
     if kind == "unigram":
-        backend = _with_reproducible_scores(backend)
+        backend = _make_scores_reproducible(backend)
     eos_id = backend.token_to_id(EOS_TOKEN)
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS_TOKEN}",
@@ -835,7 +840,7 @@ def _make_trainer(
     return trainers.WordLevelTrainer(**common)
 
 
-def _with_reproducible_scores(backend: Tokenizer) -> Tokenizer:
+def _make_scores_reproducible(backend: Tokenizer) -> Tokenizer:
     """Makes the scores of a unigram model the same for every training on the same texts.
 
     The trainer has two sources of randomness. It sums in an arbitrary order, which changes scores
@@ -849,9 +854,9 @@ def _with_reproducible_scores(backend: Tokenizer) -> Tokenizer:
     pieces = {piece: scores[piece] for piece in scores if piece not in SPECIAL_TOKENS}
     step, lowest = 1e-4, min(pieces.values())
     characters = sorted(piece for piece in pieces if len(piece) == 1)
-    ladder = {round(lowest + step * rung, _SCORE_DIGITS) for rung in range(len(characters))}
-    moved = [character for character in characters if pieces[character] in ladder]
-    pieces.update(zip(moved, sorted(pieces[piece] for piece in moved), strict=True))
+    steps = {round(lowest + step * index, _SCORE_DIGITS) for index in range(len(characters))}
+    unkept = [character for character in characters if pieces[character] in steps]
+    pieces.update(zip(unkept, sorted(pieces[piece] for piece in unkept), strict=True))
     ordered = sorted(pieces.items(), key=lambda item: (-item[1], item[0]))
     state["model"]["vocab"] = [[token, 0.0] for token in SPECIAL_TOKENS] + ordered
     return Tokenizer.from_str(dumps(state))
