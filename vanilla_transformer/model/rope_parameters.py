@@ -136,8 +136,9 @@ def _find_value_problem(parameters: Mapping[str, Any]) -> str | None:
 
 
 def _is_finite_above(bound: float, value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and bound < value < math.inf
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return bound < value < math.inf
 
 
 def check_rope_fits_heads(
