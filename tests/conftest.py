@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from functools import partial
@@ -12,6 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from hypothesis import settings
 from toy import corpus, trained  # noqa: F401 - fixtures for all tests
 
 from vanilla_transformer import (
@@ -139,11 +141,26 @@ def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="run the tests that compile, too")
+    parser.addoption("--slow", action="store_true", help="also run the tests that compile")
+    parser.addoption(
+        "--fuzz",
+        type=int,
+        metavar="N",
+        help="run N random examples per property instead of the fixed ones",
+    )
+    parser.addoption(
+        "--fuzz-seed",
+        type=int,
+        metavar="SEED",
+        help="first seed of the architectures that --fuzz draws; a failure prints its seed",
+    )
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than some seconds; runs with --slow")
+    settings.register_profile("fixed", derandomize=True, deadline=None)
+    settings.register_profile("fuzz", max_examples=config.getoption("--fuzz") or 1, deadline=None)
+    settings.load_profile("fuzz" if config.getoption("--fuzz") else "fixed")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -166,6 +183,16 @@ def tiny_model():
 @pytest.fixture
 def tiny_batch():
     return make_batch
+
+
+@pytest.fixture(scope="session")
+def seeds_to_draw(pytestconfig):
+    """The seeds of random architectures: the first 64, or N from a random one with `--fuzz N`."""
+    first, count = pytestconfig.getoption("--fuzz-seed"), pytestconfig.getoption("--fuzz")
+    if count is None:
+        return range(64)
+    first = secrets.randbelow(10**9) if first is None else first
+    return range(first, first + count)
 
 
 @pytest.fixture

@@ -24,12 +24,16 @@ ROOMS = {  # what each room may import, besides itself
     "commands": {"model", "data", "inference", "inspection", "interop", "training", "run"},
 }
 LEVELS = {
-    "configuration_vanilla_transformer": 0,
+    "presets": 0,
+    "remote_code": 0,
+    "rope_parameters": 0,
+    "configuration_vanilla_transformer": 1,
     "tracing": 0,
     "evaluation_mode": 0,
     "dropout": 1,
     "normalization": 1,
     "feed_forward": 2,
+    "position_ids": 0,
     "positions": 1,
     "sharing": 0,
     "pipeline_vanilla_transformer": 1,

@@ -16,10 +16,7 @@ from transformers import (
 )
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from vanilla_transformer.model.configuration_vanilla_transformer import (
-    GENERATION_TASK,
-    VanillaTransformerConfig,
-)
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
@@ -29,6 +26,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
+from vanilla_transformer.model.remote_code import GENERATION_TASK
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 __version__ = "0.1.0"

@@ -15,21 +15,9 @@ from toy import REPOSITORY, arguments
 from vanilla_transformer.model.sharing import card_for
 from vanilla_transformer.training.hub import check_hub_strategy
 
-MODEL_CODE = {
-    "attention.py",
-    "configuration_vanilla_transformer.py",
-    "feed_forward.py",
-    "layers.py",
-    "losses.py",
-    "modeling_vanilla_transformer.py",
-    "normalization.py",
-    "packing.py",
-    "pipeline_vanilla_transformer.py",
-    "pooling.py",
-    "positions.py",
-    "sharing.py",
-}
-CODE = {*MODEL_CODE, "tokenization_vanilla_transformer.py"}
+CODE = {path.name for path in (REPOSITORY / "vanilla_transformer/model").glob("*.py")}
+CODE -= {"__init__.py"}
+MODEL_CODE = CODE - {"tokenization_vanilla_transformer.py"}
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 SENTENCE, GERMAN = "a dog sees a cat .", "Hund sieht Katze ."
 

@@ -28,7 +28,7 @@ from vanilla_transformer import (
     VanillaTransformerTokenizer,
 )
 from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.model.configuration_vanilla_transformer import GENERATION_TASK
+from vanilla_transformer.model.remote_code import GENERATION_TASK
 
 TEXTS = ["a dog sees a cat .", "a woman likes a boat .", "a bird", "a bird finds a child ."]
 GERMAN = ["Hund sieht Katze .", "Frau mag Boot .", None, "Vogel findet Kind ."]

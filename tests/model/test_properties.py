@@ -1,14 +1,12 @@
-"""Random draws among all fields of the config: what must hold for every architecture.
+"""Random draws among all fields of the config: properties that hold for every architecture.
 
-Each run draws new configurations. A failure prints the seed of its draw; `PROPERTY_SEED=<seed>
-pytest tests/test_properties.py` starts with that draw again, and PROPERTY_DRAWS makes more of them.
+The seeds are fixed. `pytest tests/model/test_properties.py --fuzz 500` draws 500 random
+architectures instead. A failure prints its seed, and `--fuzz 1 --fuzz-seed SEED` repeats it.
 """
 
 import copy
 import math
-import os
 import random
-import time
 
 import pytest
 import torch
@@ -19,10 +17,9 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import _CHOICES, _ROPE_NEEDS
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.rope_parameters import ROPE_TYPES
 
-DRAWS = int(os.environ.get("PROPERTY_DRAWS", 64))
-FIRST_SEED = int(os.environ.get("PROPERTY_SEED", time.time_ns() % 10**9))
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)
 LEARNED = ("prelu", "xielu")  # activations with parameters, drawn more often than the others
@@ -276,18 +273,17 @@ def check_everything(seed, directory):
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.usefixtures("unfused_flex")
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_every_drawn_architecture_keeps_its_promises(block, tmp_path):
-    for index in range(block, DRAWS, 4):
-        seed = FIRST_SEED + index
+def test_every_drawn_architecture_keeps_its_promises(block, seeds_to_draw, tmp_path):
+    for seed in seeds_to_draw[block::4]:
         try:
             check_everything(seed, tmp_path / str(seed))
         except Exception as error:
-            pytest.fail(f"PROPERTY_SEED={seed} drew {draw_config(seed)}:\n{error!r}")
+            pytest.fail(f"--fuzz 1 --fuzz-seed {seed} drew {draw_config(seed)}:\n{error!r}")
 
 
 def test_the_draws_differ_and_reach_every_field():
     """A new field fails here until it is drawn; the rest are constants by nature."""
-    drawn = [draw_config(seed) for seed in range(FIRST_SEED, FIRST_SEED + DRAWS)]
+    drawn = [draw_config(seed) for seed in range(64)]
     assert len({repr(sorted(fields.items(), key=str)) for fields in drawn}) >= 60
     drawn = [draw_config(seed) for seed in range(600)]
     reached = {name for fields in drawn for name in fields}
@@ -295,9 +291,9 @@ def test_the_draws_differ_and_reach_every_field():
     values = {name: {str(fields.get(name)) for fields in drawn} for name in reached}
     constant = {"vocab_size", "is_encoder_decoder"}
     assert {name for name, found in values.items() if len(found) == 1} == constant
-    for name, choices in _CHOICES.items():
+    for name, choices in CHOICES.items():
         assert values[name] == set(choices)
     assert values["activation_function"] == set(ACT2FN)
     parameters = [fields.get("rope_parameters") or {} for fields in drawn]
-    assert {given["rope_type"] for given in parameters if given} == set(_ROPE_NEEDS)
+    assert {given["rope_type"] for given in parameters if given} == set(ROPE_TYPES)
     assert any(fields["d_model"] % 2 for fields in drawn)

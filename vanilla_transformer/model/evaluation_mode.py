@@ -1,4 +1,4 @@
-"""A block in which a model is evaluated: no dropout, no gradients."""
+"""A context manager that evaluates a model: eval mode, no gradients."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +11,11 @@ def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
     """Runs a block with a model in eval mode and without gradients.
 
     Args:
-        model: Each of its modules is in the mode that it was in when the block ends, also by an
-            error.
+        model: The model. When the block ends, even with an error, each of its modules returns to
+            the mode it was in.
 
     Yields:
-        Nothing.
+        None.
     """
     modes = [(module, module.training) for module in model.modules()]
     try:

@@ -1,4 +1,7 @@
-"""The position-wise feed-forward sublayer, plain and gated."""
+"""The position-wise feed-forward sublayer, plain and gated.
+
+Both map (..., d_model) to the same shape, each position by itself.
+"""
 
 from typing import cast
 
@@ -9,32 +12,25 @@ from transformers.activations import ACT2FN, XIELUActivation
 from .dropout import Dropout
 
 LEARNED_ACTIVATIONS = (nn.PReLU, XIELUActivation)
-"""The activations in `ACT2FN` that have parameters of their own."""
+"""The activations in `ACT2FN` that have trainable parameters."""
 
 
 def make_activation(name: str) -> nn.Module:
-    """Makes an activation, whose own parameters, if it has some, have the type of all others.
-
-    Args:
-        name: A name in `ACT2FN`.
-
-    Returns:
-        A module that maps each number by itself.
-    """
+    """Creates an activation by its name in `ACT2FN`; its parameters have torch's default type."""
     activation: nn.Module = ACT2FN[name]
     return activation.to(torch.get_default_dtype())
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them: fc2(act(fc1(x))) (Vaswani et al. §3.3).
+    """Two linear projections with an activation between them: fc2(act(fc1(x))) (§3.3).
 
     Args:
         d_model: Width of input and output.
-        ffn_dim: Width between the two maps.
+        ffn_dim: Width between the two projections.
         activation: A name in `ACT2FN`.
-        bias: Whether every map has a bias.
-        dropout: Probability of dropping a unit after the activation.
-        output_dropout: Probability of dropping a unit after the second map.
+        bias: Whether every projection has a bias.
+        dropout: Dropout probability after the activation.
+        output_dropout: Dropout probability after the second projection.
     """
 
     def __init__(
@@ -54,32 +50,25 @@ class FeedForward(nn.Module):
         self.output_dropout = Dropout(output_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Maps each position by itself.
-
-        Args:
-            hidden_states: Of shape (..., d_model).
-
-        Returns:
-            A tensor of the same shape.
-        """
+        """Computes fc2(act(fc1(x))), with dropout after the activation and at the end."""
         hidden_states = self.dropout(self.activation(self.fc1(hidden_states)))
         return cast(torch.Tensor, self.output_dropout(self.fc2(hidden_states)))
 
 
 class GatedFeedForward(FeedForward):
-    """One of two maps, after the activation, gates the other: fc2(act(gate(x)) · fc1(x)).
+    """A feed-forward sublayer with a multiplicative gate: fc2(act(gate(x)) · fc1(x)).
 
     With "silu" it is SwiGLU, with "gelu" GEGLU, with "relu" ReGLU (Shazeer 2020, "GLU Variants
     Improve Transformer", eq. 6, where W is `gate` and V is `fc1`).
 
     Args:
         d_model: Width of input and output.
-        ffn_dim: Width between the maps; there are three, so two thirds of the width of a plain
-            feed-forward have as many parameters.
+        ffn_dim: Width between the projections. With two thirds of the width of a plain feed-forward
+            sublayer, the three projections have as many parameters as its two.
         activation: A name in `ACT2FN`.
-        bias: Whether every map has a bias.
-        dropout: Probability of dropping a unit of the gated product.
-        output_dropout: Probability of dropping a unit after the last map.
+        bias: Whether every projection has a bias.
+        dropout: Dropout probability on the gated product.
+        output_dropout: Dropout probability after the last projection.
     """
 
     def __init__(
@@ -95,16 +84,10 @@ class GatedFeedForward(FeedForward):
         self.gate = nn.Linear(d_model, ffn_dim, bias=bias)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Maps each position by itself.
-
-        Args:
-            hidden_states: Of shape (..., d_model).
-
-        Returns:
-            A tensor of the same shape.
-        """
+        """Computes fc2(act(gate(x)) · fc1(x)), with dropout on the product and at the end."""
         gated = self.activation(self.gate(hidden_states)) * self.fc1(hidden_states)
         return cast(torch.Tensor, self.output_dropout(self.fc2(self.dropout(gated))))
 
 
 FEED_FORWARDS: dict[bool, type[FeedForward]] = {False: FeedForward, True: GatedFeedForward}
+"""The class for each value of the config field `gated_ffn`."""

@@ -1,4 +1,7 @@
-"""The norms, and how the two norm slots of a sublayer are filled."""
+"""The norms, and the two norm slots of a sublayer.
+
+Every norm maps (..., d_model) to the same shape and normalises the last axis.
+"""
 
 from collections.abc import Callable
 
@@ -7,13 +10,13 @@ from torch import nn
 
 
 class UnbiasedStdNorm(nn.Module):
-    """gain · (x - mean) / (std + eps) + bias, with the sample standard deviation.
+    """Computes gain · (x - mean) / (std + eps) + bias with the sample standard deviation.
 
-    Unlike a layer norm it divides by n - 1 under the root, and `eps` stands outside of it (The
-    Annotated Transformer, Rush 2018).
+    It differs from a layer norm in two ways: the variance divides by n - 1, and `eps` is added
+    outside the root (The Annotated Transformer, Rush 2018).
 
     Args:
-        d_model: Length of the axis that is normalised, at least 2.
+        d_model: Length of the normalised axis, at least 2.
         eps: Added to the standard deviation.
     """
 
@@ -24,14 +27,7 @@ class UnbiasedStdNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Normalises the last axis, in float32 at least.
-
-        Args:
-            hidden_states: Of shape (..., d_model).
-
-        Returns:
-            A tensor of the same shape and type.
-        """
+        """Normalises in float32 or a wider type, and returns the type of the input."""
         exact = torch.promote_types(hidden_states.dtype, torch.float32)
         values = hidden_states.to(exact)
         centred = values - values.mean(-1, keepdim=True)
@@ -47,32 +43,32 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 
 
 def make_norm(norm_type: str, d_model: int, eps: float) -> nn.Module:
-    """Makes a norm over the last axis.
+    """Creates a norm.
 
     Args:
         norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019) or
             "unbiased_std" (The Annotated Transformer).
-        d_model: Length of the axis.
-        eps: Keeps the divisor from 0.
+        d_model: Length of the normalised axis.
+        eps: Small number that keeps the divisor above 0.
 
     Returns:
-        A module that maps (..., d_model) to the same shape.
+        The norm.
     """
     return NORMS[norm_type](d_model, eps=eps)
 
 
 def norm_slots(placement: str, make_norm: Callable[[], nn.Module]) -> tuple[nn.Module, nn.Module]:
-    """Fills the slot before a sublayer and the slot after its residual sum.
+    """Creates the modules for the norm slots before a sublayer and after its residual sum.
 
-    The unused slot is an identity, so that a layer's forward is one straight line for every
-    placement, and a checkpoint's keys tell the placement that it was trained with.
+    The unused slot is an identity. A layer's forward is then one straight line for every placement,
+    and the checkpoint keys show the placement that a model was trained with.
 
     Args:
         placement: "post" (Vaswani et al. 2017, §3.1), "pre" (Xiong et al. 2020) or "none".
-        make_norm: Makes one norm over the last axis.
+        make_norm: Creates one norm.
 
     Returns:
-        (pre, post): the modules for the two slots.
+        The modules for the slot before and the slot after.
     """
     pre = make_norm() if placement == "pre" else nn.Identity()
     post = make_norm() if placement == "post" else nn.Identity()

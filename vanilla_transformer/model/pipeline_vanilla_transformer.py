@@ -1,50 +1,50 @@
-"""`pipeline("seq2seq-generation", model=...)`: texts in, generated texts out.
+"""The pipeline "seq2seq-generation": generates texts from texts.
 
-The module is flat: it is copied beside every saved model, so that
-`pipeline(model=directory, trust_remote_code=True)` works where this package is not installed.
+A copy of this file is saved beside every model. `pipeline(model=directory, trust_remote_code=True)`
+therefore works where this package is not installed.
 """
 
 from collections.abc import Iterable
 from io import TextIOBase
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch.utils.data import Dataset
-from transformers import Pipeline
+from transformers import Pipeline, PreTrainedModel
 
 from .evaluation_mode import evaluation_mode
 from .sharing import push_card
 
 NO_LIMIT = 10**9
-"""A tokenizer without a limit has a larger `model_max_length`."""
+"""Tokenizers without a length limit have a `model_max_length` of at least this."""
 
 
 @torch.no_grad()
 def sequence_scores(
-    model: Any,
+    model: PreTrainedModel,
     inputs: dict[str, torch.Tensor],
     sequences: torch.Tensor,
     *,
     eos_token_id: int | list[int] | None,
     length_penalty: float = 1.0,
 ) -> torch.Tensor:
-    """Scores generated sequences by one pass of the model, however they were found.
+    """Scores generated sequences with one forward pass, for any search method.
 
-    The score of a sequence of T tokens is log p(sequence | source) / T^length_penalty, the score
-    that beam search ranks by (Wu et al. 2016, section 7, without its coverage term). The
-    probabilities are the model's own, before any temperature or penalty.
+    The score of a sequence of T tokens is log p(sequence | source) / T^length_penalty, by which
+    beam search ranks (Wu et al. 2016, section 7, without the coverage term). The probabilities are
+    those of the model, before any temperature or penalty.
 
     Args:
         model: A sequence-to-sequence model in eval mode.
-        inputs: `input_ids` and `attention_mask` of the sources, (batch, source_len).
-        sequences: What `generate` returned, (batch · sequences per source, target_len), with the
-            start token in front.
-        eos_token_id: The tokens that end a sequence; what follows one is padding.
-        length_penalty: Exponent of the length: 1 for the mean per token, 0 for the sum.
+        inputs: `input_ids` and `attention_mask` of the sources, of shape (batch, source_len).
+        sequences: The output of `generate`, which begins with the start token, of shape
+            (batch · sequences per source, target_len).
+        eos_token_id: One or more tokens that end a sequence. Tokens after the end are padding.
+        length_penalty: Exponent of the length: 1 gives the mean per token, 0 the sum.
 
     Returns:
-        Scores in nats, (batch · sequences per source).
+        Scores in nats, of shape (batch · sequences per source).
     """
     per_source = len(sequences) // len(inputs["input_ids"])
     repeated = {name: tensor.repeat_interleave(per_source, 0) for name, tensor in inputs.items()}
@@ -59,25 +59,30 @@ def sequence_scores(
 
 
 class Seq2SeqGenerationPipeline(Pipeline):
-    """Generates texts for texts with a sequence-to-sequence model.
+    """Generates texts from texts with a sequence-to-sequence model.
 
-    `pipe("a text")` gives a list of outputs, as many as `num_return_sequences` (1 by default): each
-    a dictionary with `generated_text`, and `score` where it is asked for. `pipe([...])` gives a
-    list of such lists. Any other iterable (a generator, an open file, a column of a dataset) gives
-    an iterator that reads `batch_size` texts at a time. Texts longer than the tokenizer's
-    `model_max_length` are cut; a blank text gives empty texts, with the score 0.
+    The input decides what a call returns:
 
-    Options, when the pipeline is made or in a call: `batch_size`; `return_scores` (see
-    `sequence_scores`); `return_tensors` for `generated_token_ids` instead of texts; `truncation`;
-    `skip_special_tokens` (True by default); `clean_up_tokenization_spaces`; and whatever
-    `generate()` takes.
+    - One text: a list of `num_return_sequences` outputs (1 by default). Each output is a dictionary
+      with `generated_text`, and with `score` if `return_scores=True`.
+    - A list or tuple of texts: a list of such lists.
+    - Another iterable of texts, such as a generator, an open file or a column of a dataset: an
+      iterator over such lists, which reads `batch_size` texts at a time.
+
+    Texts longer than the tokenizer's `model_max_length` are truncated. A blank text gives empty
+    texts with the score 0.
+
+    These options can be set at construction or in a call: `batch_size`; `return_scores` (see
+    `sequence_scores`); `return_tensors`, which returns `generated_token_ids` instead of texts;
+    `truncation`; `skip_special_tokens` (True by default); `clean_up_tokenization_spaces`; and all
+    options of `generate()`.
 
     Args:
         *args: See `transformers.Pipeline`.
-        **kwargs: The same, and the options.
+        **kwargs: See `transformers.Pipeline`; also the options above.
 
     Raises:
-        ValueError: If the model cannot generate from a source, or there is no tokenizer.
+        ValueError: If the model cannot generate from a source, or the tokenizer is missing.
     """
 
     model: Any
@@ -93,7 +98,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         model = args[0] if args else kwargs["model"]
         if not (model.can_generate() and model.config.is_encoder_decoder):
             raise ValueError(
-                f"`model` is a {type(model).__name__}, which does not generate a text for a text: "
+                f"`model` is a {type(model).__name__}, which does not generate texts from texts: "
                 "load the directory with AutoModelForSeq2SeqLM."
             )
         if kwargs.get("tokenizer") is None and len(args) < 2:
@@ -101,42 +106,43 @@ class Seq2SeqGenerationPipeline(Pipeline):
         super().__init__(*args, **kwargs)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Generates.
+        """Generates texts.
 
         Args:
             inputs: A text, a list or tuple of texts, or another iterable of texts.
-            *args: Not used; see `transformers.Pipeline`.
-            **kwargs: Options, over those of the pipeline; `num_workers`.
+            *args: Not used.
+            **kwargs: `num_workers`, and options that override those of the pipeline.
 
         Returns:
-            As the class says: a list, a list of lists, or an iterator over lists.
+            A list of outputs, a list of such lists, or an iterator over such lists, as described in
+            the class.
 
         Raises:
-            ValueError: If something in `inputs` is no text, or `generate()` refuses an option.
+            ValueError: If an input is not a text, or `generate()` refuses an option.
         """
         if isinstance(inputs, list | tuple):
             if not inputs:
                 return []
             for index, text in enumerate(inputs):
-                _check_text(text, f"inputs[{index}]")
+                _check_is_text(text, f"inputs[{index}]")
             inputs = list(inputs)
         elif isinstance(inputs, bytes | dict) or not isinstance(inputs, str | Iterable | Dataset):
-            _check_text(inputs, "inputs")
+            _check_is_text(inputs, "inputs")
         elif isinstance(inputs, TextIOBase):
             inputs = (line.rstrip("\r\n") for line in inputs)
         elif not isinstance(inputs, str | Dataset):
             inputs = (text for text in inputs)
-        return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # it has no types
+        return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
-        """Pushes model, tokenizer and code, and the card of the directory they were loaded from.
+        """Pushes the model, tokenizer, code and model card of the directory they were loaded from.
 
         Args:
-            repo_id: Name of the repository; it is made if it does not exist.
+            repo_id: Name of the repository. It is created if it does not exist.
             **kwargs: See `Pipeline.push_to_hub`.
 
         Returns:
-            What the Hub says of the commit of the weights.
+            The Hub's information on the commit of the weights.
         """
         pushed = super().push_to_hub(repo_id, **kwargs)
         options = {name: kwargs.get(name) for name in ("token", "revision")}
@@ -176,15 +182,16 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
         Args:
             input_: The text.
-            truncation: Whether it is cut to the tokenizer's limit. None: if there is a limit.
+            truncation: Whether to truncate the text to the tokenizer's limit. None: True if the
+                tokenizer has a limit.
 
         Returns:
-            What the tokenizer gives, of shape (1, source_len), and `blank`, (1).
+            The output of the tokenizer, of shape (1, source_len), and `blank`, of shape (1).
 
         Raises:
-            ValueError: If it is no text.
+            ValueError: If the input is not a text.
         """
-        _check_text(input_, "An input")
+        _check_is_text(input_, "An input")
         if truncation is None:
             truncation = self.tokenizer.model_max_length < NO_LIMIT
         encoded = self.tokenizer(input_, return_tensors="pt", truncation=truncation)
@@ -193,32 +200,30 @@ class Seq2SeqGenerationPipeline(Pipeline):
     def _forward(  # type: ignore[override]  # as preprocess
         self, input_tensors: dict[str, Any], return_scores: bool = False, **generate_kwargs: Any
     ) -> dict[str, Any]:
-        blank = input_tensors.pop("blank")
+        inputs = {name: value for name, value in input_tensors.items() if name != "blank"}
+        blank = input_tensors["blank"]
         options = self._prepare_generate_kwargs(generate_kwargs)
+        search = self._get_set_generation_params(options)
+        if search.get("stop_strings") is not None:
+            # `generate` looks stop strings up among the tokens of the target.
+            get_tokenizer = getattr(self.tokenizer, "target_tokenizer", lambda: self.tokenizer)
+            options = {"tokenizer": get_tokenizer(), **options}
         with evaluation_mode(self.model):
-            sequences = self._generate(input_tensors, options)
+            output = self.model.generate(**inputs, **options)
+            sequences = cast(torch.Tensor, getattr(output, "sequences", output))
             shape = (len(blank), len(sequences) // len(blank))
             outputs = {"blank": blank, "sequences": sequences.unflatten(0, shape)}
             if return_scores:
-                search = self._get_set_generation_params(options)
+                penalty = search.get("length_penalty")
                 scores = sequence_scores(
                     self.model,
-                    input_tensors,
+                    inputs,
                     sequences,
                     eos_token_id=search.get("eos_token_id"),
-                    length_penalty=_or_default(search.get("length_penalty"), 1.0),
+                    length_penalty=1.0 if penalty is None else penalty,
                 )
                 outputs["scores"] = scores.unflatten(0, shape)
         return outputs
-
-    def _generate(self, inputs: dict[str, Any], options: dict[str, Any]) -> torch.Tensor:
-        """Generates; strings that stop it are looked up among the tokens of the target."""
-        if self._get_set_generation_params(options).get("stop_strings") is not None:
-            target_alone = getattr(self.tokenizer, "target_alone", lambda: self.tokenizer)
-            options = {"tokenizer": target_alone(), **options}
-        output = self.model.generate(**inputs, **options)
-        sequences: torch.Tensor = getattr(output, "sequences", output)
-        return sequences
 
     def postprocess(  # type: ignore[override]  # as preprocess
         self,
@@ -230,14 +235,14 @@ class Seq2SeqGenerationPipeline(Pipeline):
         """Decodes the sequences of one source with the target vocabulary.
 
         Args:
-            model_outputs: `sequences` (1, sequences per source, target_len), `blank` (1) and, where
-                asked for, `scores` (1, sequences per source).
-            return_tensors: Whether to give ids, as lists, instead of texts.
-            skip_special_tokens: Whether special tokens are left out of the texts.
+            model_outputs: `sequences` of shape (1, sequences per source, target_len), `blank` of
+                shape (1), and optionally `scores` of shape (1, sequences per source).
+            return_tensors: Whether to return lists of ids instead of texts.
+            skip_special_tokens: Whether to leave special tokens out of the texts.
             clean_up_tokenization_spaces: See the tokenizer's `decode`.
 
         Returns:
-            A dictionary per sequence.
+            One dictionary per sequence.
         """
         sequences = model_outputs["sequences"][0].tolist()
         scores = model_outputs["scores"][0].tolist() if "scores" in model_outputs else []
@@ -258,16 +263,12 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return outputs
 
 
-def _or_default(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
-def _check_text(text: Any, name: str) -> None:
+def _check_is_text(text: object, name: str) -> None:
     if isinstance(text, str):
         return
     remedy = "pass a text, or an iterable of texts"
     if isinstance(text, dict):
-        remedy = "pass the texts alone, for a dataset one column: pipe(data['source'])"
+        remedy = "pass texts only; for a dataset, pass one column: pipe(data['source'])"
     elif isinstance(text, bytes):
         remedy = "decode the bytes to a text"
-    raise ValueError(f"{name} is {text!r}, which is no text: {remedy}.")
+    raise ValueError(f"{name} is {text!r}, which is not a text: {remedy}.")

@@ -1,52 +1,45 @@
-"""One vector for a sequence: the mean over its real tokens, or its first real token."""
+"""Pooling: turns the states of a sequence into one vector for classification.
 
-from typing import Any
+Shapes: `hidden_states` is (batch, length, d_model). `attention_mask` is (batch, length), with 1 for
+a token and 0 for padding. The result is (batch, d_model).
+"""
 
 import torch
 from torch import nn
 
 
-def _real(hidden_states: torch.Tensor, attention_mask: Any) -> torch.Tensor:
-    """True for each real token, of shape (batch, length); without a mask of tokens all are real."""
+def find_real_tokens(
+    hidden_states: torch.Tensor, attention_mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Returns True for each real token, of shape (batch, length).
+
+    Without a mask of shape (batch, length), every token is real.
+    """
     if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
         return attention_mask.to(hidden_states.device) != 0
     return torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
 
 
 class MeanPooling(nn.Module):
-    """The mean over the real tokens of each sequence; zeros for a sequence without any."""
+    """Mean over the real tokens of each sequence; zeros for a sequence of padding only."""
 
-    def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None) -> torch.Tensor:
-        """Takes the mean.
-
-        Args:
-            hidden_states: Of shape (batch, length, d_model).
-            attention_mask: 1 for a token, 0 for padding, of shape (batch, length). None: no
-                padding.
-
-        Returns:
-            A tensor of shape (batch, d_model).
-        """
-        real = _real(hidden_states, attention_mask)[..., None]
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Computes the mean in float32 and returns it in the type of the states."""
+        real = find_real_tokens(hidden_states, attention_mask)[..., None]
         total = hidden_states.float().masked_fill(~real, 0.0).sum(dim=1)
         return (total / real.sum(dim=1).clamp(min=1)).to(hidden_states.dtype)
 
 
 class FirstPooling(nn.Module):
-    """The first real token of each sequence, on either side of padding (Devlin et al. 2019)."""
+    """State of the first real token of each sequence (Devlin et al. 2019)."""
 
-    def forward(self, hidden_states: torch.Tensor, attention_mask: Any = None) -> torch.Tensor:
-        """Takes the first token.
-
-        Args:
-            hidden_states: Of shape (batch, length, d_model).
-            attention_mask: 1 for a token, 0 for padding, of shape (batch, length). None: no
-                padding.
-
-        Returns:
-            A tensor of shape (batch, d_model).
-        """
-        first = _real(hidden_states, attention_mask).int().argmax(dim=1)
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Selects the first real token, with padding on either side."""
+        first = find_real_tokens(hidden_states, attention_mask).int().argmax(dim=1)
         rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
         return hidden_states[rows, first]
 

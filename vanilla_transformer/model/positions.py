@@ -1,4 +1,9 @@
-"""How a stack learns the order of its tokens: one class per scheme, one value that all return."""
+"""Position schemes: one class per scheme, and the value that all of them return.
+
+Shapes: `position_ids` is (batch or 1, length), with values from 0. "length with the past" is the
+number of keys: the cached ones and the new ones. rotated_dim is the number of dimensions of a head
+that RoPE rotates, at most head_dim.
+"""
 
 import math
 from collections.abc import Mapping
@@ -10,18 +15,21 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from .tracing import can_be_read
+from .position_ids import allowed_by as allowed_by
+from .position_ids import positions_from_causal_mask as positions_from_causal_mask
+from .position_ids import positions_from_mask as positions_from_mask
+from .tracing import has_readable_values
 
 
 class PositionEncoding(NamedTuple):
-    """What a scheme of positions contributes; a scheme fills the part that it has.
+    """The contribution of a position scheme. Each scheme fills one of the three parts.
 
     Attributes:
-        embedding: To add to the token embeddings, of shape (batch or 1, length, d_model).
-        rotation: Cosines and sines that turn queries and keys, each of shape (batch or 1, 1,
-            length, rotated_dim) in float32; dimensions of a head beyond rotated_dim stay as they
-            are.
-        bias: To add to the scores of self-attention, of shape (batch or 1, heads, length, length
+        embedding: Added to the token embeddings, of shape (batch or 1, length, d_model).
+        rotation: Cosines and sines that rotate queries and keys, each of shape (batch or 1, 1,
+            length, rotated_dim) in float32. The dimensions of a head beyond rotated_dim are not
+            rotated.
+        bias: Added to the scores of self-attention, of shape (batch or 1, heads, length, length
             with the past).
     """
 
@@ -30,31 +38,31 @@ class PositionEncoding(NamedTuple):
     bias: torch.Tensor | None = None
 
     def add_to(self, embeds: torch.Tensor) -> torch.Tensor:
-        """Adds the embedding, if there is one, to tokens of shape (batch, length, d_model)."""
+        """Adds the embedding, if any, to token embeddings of shape (batch, length, d_model)."""
         return embeds if self.embedding is None else embeds + self.embedding
 
     def rotate(self, states: torch.Tensor) -> torch.Tensor:
-        """Turns queries or keys, if there is a rotation (Su et al. 2021, §3.4.2).
+        """Rotates queries or keys, if there is a rotation (Su et al. 2021, §3.4.2).
 
-        Dimension i of a head and dimension i + rotated_dim / 2 make a pair, the order that Llama
-        and GPT-NeoX use.
+        Dimension i of a head is paired with dimension i + rotated_dim / 2, as in Llama and
+        GPT-NeoX.
 
         Args:
-            states: Of shape (batch, heads, length, head_dim).
+            states: Queries or keys of shape (batch, heads, length, head_dim).
 
         Returns:
-            A tensor of the same shape and type, turned in float32.
+            A tensor of the same shape and type, rotated in float32.
         """
         if self.rotation is None:
             return states
         cosines, sines = self.rotation
-        turned, kept = states[..., : cosines.shape[-1]], states[..., cosines.shape[-1] :]
-        first, second = turned.chunk(2, dim=-1)
-        turned = turned * cosines + torch.cat([-second, first], dim=-1) * sines
-        return torch.cat([turned.to(states.dtype), kept], dim=-1)
+        rotated, kept = states[..., : cosines.shape[-1]], states[..., cosines.shape[-1] :]
+        first, second = rotated.chunk(2, dim=-1)
+        rotated = rotated * cosines + torch.cat([-second, first], dim=-1) * sines
+        return torch.cat([rotated.to(states.dtype), kept], dim=-1)
 
     def bias_of(self, query: torch.Tensor) -> torch.Tensor | None:
-        """Returns the bias for each row of a query of shape (batch, ...), if there is one."""
+        """Returns the bias, if any, expanded to the rows of a query of shape (batch, ...)."""
         return None if self.bias is None else self.bias.expand(query.shape[0], -1, -1, -1)
 
 
@@ -62,7 +70,7 @@ NO_POSITIONS = PositionEncoding()
 
 
 class NoPositions(nn.Module):
-    """No positions: order is seen through the causal mask alone (Haviv et al. 2022)."""
+    """No positions: only the causal mask conveys the order of tokens (Haviv et al. 2022)."""
 
     def forward(
         self,
@@ -70,16 +78,17 @@ class NoPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Returns an encoding without any part."""
+        """Returns an empty encoding."""
         return NO_POSITIONS
 
 
 class SinusoidalPositions(nn.Module):
-    """Fixed sinusoids, sine and cosine interleaved (Vaswani et al. 2017, §3.5).
+    """Fixed sinusoids with sines and cosines interleaved (Vaswani et al. 2017, §3.5).
 
-    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(of the same angle), in
-    radians. Computed in float32 for the positions asked for: nothing is stored or saved, no length
-    is too long, and half-precision weights do not blur it. An odd `d_model` ends on a sine.
+    PE(pos, 2i) = sin(angle) and PE(pos, 2i + 1) = cos(angle), with angle = pos / 10000^(2i /
+    d_model) in radians. The table is computed in float32 for the given positions only. It is never
+    stored, has no maximum length, and does not lose precision with half-precision weights. An odd
+    `d_model` ends with a sine.
 
     Args:
         d_model: Width of the embedding.
@@ -95,57 +104,58 @@ class SinusoidalPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Computes the rows of the table at the given positions.
+        """Computes an embedding for the given positions.
 
         Args:
-            position_ids: Non-negative positions, of shape (batch or 1, length).
+            position_ids: Positions of the tokens.
             dtype: Type of the result.
             key_position_ids: Not used.
 
         Returns:
-            An embedding of shape (batch or 1, length, d_model).
+            An encoding with `embedding`.
         """
         even_dims = torch.arange(0, self.d_model, 2, device=position_ids.device)
         frequencies = torch.exp(even_dims * (-math.log(10000.0) / self.d_model))
         angles = position_ids[..., None].float() * frequencies
-        table = self._arrange(angles.sin(), angles.cos())
+        table = self._join_waves(angles.sin(), angles.cos())
         return PositionEncoding(embedding=table[..., : self.d_model].to(dtype))
 
-    def _arrange(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
+    def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
         return torch.stack([sines, cosines], dim=-1).flatten(-2)
 
 
 class HalfSinusoidalPositions(SinusoidalPositions):
-    """The same sinusoids, all sines before all cosines (Marian, fairseq).
+    """Fixed sinusoids with all sines before all cosines (Marian, fairseq).
 
-    The frequencies stay those of the paper, as in transformers' Marian models; fairseq's own are
-    10000^(-i / (d_model / 2 - 1)). An odd `d_model` has one sine more than cosines.
+    The frequencies are those of the paper, as in transformers' Marian models. Those of fairseq are
+    10000^(-i / (d_model / 2 - 1)). An odd `d_model` has one more sine than cosines.
 
     Args:
         d_model: Width of the embedding.
     """
 
-    def _arrange(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
+    def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
         return torch.cat([sines, cosines], dim=-1)
 
 
 class RotaryPositions(nn.Module):
-    """Rotary positions, RoPE: turns queries and keys by angles that grow with their positions.
+    """Rotary positions (RoPE): rotates queries and keys by angles that grow with the position.
 
-    Position m turns pair i by m · theta^(-2i / rotated_dim) radians (Su et al. 2021, "RoFormer"),
-    so that a score depends on the distance of query and key. Scaled kinds change these
-    frequencies, as `transformers.modeling_rope_utils` defines them.
+    Position m rotates pair i by m · theta^(-2i / rotated_dim) radians (Su et al. 2021, "RoFormer").
+    A score then depends only on the distance between query and key. The scaled types change these
+    frequencies as `transformers.modeling_rope_utils` defines it.
 
     Args:
         head_dim: Width of a head.
-        max_positions: Length that was trained on, where a kind of scaling asks for it.
-        rope_parameters: `rope_type`, `rope_theta`, and what the type needs besides.
+        max_positions: Trained length in tokens, used by some scaled types.
+        rope_parameters: `rope_type`, `rope_theta`, and the parameters of the type.
     """
 
     def __init__(
         self, head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
     ) -> None:
         super().__init__()
+        # transformers has no function for "default"; linear scaling by 1 gives the same numbers.
         plain = rope_parameters["rope_type"] == "default"
         scaling = {"rope_type": "linear", "factor": 1.0} if plain else {}
         fields: dict[str, Any] = {
@@ -156,15 +166,18 @@ class RotaryPositions(nn.Module):
             "rope_parameters": {**rope_parameters, **scaling},
         }
         self.rope = PreTrainedConfig(**fields)
-        with torch.device("cpu"):  # the model may be built on meta: these are no parameters
+        with torch.device("cpu"):  # the frequencies are not parameters: meta would lose them
             self.frequencies, self.magnitude = self._compute_frequencies()
 
-    def _compute_frequencies(self, *length: Any) -> tuple[torch.Tensor, float]:
+    def _compute_frequencies(
+        self, length: int | torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, float]:
+        """Computes radians per position, and the factor on cosines and sines, for a length."""
         compute = ROPE_INIT_FUNCTIONS[self.rope.rope_parameters["rope_type"]]
-        return compute(self.rope, torch.get_default_device(), *length)
+        return compute(self.rope, torch.get_default_device(), length)
 
     def _frequencies_at(self, position_ids: torch.Tensor) -> torch.Tensor:
-        """Radians per position, broadcastable to (batch or 1, length, rotated_dim / 2)."""
+        """Returns radians per position, broadcastable to (batch or 1, length, rotated_dim / 2)."""
         if self.frequencies.device != position_ids.device:
             self.frequencies = self.frequencies.to(position_ids.device)
         return self.frequencies
@@ -175,15 +188,15 @@ class RotaryPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Computes the angles of the given positions.
+        """Computes a rotation for the given positions.
 
         Args:
-            position_ids: Non-negative positions, of shape (batch or 1, length).
-            dtype: Not used: angles are in float32, and states come back in their own type.
-            key_position_ids: Not used: keys are turned before they are cached.
+            position_ids: Positions of the tokens.
+            dtype: Not used. The rotation is in float32.
+            key_position_ids: Not used. Keys are rotated before they are cached.
 
         Returns:
-            A rotation, each part of shape (batch or 1, 1, length, rotated_dim).
+            An encoding with `rotation`.
         """
         angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
         angles = torch.cat([angles, angles], dim=-1)[:, None]
@@ -193,7 +206,7 @@ class RotaryPositions(nn.Module):
 
 
 class DynamicRotaryPositions(RotaryPositions):
-    """RoPE whose base grows with each row's length once that exceeds the trained one (NTK)."""
+    """RoPE whose base grows with the length of each row beyond the trained length (NTK)."""
 
     def _frequencies_at(self, position_ids: torch.Tensor) -> torch.Tensor:
         lengths = position_ids.amax(dim=-1, keepdim=True) + 1
@@ -202,7 +215,7 @@ class DynamicRotaryPositions(RotaryPositions):
 
 
 class LongRotaryPositions(RotaryPositions):
-    """RoPE with one factor per frequency, and other factors for rows beyond the trained length."""
+    """RoPE with a factor per frequency: one list up to the trained length, another beyond it."""
 
     def __init__(
         self, head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
@@ -223,25 +236,26 @@ ROTARIES: dict[str, type[RotaryPositions]] = {
     "dynamic": DynamicRotaryPositions,
     "longrope": LongRotaryPositions,
 }
+"""The classes of types whose frequencies depend on the length; the others are constant."""
 
 
 def rotary_positions(
     head_dim: int, max_positions: int, rope_parameters: Mapping[str, Any]
 ) -> RotaryPositions:
-    """Makes the class of rotary positions that the `rope_type` asks for; see there."""
+    """Creates the rotary positions for a `rope_type`; arguments as for `RotaryPositions`."""
     kind = ROTARIES.get(rope_parameters["rope_type"], RotaryPositions)
     return kind(head_dim, max_positions, rope_parameters)
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
-    """The slope of each head: a geometric sequence from 2^(-8 / n) to 2^-8 (Press et al. 2022, §3).
+    """Returns the ALiBi slope of each head: 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
 
-    For a number of heads that is no power of 2: the sequence of the power below, then every other
-    slope of the power above, as the authors' own code has it.
+    If the number of heads is not a power of 2, the slopes of the next lower power come first, then
+    every other slope of the next higher power, as in the authors' code.
 
     Args:
-        num_heads: Number of heads.
-        device: Where to make them.
+        num_heads: Number of heads, n.
+        device: Device of the result.
 
     Returns:
         Slopes of shape (heads,).
@@ -253,10 +267,10 @@ def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Te
 
 
 class AlibiPositions(nn.Module):
-    """Attention with linear biases: -slope · distance on every score (Press et al. 2022, §3).
+    """Attention with linear biases: adds -slope · distance to each score (Press et al. 2022, §3).
 
-    The distance is |i - j|: under the decoder's causal mask that is the paper's i - j, and in the
-    encoder it makes the symmetric form.
+    The distance is |i - j|. Under the decoder's causal mask this equals the paper's i - j, and in
+    the encoder it gives the symmetric form.
 
     Args:
         num_heads: Number of heads of the stack.
@@ -275,13 +289,13 @@ class AlibiPositions(nn.Module):
         """Computes the biases between queries and keys.
 
         Args:
-            position_ids: Positions of the queries, of shape (batch or 1, length).
+            position_ids: Positions of the queries.
             dtype: Type of the result.
-            key_position_ids: Positions of the keys, of shape (batch or 1, length with the past);
-                None: the same as those of the queries.
+            key_position_ids: Positions of the keys, of shape (batch or 1, length with the past).
+                None: equal to `position_ids`.
 
         Returns:
-            A bias of shape (batch or 1, heads, length, length with the past).
+            An encoding with `bias`.
         """
         keys = position_ids if key_position_ids is None else key_position_ids
         distances = (position_ids[:, None, :, None] - keys[:, None, None, :]).abs()
@@ -290,10 +304,10 @@ class AlibiPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A trained vector for each position up to a limit (Gehring et al. 2017; §3.5 compares both).
+    """A trained vector per position, up to a limit (Gehring et al. 2017; compared in §3.5).
 
     Args:
-        num_positions: How many positions have a vector.
+        num_positions: Number of positions that have a vector.
         d_model: Width of the embedding.
     """
 
@@ -307,20 +321,19 @@ class LearnedPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Looks up the vectors of the given positions.
+        """Looks up an embedding for the given positions.
 
         Args:
-            position_ids: Non-negative positions, of shape (batch or 1, length).
+            position_ids: Positions of the tokens.
             dtype: Type of the result.
             key_position_ids: Not used.
 
         Returns:
-            An embedding of shape (batch or 1, length, d_model).
+            An encoding with `embedding`.
 
         Raises:
-            ValueError: If a position on the CPU has no vector, or if on another device the
-                sequence has more positions than there are vectors (where looking at the values
-                would wait for the device).
+            ValueError: If a position has no vector. On devices other than the CPU, where reading
+                the positions would wait for the device, only the length is checked.
         """
         self._check_length(position_ids)
         return PositionEncoding(embedding=F.embedding(position_ids, self.weight).to(dtype))
@@ -328,7 +341,7 @@ class LearnedPositions(nn.Module):
     def _check_length(self, position_ids: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or position_ids.numel() == 0:
             return
-        readable = can_be_read(position_ids)
+        readable = has_readable_values(position_ids)
         needed = int(position_ids.max()) + 1 if readable else position_ids.shape[-1]
         if needed > len(self.weight):
             raise ValueError(
@@ -336,33 +349,3 @@ class LearnedPositions(nn.Module):
                 f"{len(self.weight)}: truncate the input, or train with a larger value or with "
                 "`position_embedding_type='sinusoidal'`."
             )
-
-
-def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Numbers the real tokens of each row from 0, wherever the padding stands.
-
-    Args:
-        attention_mask: 1 for a token and 0 for padding, of shape (batch, length).
-
-    Returns:
-        Positions of shape (batch, length); padding gets some legal position.
-    """
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def positions_from_causal_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Numbers tokens from 0 by how many tokens each may attend to, itself included.
-
-    Args:
-        attention_mask: True (or 0, in a mask that is added to the scores) where attention is
-            allowed, of shape (batch, 1, length, length with the past).
-
-    Returns:
-        Positions of shape (batch, length); padding gets some non-negative position.
-    """
-    return (allowed_by(attention_mask)[:, 0].sum(-1) - 1).clamp(min=0)
-
-
-def allowed_by(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns True where a mask, boolean or added to the scores, allows attention."""
-    return attention_mask if attention_mask.dtype == torch.bool else attention_mask == 0

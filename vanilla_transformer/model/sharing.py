@@ -1,47 +1,44 @@
-"""What transformers leaves out when a model is pushed to the Hub: the card that belongs to it.
-
-The module is flat: it is copied beside every saved model.
-"""
+"""Pushes the model card of a saved directory to the Hub, which transformers itself leaves out."""
 
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import HfApi, ModelCard
+from huggingface_hub import CommitInfo, HfApi, ModelCard
 
-_LEFT_OPEN = "[More Information Needed]"
-_PATH_TO_LOAD = re.compile(r'^path = ".*"$', re.MULTILINE)
+UNFILLED_FIELD = "[More Information Needed]"
+PATH_LINE = re.compile(r'^path = ".*"$', re.MULTILINE)
 
 
 def push_card(
     source: str | os.PathLike[str],
-    pushed: Any,
+    pushed: CommitInfo,
     *,
     token: str | bool | None = None,
     revision: str | None = None,
 ) -> None:
-    """Puts the card of a directory in the place of the empty form that transformers has pushed.
+    """Replaces the empty card that transformers pushed with the card of a directory.
 
-    A card that somebody has filled in, on the Hub, stays as it is.
+    A card on the Hub that has been filled in is not replaced.
 
     Args:
-        source: The directory that the model was loaded from; nothing happens if it holds no card.
-        pushed: The `CommitInfo` of the push.
-        token: Token of the Hub; None: the saved one.
-        revision: Branch that was pushed to; None: the main one, or that of the pull request.
+        source: The directory that the model was loaded from. Without a card in it, nothing happens.
+        pushed: The commit of the push.
+        token: Access token of the Hub. None: the saved token.
+        revision: Branch of the push. None: the main branch. For a pull request, its own branch is
+            used.
     """
     path = Path(source) / "README.md"
     if not path.is_file():
         return
     api, repo_id = HfApi(), pushed.repo_url.repo_id
     revision = pushed.pr_revision or revision
-    found = api.hf_hub_download(repo_id, path.name, revision=revision, token=token)
-    form = ModelCard.load(found)
-    if _LEFT_OPEN not in form.text:
+    downloaded = api.hf_hub_download(repo_id, path.name, revision=revision, token=token)
+    empty_card = ModelCard.load(downloaded)
+    if UNFILLED_FIELD not in empty_card.text:
         return
     card = ModelCard.load(path)
-    card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *(form.data.tags or [])]))
+    card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *(empty_card.data.tags or [])]))
     api.upload_file(
         path_or_fileobj=card_for(str(card), repo_id).encode(),
         path_in_repo=path.name,
@@ -53,13 +50,13 @@ def push_card(
 
 
 def card_for(text: str, repo_id: str) -> str:
-    """Has the example of a card load from the Hub.
+    """Changes the example of a card so that it loads the model from the Hub.
 
     Args:
         text: The card.
         repo_id: Name of the repository.
 
     Returns:
-        The card with the line `path = "..."` changed.
+        The card, with `repo_id` in the line `path = "..."`.
     """
-    return _PATH_TO_LOAD.sub(f'path = "{repo_id}"', text)
+    return PATH_LINE.sub(f'path = "{repo_id}"', text)

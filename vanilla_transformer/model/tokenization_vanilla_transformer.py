@@ -1,25 +1,25 @@
-r"""One tokenizer class for a sequence-to-sequence model, with one shared or two separate vocabularies.
+r"""The tokenizer of a sequence-to-sequence model, with one shared or two separate vocabularies.
 
-The module is flat and stands alone: it is copied beside every saved checkpoint, so that
-`AutoTokenizer.from_pretrained(directory, trust_remote_code=True)` works where this package is not
-installed. It needs `tokenizers`, `transformers` and the standard library.
+A copy of this file is saved beside every model. `AutoTokenizer.from_pretrained(directory,
+trust_remote_code=True)` therefore works where this package is not installed. The file requires
+`tokenizers`, `transformers` and the standard library.
 
-Kinds of vocabulary (`VanillaTransformerTokenizer.train(kind=...)`) and what decoding gives back:
+`VanillaTransformerTokenizer.train(kind=...)` trains one of these kinds of vocabulary:
 
-| kind | tokens | `decode(encode(text))` |
+| kind | tokens | result of `decode(encode(text))` |
 |---|---|---|
-| `bpe` | merged characters (Sennrich et al. 2016); words, runs of signs and spaces are cut first | the text in Unicode form NFC, less one leading space; unseen characters become `<unk>` |
-| `unigram` | pieces of a unigram language model (Kudo 2018), cut like `bpe` | as `bpe` |
-| `word` | whatever stands between white space; punctuation stays on its word | words joined by single spaces; unseen words become `<unk>` |
-| `char` | single code points, the space among them | the text; unseen characters become `<unk>` |
-| `byte_bpe` | merged UTF-8 bytes (Radford et al. 2019) | the text, whatever it holds |
+| `bpe` | merged characters (Sennrich et al. 2016); text is first split into words, runs of signs, and spaces | the text in Unicode form NFC without one leading space; unseen characters become `<unk>` |
+| `unigram` | pieces of a unigram language model (Kudo 2018); text is split as for `bpe` | as for `bpe` |
+| `word` | text between white space; punctuation stays attached to its word | the words joined by single spaces; unseen words become `<unk>` |
+| `char` | single code points, including the space | the text; unseen characters become `<unk>` |
+| `byte_bpe` | merged UTF-8 bytes (Radford et al. 2019) | exactly the text, for any text |
 
-`bpe` and `unigram` write a space as U+2581 (`▁`), so a literal U+2581 comes back as a space. A lone
-surrogate (`"\ud800"`) is no Unicode text and cannot be encoded by any kind.
-"""  # noqa: E501 - a table's row is one line
+`bpe` and `unigram` write a space as U+2581 (`▁`), so a literal U+2581 is decoded as a space. No kind
+can encode a lone surrogate (`"\ud800"`), because it is not Unicode text.
+"""  # noqa: E501 - a table row is one line
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -42,13 +42,13 @@ from transformers import BatchEncoding, TokenizersBackend
 
 BOS_TOKEN, PAD_TOKEN, EOS_TOKEN, UNK_TOKEN = "<s>", "<pad>", "</s>", "<unk>"
 SPECIAL_TOKENS = (BOS_TOKEN, PAD_TOKEN, EOS_TOKEN, UNK_TOKEN)
-"""The tokens with the ids 0, 1, 2 and 3 of every trained vocabulary."""
+"""The tokens with the ids 0, 1, 2 and 3 in every trained vocabulary."""
 
 KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
-"""The kinds of vocabulary that `VanillaTransformerTokenizer.train` makes."""
+"""The kinds of vocabulary that `VanillaTransformerTokenizer.train` can train."""
 
 Side = Literal["source", "target"]
-"""Which of the two vocabularies is meant. With a shared vocabulary both are the same."""
+"""The name of a vocabulary. With a shared vocabulary, both names mean the same one."""
 
 _CORE_TOKEN_NAMES = ("bos_token", "pad_token", "eos_token", "unk_token")
 _SPACE = "▁"
@@ -65,41 +65,42 @@ _in_target_mode: ContextVar["VanillaTransformerTokenizer | None"] = ContextVar(
 
 
 class VanillaTransformerTokenizer(TokenizersBackend):
-    r"""Encodes sources and targets, and decodes what a model generates.
+    r"""Encodes sources and targets, and decodes generated ids.
 
-    `tokenizer(text)` encodes with the source vocabulary, `tokenizer(text, text_target=...)` adds
-    `labels` encoded with the target vocabulary, `tokenizer(text_target=...)` encodes targets alone.
-    Every sequence ends in `</s>`, also when truncated; none begins with `<s>`, because the model
-    shifts the labels and starts its decoder with `<s>` itself. `decode` and `batch_decode` read
-    **target** ids (what a model generates, and labels) unless told `side="source"`. `len()`,
-    `vocab_size`, `get_vocab` and the conversions between ids and tokens mean the **source** unless
-    told `side="target"`; `target_vocab_size` is the number of target ids. With a shared vocabulary
-    the two sides are one.
+    Encoding: `tokenizer(text)` uses the source vocabulary. `tokenizer(text, text_target=...)` also
+    returns `labels`, encoded with the target vocabulary. `tokenizer(text_target=...)` encodes
+    targets only. Every sequence ends with `</s>`, even if it is truncated. No sequence begins with
+    `<s>`: the model shifts the labels and starts its decoder with `<s>` itself.
 
-    Text is text: `"</s>"` inside a text is encoded as the characters it is made of and never as
-    the end of the sequence (`split_special_tokens=True`; pass `split_special_tokens=False` to a
-    call, or set the attribute, to have special tokens recognised). Tags that shall be recognised
-    in texts, such as `<2de>`, are added with `add_tokens`, not as special tokens.
+    Sides: `decode` and `batch_decode` expect **target** ids (generated ids and labels) unless
+    `side="source"` is given. `len()`, `vocab_size`, `get_vocab` and the conversions between ids and
+    tokens use the **source** vocabulary unless `side="target"` is given. `target_vocab_size` is the
+    number of target ids. With a shared vocabulary, both sides are the same.
+
+    Special tokens in texts: by default, `"</s>"` inside a text is encoded as its characters and
+    never as the end of the sequence (`split_special_tokens=True`). To recognise special tokens in
+    texts, pass `split_special_tokens=False` to a call or set the attribute. Add tags that must be
+    recognised in texts, such as `<2de>`, with `add_tokens` and not as special tokens.
 
     Files: `tokenizer.json` (the source or shared vocabulary), `target_tokenizer.json` (only with
     separate vocabularies), `tokenizer_config.json` and this module.
 
     Args:
-        separate_vocabularies: Whether the target has its own vocabulary. None: whether a target
-            backend is given. False ignores the target backend.
-        **kwargs: `tokenizer_object`, a `tokenizers.Tokenizer` that is copied, or `tokenizer_file`,
-            the path of a saved one: the backend of the source, or of both sides;
-            `target_tokenizer_object` or `target_tokenizer_file`: that of the target; and what
-            `transformers.TokenizersBackend` takes, e.g. `model_max_length` (tokens),
-            `padding_side`, `truncation_side`. `bos_token`, `pad_token`, `eos_token` and
-            `unk_token` default to `<s>`, `<pad>`, `</s>`, `<unk>`.
+        separate_vocabularies: Whether the target has its own vocabulary. False ignores the target
+            backend. None: True if a target backend is given.
+        **kwargs: The backend of the source, or of both sides, is `tokenizer_object` (a
+            `tokenizers.Tokenizer`, which is copied) or `tokenizer_file` (the path of a saved one).
+            The backend of the target is `target_tokenizer_object` or `target_tokenizer_file`. All
+            arguments of `transformers.TokenizersBackend` are accepted, such as `model_max_length`
+            (in tokens), `padding_side` and `truncation_side`. `bos_token`, `pad_token`, `eos_token`
+            and `unk_token` default to `<s>`, `<pad>`, `</s>` and `<unk>`.
 
     Raises:
-        ValueError: No backend is given, a file is not a saved backend, or one of the four special
-            tokens does not have the same id in both vocabularies.
+        ValueError: If no backend is given, if a file is not a saved backend, or if one of the four
+            special tokens has different ids in the two vocabularies.
     """
 
-    vocab_files_names = {  # noqa: RUF012 - a class attribute by the contract of the base class
+    vocab_files_names = {  # noqa: RUF012 - as the base class declares it
         "tokenizer_file": "tokenizer.json",
         "target_tokenizer_file": "target_tokenizer.json",
     }
@@ -114,22 +115,22 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         if separate is None:
             separate = target_object is not None or target_file is not None
         if separate:
-            self._target_tokenizer = _backend(target_object, target_file, "target_tokenizer")
+            self._target_tokenizer = _load_backend(target_object, target_file, "target_tokenizer")
         source_file = kwargs.pop("tokenizer_file", None)
-        source = _backend(kwargs.pop("tokenizer_object", None), source_file, "tokenizer")
+        source = _load_backend(kwargs.pop("tokenizer_object", None), source_file, "tokenizer")
         if source.post_processor is None:
             kwargs.setdefault("add_eos_token", True)
         for name, token in zip(_CORE_TOKEN_NAMES, SPECIAL_TOKENS, strict=True):
             kwargs.setdefault(name, token)
         kwargs.setdefault("split_special_tokens", True)
-        # Only what is among the arguments is saved, so these two are put there.
+        # Only arguments are saved, so these two attributes become arguments.
         kwargs.setdefault("padding_side", self.padding_side)
         kwargs.setdefault("truncation_side", self.truncation_side)
         super().__init__(  # type: ignore[no-untyped-call]  # the base class is not typed
             tokenizer_object=source, separate_vocabularies=separate, **kwargs
         )
-        self._agree_on_ends_of_sequences()
-        self._agree_on_special_tokens()
+        self._copy_sequence_ends_to_target()
+        self._copy_special_tokens_to_target()
 
     @classmethod
     def train(
@@ -147,48 +148,50 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         model_max_length: int | None = None,
         show_progress: bool = False,
     ) -> Self:
-        """Learns the vocabulary, or the two vocabularies, from texts.
+        """Trains the shared vocabulary, or both vocabularies, on texts.
 
-        The same texts in the same order give the same vocabulary. Texts are read once, as a
-        stream: generators are welcome.
+        The same texts in the same order give the same vocabulary. Texts are read once, as a stream,
+        so generators work.
 
         Args:
             source: Source texts.
-            target: Target texts; None, with a shared vocabulary, to learn it from `source` alone.
-            kind: One of `KINDS` (the module's table says what each does), of the source or shared
-                vocabulary.
-            target_kind: The same for a separate target vocabulary. None: like `kind`.
-            vocab_size: Ids of the source or shared vocabulary at most, the four special tokens
-                included. There are fewer when the texts hold no more.
-            target_vocab_size: The same for a separate target vocabulary. None: like `vocab_size`.
-            shared: Whether both sides use one vocabulary learnt from `source` and `target`
-                together (section 5.1 of the paper), or each side its own.
-            lowercase: Whether both sides are lower-cased, in training and in use.
-            min_frequency: How often a token (`word`, `char`) or a pair of tokens to be merged
-                (`bpe`, `byte_bpe`) must occur. `unigram` has no such limit.
-            model_max_length: Tokens, `</s>` included, to which `truncation=True` cuts. None: no
-                limit.
-            show_progress: Whether to draw progress bars.
+            target: Target texts. None: a shared vocabulary is trained on `source` only.
+            kind: Kind of the source or shared vocabulary: one of `KINDS`, which the table in the
+                module's docstring describes.
+            target_kind: Kind of a separate target vocabulary. None: equal to `kind`.
+            vocab_size: Maximum number of ids of the source or shared vocabulary, including the four
+                special tokens. Small corpora give fewer ids.
+            target_vocab_size: Maximum number of ids of a separate target vocabulary. None: equal to
+                `vocab_size`.
+            shared: Whether both sides share one vocabulary, which is trained on `source` and
+                `target` together (section 5.1 of the paper). Otherwise, each side has its own.
+            lowercase: Whether to convert texts of both sides to lower case, in training and in use.
+            min_frequency: Minimum number of occurrences of a token (`word`, `char`) or of a pair of
+                tokens to merge (`bpe`, `byte_bpe`). `unigram` does not use it.
+            model_max_length: Maximum length in tokens, including `</s>`, for `truncation=True`.
+                None: no limit.
+            show_progress: Whether to show progress bars.
 
         Returns:
             The trained tokenizer.
 
         Raises:
-            ValueError: A kind is unknown; a size is too small for what its kind needs (the special
-                tokens; the 256 bytes; every character of the texts for `bpe` and `unigram`); the
-                texts are empty, a single string or not strings; `target` is missing with
-                `shared=False`; a target option is given with `shared=True`; `min_frequency` or
-                `model_max_length` is below 1; `min_frequency` is given where it has no effect.
+            ValueError: If a kind is unknown; if a size is too small for its kind (which needs the
+                special tokens, and for `byte_bpe` the 256 bytes, for `bpe` and `unigram` every
+                character of the texts); if the texts are empty, a single string or not strings; if
+                `target` is missing with `shared=False`; if a target option is given with
+                `shared=True`; if `min_frequency` or `model_max_length` is below 1; or if
+                `min_frequency` is given for a kind that does not use it.
         """
-        _check_sides(target, target_kind, target_vocab_size, shared)
+        _check_sides(source, target, target_kind, target_vocab_size, shared)
         kinds = (kind,) if shared else (kind, target_kind or kind)
         sizes = (vocab_size, target_vocab_size or vocab_size)
         for side_kind, size, name in zip(kinds, sizes, ("", "target_"), strict=False):
             _check_kind_and_size(side_kind, size, name)
         _check_limits(kinds, min_frequency, model_max_length)
-        corpora = [_checked_texts(source, "source")]
+        corpora: list[Iterable[str]] = [_check_while_reading(source, "source")]
         if target is not None:
-            corpora.append(_checked_texts(target, "target"))
+            corpora.append(_check_while_reading(target, "target"))
         if shared:
             corpora = [chain(*corpora)]
         backends = [
@@ -197,28 +200,35 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         ]
         names = ("tokenizer_object", "target_tokenizer_object")
         named: dict[str, Any] = dict(zip(names, backends, strict=False))
-        record = _record(kinds, sizes, shared=shared, lowercase=lowercase)
-        return cls(**named, model_max_length=model_max_length, training_options=record)
+        options = {
+            "kind": kinds[0],
+            "target_kind": kinds[-1],
+            "vocab_size": sizes[0],
+            "target_vocab_size": sizes[1],
+            "shared": shared,
+            "lowercase": lowercase,
+        }
+        return cls(**named, model_max_length=model_max_length, training_options=options)
 
     @property
     def separate_vocabularies(self) -> bool:
-        """Whether source and target have a vocabulary each."""
+        """Whether source and target have separate vocabularies."""
         return self._target_tokenizer is not None
 
     @property
     def training_options(self) -> dict[str, Any]:
-        """How the vocabularies were trained: options of `train`, by name.
+        """The options of `train` that the vocabularies were trained with, by name.
 
-        What is not known is not there: the sizes asked for, where a tokenizer was saved without
-        this record; the kind of a vocabulary that was made by other means.
+        If a tokenizer was saved without them, they are derived from its backends: the sizes are
+        missing then, and so is the kind of a backend that `train` did not make.
         """
         if recorded := self.init_kwargs.get("training_options"):
             return dict(recorded)
         backends = [self._backend_of("source"), self._target_tokenizer]
         states = [loads(backend.to_str()) for backend in backends if backend is not None]
         options = {
-            "kind": _kind_of(states[0]),
-            "target_kind": _kind_of(states[-1]),
+            "kind": _detect_kind(states[0]),
+            "target_kind": _detect_kind(states[-1]),
             "shared": not self.separate_vocabularies,
             "lowercase": '"Lowercase"' in dumps(states[0]["normalizer"]),
         }
@@ -226,20 +236,20 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     @property
     def target_vocab_size(self) -> int:
-        """Number of target ids, added tokens included: the model's `decoder_vocab_size`.
+        """Number of target ids, including added tokens: the model's `decoder_vocab_size`.
 
-        `len(tokenizer)` is the same number for the source.
+        `len(tokenizer)` is the number of source ids.
         """
         return self._backend_of("target").get_vocab_size(with_added_tokens=True)
 
-    def target_alone(self) -> Self:
-        """Makes a tokenizer with the target's vocabulary for both sides.
+    def target_tokenizer(self) -> Self:
+        """Returns a tokenizer that uses the target vocabulary for both sides.
 
-        It is for what knows one vocabulary and is to see the target's: `stop_strings` of
-        `generate`, streamers, constraints.
+        Use it where only one vocabulary is possible and targets are meant, as for `stop_strings` of
+        `generate`, streamers and constraints.
 
         Returns:
-            A new tokenizer; this one if there is one vocabulary.
+            A new tokenizer. With a shared vocabulary: this tokenizer.
         """
         if not self.separate_vocabularies:
             return self
@@ -248,17 +258,17 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     @property
     def _tokenizer(self) -> Tokenizer | None:
-        """The backend in use: the source's, or in target mode the target's.
+        """The backend in use: the target's in target mode, otherwise the source's.
 
-        The source's is kept under the same name in `__dict__`, where `datasets` looks for it to
-        compute fingerprints.
+        The source's backend is stored under the same name in `__dict__`, where `datasets` reads it
+        to compute fingerprints.
         """
         if _in_target_mode.get() is self and self._target_tokenizer is not None:
             return self._target_tokenizer
         return self.__dict__.get("_tokenizer")
 
     @_tokenizer.setter
-    def _tokenizer(self, backend: Any) -> None:
+    def _tokenizer(self, backend: Tokenizer | None) -> None:
         self.__dict__["_tokenizer"] = backend
 
     def _backend_of(self, side: Side) -> Tokenizer:
@@ -267,7 +277,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     @contextmanager
     def _on_side(self, side: Side | None) -> Iterator[None]:
-        """Sets the vocabulary for the running thread; None leaves it as it is."""
+        """Selects a vocabulary for the current thread; None keeps the current one."""
         if side not in ("source", "target", None):
             raise ValueError(f"side={side!r} is unknown: use 'source' or 'target'.")
         current = _in_target_mode.get()
@@ -279,11 +289,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             _in_target_mode.reset(reset_token)
 
     def _switch_to_target_mode(self) -> None:
-        """Called by the base class before it encodes `text_target`."""
+        """Selects the target; the base class calls it before it encodes `text_target`."""
         _in_target_mode.set(self)
 
     def _switch_to_input_mode(self) -> None:
-        """Called by the base class before it encodes `text` and after `text_target`."""
+        """Selects the source; the base class calls it before `text` and after `text_target`."""
         _in_target_mode.set(None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> BatchEncoding:
@@ -291,50 +301,47 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         Args:
             *args: `text`, `text_pair`, `text_target`, `text_pair_target`, ...
-            **kwargs: The same by name, and the base class's options (`padding`, `truncation`,
+            **kwargs: The same by name, and the options of the base class (`padding`, `truncation`,
                 `max_length`, `max_target_length`, `return_tensors`, ...).
 
         Returns:
-            `input_ids` and `attention_mask` of the text, and `labels` where both are given. An
-            empty batch gives empty lists.
+            `input_ids` and `attention_mask`, and `labels` if both texts are given. An empty batch
+            gives empty lists.
 
         Raises:
-            ValueError: `side` is given (the names of the arguments say the side here), an entry of
-                a batch is not a text, or an empty batch shall become tensors.
+            ValueError: If `side` is given (the argument names already decide the side), if an entry
+                of a batch is not a text, or if `return_tensors` is given for an empty batch.
         """
         if "side" in kwargs:
             raise ValueError(
-                f"side={kwargs['side']!r}: a call takes no side; pass sources as `text` and "
-                "targets as `text_target`."
+                f"side={kwargs['side']!r}: a call does not accept `side`. Pass sources as `text` "
+                "and targets as `text_target`."
             )
         with self._on_side("source"):
             encoded: BatchEncoding = super().__call__(*args, **kwargs)
             return encoded
 
-    def _encode_plus(  # type: ignore[override]  # the base's options are passed on as they come
+    def _encode_plus(  # type: ignore[override]  # the base class's options are passed on
         self, text: Any, text_pair: Any = None, *, side: Side | None = None, **kwargs: Any
     ) -> BatchEncoding:
-        """Encodes one text or a batch; `encode` and `tokenize` pass `side` on to here."""
+        """Encodes one text or a batch; `encode` and `tokenize` pass `side` on to it."""
         if isinstance(text, (list, tuple)) and not text and not kwargs.get("is_split_into_words"):
-            return self._empty_batch(kwargs.get("return_tensors"))
+            if (return_tensors := kwargs.get("return_tensors")) is not None:
+                raise ValueError(
+                    "The batch is empty and cannot be converted to tensors "
+                    f"(return_tensors={return_tensors!r}): pass at least one text."
+                )
+            return BatchEncoding({name: [] for name in self.model_input_names})
         with self._on_side(side):
             backend = self.backend_tokenizer
             try:
                 return super()._encode_plus(text, text_pair, **kwargs)
             except (TypeError, UnicodeEncodeError) as error:
-                raise _bad_text_error(text, error) from error
+                raise _explain_text_error(text, error) from error
             finally:
-                # What one call asked for shall neither be saved nor change a fingerprint.
+                # The options of one call must not be saved, nor change a fingerprint.
                 backend.no_truncation()
                 backend.no_padding()
-
-    def _empty_batch(self, return_tensors: str | None) -> BatchEncoding:
-        if return_tensors is not None:
-            raise ValueError(
-                f"The batch is empty: no tensor can be made of it (return_tensors="
-                f"{return_tensors!r}). Pass at least one text."
-            )
-        return BatchEncoding({name: [] for name in self.model_input_names})
 
     def decode(
         self,
@@ -344,43 +351,44 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         side: Side = "target",
         **kwargs: Any,
     ) -> str | list[str]:
-        """Turns ids into text; `batch_decode` takes the same options.
+        """Decodes ids to text; `batch_decode` accepts the same options.
 
         Args:
-            token_ids: One id, a sequence of ids or a batch of sequences; lists, arrays or tensors.
-            skip_special_tokens: Whether to leave out special tokens, `<unk>` among them.
-            side: Whose ids they are: "target" (what the model generates, and labels) or "source".
+            token_ids: One id, a sequence of ids or a batch of sequences, as lists, arrays or
+                tensors.
+            skip_special_tokens: Whether to leave out special tokens, including `<unk>`.
+            side: Vocabulary of the ids: "target" (for generated ids and labels) or "source".
             **kwargs: `clean_up_tokenization_spaces` of the base class.
 
         Returns:
-            One text, or one for each sequence of a batch.
+            One text, or one text per sequence of a batch.
 
         Raises:
-            ValueError: An id is negative (labels mask with -100: replace it by `pad_token_id`
-                first) or not in the vocabulary of this side, or `side` is unknown.
+            ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), if
+                an id is not in the vocabulary of this side, or if `side` is unknown.
         """
         with self._on_side(side):
             return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
 
     def _decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> str:
         ids = token_ids["input_ids"] if isinstance(token_ids, dict) else token_ids
-        self._check_ids([ids] if isinstance(ids, int) else ids)
+        self._check_ids_exist([ids] if isinstance(ids, int) else ids)
         return super()._decode(token_ids, *args, **kwargs)
 
-    def _check_ids(self, ids: list[int]) -> None:
+    def _check_ids_exist(self, ids: list[int]) -> None:
         size, backend = len(self), self.backend_tokenizer
         for index in ids:
             if index < 0:
                 raise ValueError(
-                    f"token_ids holds {index}, which is no id. Labels are masked with -100: "
+                    f"token_ids contains {index}, which is not an id. Labels are masked with -100: "
                     f"replace negative ids by pad_token_id ({self.pad_token_id}) before decoding."
                 )
             if index >= size and backend.id_to_token(index) is None:
                 side = "target" if _in_target_mode.get() is self else "source"
                 raise ValueError(
-                    f"token_ids holds {index}, but the {side} vocabulary has the ids 0 to "
-                    f"{size - 1}. Decode with the tokenizer the model was trained with, and "
-                    "sources with side='source'."
+                    f"token_ids contains {index}, but the {side} vocabulary has the ids 0 to "
+                    f"{size - 1}. Decode with the tokenizer that the model was trained with, and "
+                    "decode sources with side='source'."
                 )
 
     def convert_ids_to_tokens(
@@ -390,18 +398,18 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         *,
         side: Side | None = None,
     ) -> str | list[str]:
-        """Looks up the tokens of ids.
+        """Converts ids to tokens.
 
         Args:
-            ids: One id or several.
+            ids: One or more ids.
             skip_special_tokens: Whether to leave out special tokens.
-            side: "target" for the target vocabulary; by default the source's.
+            side: Vocabulary to use: "source" (the default) or "target".
 
         Returns:
-            One token or several; None stands for an id outside the vocabulary.
+            One or more tokens, with None for an id outside the vocabulary.
 
         Raises:
-            ValueError: `side` is unknown.
+            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().convert_ids_to_tokens(ids, skip_special_tokens)
@@ -409,17 +417,17 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def convert_tokens_to_ids(
         self, tokens: str | list[str], *, side: Side | None = None
     ) -> int | list[int]:
-        """Looks up the ids of tokens.
+        """Converts tokens to ids.
 
         Args:
-            tokens: One token or several.
-            side: "target" for the target vocabulary; by default the source's.
+            tokens: One or more tokens.
+            side: Vocabulary to use: "source" (the default) or "target".
 
         Returns:
-            One id or several; the id of `<unk>` for a token outside the vocabulary.
+            One or more ids, with the id of `<unk>` for a token outside the vocabulary.
 
         Raises:
-            ValueError: `side` is unknown.
+            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().convert_tokens_to_ids(tokens)
@@ -429,49 +437,53 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         Args:
             tokens: Tokens of one text.
-            side: "target" for tokens of the target vocabulary; by default the source's.
+            side: Vocabulary of the tokens: "source" (the default) or "target".
 
         Returns:
             The text.
 
         Raises:
-            ValueError: `side` is unknown.
+            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().convert_tokens_to_string(tokens)
 
     def get_vocab(self, *, side: Side | None = None) -> dict[str, int]:
-        """Gives every token with its id, added tokens included.
+        """Returns a vocabulary, including added tokens.
 
         Args:
-            side: "target" for the target vocabulary; by default the source's.
+            side: Vocabulary to return: "source" (the default) or "target".
 
         Returns:
             A new dictionary from token to id.
 
         Raises:
-            ValueError: `side` is unknown.
+            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().get_vocab()
 
     def add_tokens(
-        self, new_tokens: Any, special_tokens: bool = False, *, side: Side | None = None
+        self,
+        new_tokens: str | AddedToken | Sequence[str | AddedToken],
+        special_tokens: bool = False,
+        *,
+        side: Side | None = None,
     ) -> int:
-        """Adds tokens that are recognised whole in texts.
+        """Adds tokens that are recognised as a whole in texts.
 
         Args:
-            new_tokens: A token or several, as strings or `tokenizers.AddedToken`.
-            special_tokens: Whether decoding may skip them. Special tokens are recognised in texts
+            new_tokens: One or more tokens, as strings or `tokenizers.AddedToken`.
+            special_tokens: Whether decoding can skip them. Special tokens are recognised in texts
                 only with `split_special_tokens=False`.
-            side: "target" for the target vocabulary; by default the source's. A shared vocabulary
-                is extended for both.
+            side: Vocabulary to extend: "source" (the default) or "target". A shared vocabulary is
+                extended for both sides.
 
         Returns:
-            How many of them were new. Resize the model's embeddings by as many.
+            The number of tokens that were new. Resize the model's embeddings by that number.
 
         Raises:
-            ValueError: `side` is unknown.
+            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().add_tokens(new_tokens, special_tokens=special_tokens)
@@ -485,14 +497,14 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         Args:
             special_tokens_dict: Tokens by role (`mask_token`, `extra_special_tokens`, ...).
-            replace_extra_special_tokens: Whether earlier extra special tokens lose their role.
+            replace_extra_special_tokens: Whether these replace earlier extra special tokens.
 
         Returns:
-            How many of them were new. Resize the model's embeddings by as many.
+            The number of tokens that were new. Resize the model's embeddings by that number.
 
         Raises:
-            ValueError: With separate vocabularies, `bos_token`, `pad_token`, `eos_token` or
-                `unk_token` would get a token that does not have the same id on both sides.
+            ValueError: If vocabularies are separate and a new `bos_token`, `pad_token`, `eos_token`
+                or `unk_token` has different ids in them.
         """
         for name in _CORE_TOKEN_NAMES:
             if name in special_tokens_dict:
@@ -500,53 +512,55 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return super().add_special_tokens(special_tokens_dict, replace_extra_special_tokens)
 
     def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Self:
-        """Learns a new shared vocabulary with the pipeline of this one.
+        """Trains a new shared vocabulary with the kind and options of this one.
 
         Args:
             *args: See `TokenizersBackend.train_new_from_iterator`.
-            **kwargs: As above.
+            **kwargs: See `TokenizersBackend.train_new_from_iterator`.
 
         Returns:
             A new tokenizer.
 
         Raises:
-            ValueError: This tokenizer has separate vocabularies.
+            ValueError: If this tokenizer has separate vocabularies.
         """
         if self.separate_vocabularies:
             raise ValueError(
-                "train_new_from_iterator learns one vocabulary, but separate_vocabularies=True: "
+                "train_new_from_iterator trains one vocabulary, but separate_vocabularies=True: "
                 "use VanillaTransformerTokenizer.train(source, target, shared=False)."
             )
         new: Self = super().train_new_from_iterator(  # type: ignore[no-untyped-call]  # as __init__
             *args, **kwargs
         )
-        new.init_kwargs.pop("training_options", None)  # those of this one
+        new.init_kwargs.pop("training_options", None)  # they describe this tokenizer
         return new
 
     def update_post_processor(self) -> None:
-        """Puts `add_bos_token` and `add_eos_token` into effect on both sides."""
+        """Applies `add_bos_token` and `add_eos_token` to both sides."""
         with self._on_side("source"):
             super().update_post_processor()  # type: ignore[no-untyped-call]  # as __init__
         if self._target_tokenizer is not None:
             self._target_tokenizer.post_processor = self._backend_of("source").post_processor
 
-    def save_vocabulary(  # type: ignore[override]  # the base promises one file, not one or two
+    def save_vocabulary(  # type: ignore[override]  # the base class declares a single file
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Writes the vocabulary, or both.
+        """Writes the shared vocabulary, or both vocabularies.
 
         Args:
             save_directory: An existing directory.
-            filename_prefix: Put before the names of the files, with a hyphen.
+            filename_prefix: Prefix of the file names, followed by a hyphen.
 
         Returns:
-            The paths written.
+            The paths of the files.
 
         Raises:
-            FileNotFoundError: The directory does not exist.
+            FileNotFoundError: If the directory does not exist.
         """
         if not os.path.isdir(save_directory):
-            raise FileNotFoundError(f"save_directory={os.fspath(save_directory)!r}: no directory.")
+            raise FileNotFoundError(
+                f"save_directory={os.fspath(save_directory)!r} is not a directory: create it first."
+            )
         backends = [self._backend_of("source"), self._target_tokenizer]
         paths = []
         for backend, name in zip(backends, self.vocab_files_names.values(), strict=True):
@@ -569,18 +583,18 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def convert_to_native_format(
         cls, trust_remote_code: bool = False, **kwargs: Any
     ) -> dict[str, Any]:
-        """Called by `from_pretrained`: checks the files and leaves their reading to `__init__`.
+        """Checks that the files exist; `from_pretrained` calls it before `__init__` reads them.
 
         Args:
             trust_remote_code: Not used.
             **kwargs: Arguments of `__init__`.
 
         Returns:
-            The arguments as they came.
+            The unchanged arguments.
 
         Raises:
-            FileNotFoundError: `tokenizer.json` is missing, or `target_tokenizer.json` where
-                `tokenizer_config.json` says that the vocabularies are separate.
+            FileNotFoundError: If `tokenizer.json` is missing, or if `target_tokenizer.json` is
+                missing and `tokenizer_config.json` declares separate vocabularies.
         """
         needed = ["tokenizer_file"]
         if kwargs.get("separate_vocabularies"):
@@ -588,21 +602,22 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         for argument in needed:
             if kwargs.get(argument) is None:
                 raise FileNotFoundError(
-                    f"{kwargs.get('name_or_path')!r} holds no {cls.vocab_files_names[argument]}, "
-                    f"which its tokenizer needs (separate_vocabularies="
+                    f"{kwargs.get('name_or_path')!r} has no {cls.vocab_files_names[argument]}, "
+                    f"which its tokenizer requires (separate_vocabularies="
                     f"{bool(kwargs.get('separate_vocabularies'))}): save the tokenizer there again."
                 )
         return kwargs
 
-    def _agree_on_ends_of_sequences(self) -> None:
-        """Reads from the source's backend what it adds, and has the target's add the same."""
+    def _copy_sequence_ends_to_target(self) -> None:
+        """Reads from the source's backend whether it adds `<s>` and `</s>`; the target follows."""
         ids = self._backend_of("source").post_processor.process(Tokenizer(models.BPE()).encode(""))
         self._add_bos_token = self.bos_token_id in ids.ids
         self._add_eos_token = self.eos_token_id in ids.ids
         if self._target_tokenizer is not None and self._target_tokenizer.post_processor is None:
             self._target_tokenizer.post_processor = self._backend_of("source").post_processor
 
-    def _agree_on_special_tokens(self) -> None:
+    def _copy_special_tokens_to_target(self) -> None:
+        """Marks the four special tokens as special in the target's backend too."""
         if self._target_tokenizer is None:
             return
         for name in _CORE_TOKEN_NAMES:
@@ -618,19 +633,20 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         if source_id is None or source_id != target_id:
             raise ValueError(
                 f"{name}={token!r} has the id {source_id} in the source vocabulary and {target_id} "
-                "in the target vocabulary. The model knows one id for both: use a token that has "
-                "the same id in both."
+                "in the target vocabulary. The model has one id for both sides: use a token that "
+                "has the same id in both."
             )
 
 
-def _backend(
+def _load_backend(
     backend: Tokenizer | None, path: str | os.PathLike[str] | None, name: str
 ) -> Tokenizer:
+    """Copies a backend, or reads one from a file; `name` is the name of the arguments."""
     if backend is not None:
         return Tokenizer.from_str(backend.to_str())
     if path is None:
         raise ValueError(
-            f"{name}_object and {name}_file are both missing: give one of them, or make a "
+            f"{name}_object and {name}_file are both missing: pass one of them, or create a "
             "tokenizer with VanillaTransformerTokenizer.train or from_pretrained."
         )
     try:
@@ -639,27 +655,37 @@ def _backend(
         raise
     except Exception as error:  # the backend's parser raises bare Exception
         raise ValueError(
-            f"{name}_file={os.fspath(path)!r} is not a saved tokenizer ({error}): it may be cut "
-            "short; save or copy it again."
+            f"{name}_file={os.fspath(path)!r} is not a saved tokenizer ({error}): it may be "
+            "truncated. Save or copy it again."
         ) from error
 
 
-def _bad_text_error(batch: Any, error: Exception) -> Exception:
+def _explain_text_error(batch: object, error: Exception) -> Exception:
+    """Returns an error that names the first entry that is not a text; otherwise the given one."""
     texts = batch if isinstance(batch, (list, tuple)) else [batch]
     for index, text in enumerate(texts):
         if text is None or isinstance(text, (int, float)):
-            return ValueError(f"The batch's entry {index} is {text!r}: every entry must be a text.")
+            return ValueError(f"Batch entry {index} is {text!r}: every entry must be a text.")
         if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
             return ValueError(
-                f"The batch's entry {index} holds a lone surrogate, which is not Unicode text: "
-                f"{text!r}. Decode the bytes it came from as UTF-8."
+                f"Batch entry {index} contains a lone surrogate, which is not Unicode text: "
+                f"{text!r}. Decode the original bytes as UTF-8."
             )
     return error
 
 
 def _check_sides(
-    target: Any, target_kind: str | None, target_vocab_size: int | None, shared: bool
+    source: Iterable[str],
+    target: Iterable[str] | None,
+    target_kind: str | None,
+    target_vocab_size: int | None,
+    shared: bool,
 ) -> None:
+    for name, texts in (("source", source), ("target", target)):
+        if isinstance(texts, str):
+            raise ValueError(
+                f"{name} is a single string: pass a list or another iterable of texts."
+            )
     if not shared and target is None:
         raise ValueError(
             "target=None with shared=False: pass target texts, or shared=True for one vocabulary."
@@ -672,21 +698,8 @@ def _check_sides(
             )
 
 
-def _record(
-    kinds: tuple[str, ...], sizes: tuple[int, int], *, shared: bool, lowercase: bool
-) -> dict[str, Any]:
-    return {
-        "kind": kinds[0],
-        "target_kind": kinds[-1],
-        "vocab_size": sizes[0],
-        "target_vocab_size": sizes[1],
-        "shared": shared,
-        "lowercase": lowercase,
-    }
-
-
-def _kind_of(state: dict[str, Any]) -> str | None:
-    """Tells the kind of a saved backend by its parts; None: it is of no kind here."""
+def _detect_kind(state: dict[str, Any]) -> str | None:
+    """Returns the kind of a saved backend, or None if it is not one of `KINDS`."""
     parts = (state["model"]["type"], (state["decoder"] or {}).get("type"))
     return {
         ("BPE", "Metaspace"): "bpe",
@@ -704,29 +717,24 @@ def _check_kind_and_size(kind: str, vocab_size: int, name: str) -> None:
     if vocab_size < smallest:
         raise ValueError(
             f"{name}vocab_size={vocab_size} is too small: kind {kind!r} needs {smallest} or more "
-            f"({len(SPECIAL_TOKENS)} special tokens and its alphabet)."
+            f"({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it."
         )
 
 
 def _check_limits(kinds: tuple[str, ...], min_frequency: int, model_max_length: int | None) -> None:
     if min_frequency < 1:
-        raise ValueError(f"min_frequency={min_frequency}: it must be 1 or more.")
+        raise ValueError(f"min_frequency={min_frequency} must be 1 or more.")
     if min_frequency > 1 and set(kinds) == {"unigram"}:
         raise ValueError(
             f"min_frequency={min_frequency} has no effect on kind 'unigram': leave it out, and "
             "choose vocab_size instead."
         )
     if model_max_length is not None and model_max_length < 1:
-        raise ValueError(f"model_max_length={model_max_length}: it must be 1 or more, or None.")
+        raise ValueError(f"model_max_length={model_max_length} must be 1 or more, or None.")
 
 
-def _checked_texts(texts: Iterable[str], name: str) -> Iterator[str]:
-    if isinstance(texts, str):
-        raise ValueError(f"{name} is a single string: pass a list or another iterable of texts.")
-    return _stream_of_texts(texts, name)
-
-
-def _stream_of_texts(texts: Iterable[str], name: str) -> Iterator[str]:
+def _check_while_reading(texts: Iterable[str], name: str) -> Iterator[str]:
+    """Yields the texts; raises if an entry is not a text, or at the end if all are blank."""
     empty = True
     for index, text in enumerate(texts):
         if not isinstance(text, str):
@@ -734,7 +742,7 @@ def _stream_of_texts(texts: Iterable[str], name: str) -> Iterator[str]:
         empty = empty and not text.strip()
         yield text
     if empty:
-        raise ValueError(f"{name} holds no text: pass at least one that is not blank.")
+        raise ValueError(f"{name} contains no text: pass at least one that is not blank.")
 
 
 def _train_backend(
@@ -745,18 +753,19 @@ def _train_backend(
     min_frequency: int,
     show_progress: bool,
 ) -> Tokenizer:
-    backend = _untrained_backend(kind, lowercase)
-    trainer = _trainer(kind, vocab_size, min_frequency, show_progress)
+    """Trains a backend that adds `</s>` to every sequence."""
+    backend = _assemble_backend(kind, lowercase)
+    trainer = _make_trainer(kind, vocab_size, min_frequency, show_progress)
     try:
         backend.train_from_iterator(texts, trainer)
     except Exception as error:  # the unigram trainer raises bare Exception
         if "not large enough" not in str(error):
             raise
-        raise _alphabet_error(kind, vocab_size) from error
+        raise _too_small_for_alphabet(kind, vocab_size) from error
     if backend.get_vocab_size() > vocab_size:
-        raise _alphabet_error(kind, vocab_size)
+        raise _too_small_for_alphabet(kind, vocab_size)
     if kind == "unigram":
-        backend = _with_reproducible_scores(backend)
+        backend = _make_scores_reproducible(backend)
     eos_id = backend.token_to_id(EOS_TOKEN)
     backend.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS_TOKEN}",
@@ -766,65 +775,53 @@ def _train_backend(
     return backend
 
 
-def _alphabet_error(kind: str, vocab_size: int) -> ValueError:
+def _too_small_for_alphabet(kind: str, vocab_size: int) -> ValueError:
     return ValueError(
         f"vocab_size={vocab_size} is too small for kind {kind!r}: the special tokens and the "
-        "different characters of the texts alone are more. Raise vocab_size, clean the texts, or "
+        "different characters of the texts need more ids. Raise vocab_size, clean the texts, or "
         "use kind 'byte_bpe', whose alphabet is the 256 bytes."
     )
 
 
-def _untrained_backend(kind: str, lowercase: bool) -> Tokenizer:
-    """Assembles a kind's pipeline.
+def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
+    """Assembles the untrained backend of a kind.
 
-    No pipeline lets a text reach a special token's entry in the vocabulary: `</s>` is cut at least
-    after its first bracket.
+    In every kind, a text that looks like a special token is split at least after its first bracket.
+    It can therefore never be encoded as the special token.
     """
-    backend = Tokenizer(_model(kind))
-    backend.pre_tokenizer = _pre_tokenizer(kind)
-    if kind in ("bpe", "unigram"):
-        backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme="first")
-    elif kind == "char":
-        backend.decoder = decoders.Fuse()
-    elif kind == "byte_bpe":
+    normalization: list[normalizers.Normalizer] = []
+    if kind == "byte_bpe":
+        backend = Tokenizer(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         backend.decoder = decoders.ByteLevel()
-    steps: list[normalizers.Normalizer] = [normalizers.NFC()] if kind in ("bpe", "unigram") else []
+    elif kind == "char":
+        backend = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
+        backend.pre_tokenizer = pre_tokenizers.Split(_ANY_CHARACTER, behavior="isolated")
+        backend.decoder = decoders.Fuse()
+    elif kind == "word":
+        backend = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
+        split_brackets = pre_tokenizers.Split(_BRACKET_OF_SPECIAL_TOKEN, behavior="isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), split_brackets]
+        )
+    else:
+        unigram = kind == "unigram"
+        model = models.Unigram() if unigram else models.BPE(unk_token=UNK_TOKEN, fuse_unk=True)
+        backend = Tokenizer(model)
+        spaces: dict[str, Any] = {"replacement": _SPACE, "prepend_scheme": "first"}
+        mark_spaces = pre_tokenizers.Metaspace(**spaces, split=False)
+        split_words = pre_tokenizers.Split(_WORDS_OR_SIGNS, behavior="isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([mark_spaces, split_words])
+        backend.decoder = decoders.Metaspace(**spaces)
+        normalization.append(normalizers.NFC())
     if lowercase:
-        steps.append(normalizers.Lowercase())
-    if steps:
-        backend.normalizer = normalizers.Sequence(steps)
+        normalization.append(normalizers.Lowercase())
+    if normalization:
+        backend.normalizer = normalizers.Sequence(normalization)
     return backend
 
 
-def _model(kind: str) -> models.Model:
-    if kind == "bpe":
-        return models.BPE(unk_token=UNK_TOKEN, fuse_unk=True)
-    if kind == "byte_bpe":
-        return models.BPE()
-    if kind == "unigram":
-        return models.Unigram()
-    return models.WordLevel(unk_token=UNK_TOKEN)
-
-
-def _pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer:
-    if kind == "byte_bpe":
-        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if kind == "char":
-        return pre_tokenizers.Split(_ANY_CHARACTER, behavior="isolated")
-    if kind == "word":
-        steps = [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Split(_BRACKET_OF_SPECIAL_TOKEN, behavior="isolated"),
-        ]
-    else:
-        steps = [
-            pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False),
-            pre_tokenizers.Split(_WORDS_OR_SIGNS, behavior="isolated"),
-        ]
-    return pre_tokenizers.Sequence(steps)
-
-
-def _trainer(
+def _make_trainer(
     kind: str, vocab_size: int, min_frequency: int, show_progress: bool
 ) -> trainers.Trainer:
     common: dict[str, Any] = {
@@ -843,22 +840,23 @@ def _trainer(
     return trainers.WordLevelTrainer(**common)
 
 
-def _with_reproducible_scores(backend: Tokenizer) -> Tokenizer:
-    """Removes what differs between two trainings of a unigram model on the same texts.
+def _make_scores_reproducible(backend: Tokenizer) -> Tokenizer:
+    """Makes the scores of a unigram model the same for every training on the same texts.
 
-    The trainer sums in any order (differences near 1e-14), and gives the characters that it did
-    not keep as pieces the scores m, m + 0.0001, m + 0.0002, ... (m the lowest score) in the order
-    of a randomly seeded hash map. Scores are rounded, those characters get theirs in the order of
-    their code points, and pieces are sorted by score and then by text.
+    The trainer has two sources of randomness. It sums in an arbitrary order, which changes scores
+    by about 1e-14. It also adds the characters that it did not keep as pieces, with the scores m,
+    m + 0.0001, m + 0.0002, ... (m is the lowest score), in the order of a randomly seeded hash map.
+    This function rounds all scores, assigns the scores of those characters in the order of their
+    code points, and sorts the pieces by score and then by text.
     """
     state = loads(backend.to_str())
     scores = {piece: round(score, _SCORE_DIGITS) for piece, score in state["model"]["vocab"]}
     pieces = {piece: scores[piece] for piece in scores if piece not in SPECIAL_TOKENS}
     step, lowest = 1e-4, min(pieces.values())
     characters = sorted(piece for piece in pieces if len(piece) == 1)
-    ladder = {round(lowest + step * rung, _SCORE_DIGITS) for rung in range(len(characters))}
-    moved = [character for character in characters if pieces[character] in ladder]
-    pieces.update(zip(moved, sorted(pieces[piece] for piece in moved), strict=True))
+    steps = {round(lowest + step * index, _SCORE_DIGITS) for index in range(len(characters))}
+    unkept = [character for character in characters if pieces[character] in steps]
+    pieces.update(zip(unkept, sorted(pieces[piece] for piece in unkept), strict=True))
     ordered = sorted(pieces.items(), key=lambda item: (-item[1], item[0]))
     state["model"]["vocab"] = [[token, 0.0] for token in SPECIAL_TOKENS] + ordered
     return Tokenizer.from_str(dumps(state))

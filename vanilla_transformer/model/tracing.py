@@ -1,12 +1,14 @@
-"""Tells calls that are recorded from calls that are run."""
+"""Detects tracing, compilation and functorch transforms."""
 
 import torch
 
 
-def is_traced() -> bool:
-    """Whether a call is compiled, exported, traced or transformed by `torch.func`.
+def is_tracing() -> bool:
+    """Returns whether the current call is recorded or transformed instead of simply run.
 
-    There no shape may depend on the data, and no random numbers be drawn by hand.
+    This is True under `torch.compile`, `torch.export`, `torch.jit.trace`, `torch.func` transforms
+    and CUDA graph capture. Such calls must not use shapes that depend on data, or draw random
+    numbers other than by torch's own layers.
     """
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or transformed:
@@ -14,14 +16,19 @@ def is_traced() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def can_be_read(values: torch.Tensor) -> bool:
-    """Whether the values of a tensor are at hand: on the CPU, in a call that is run.
+def has_readable_values(tensor: torch.Tensor) -> bool:
+    """Returns whether a check may read the values of a tensor without cost.
 
     Args:
-        values: Any tensor; fake ones, which stand for memory or shapes alone, hold no values.
+        tensor: Any tensor.
 
     Returns:
-        Whether a check may look at them.
+        True for a plain tensor on the CPU outside compilation. False for tensors on other devices,
+        where reading would wait for the device, and for fake tensors, which hold no values.
     """
-    is_plain = type(values) is torch.Tensor and values.device.type == "cpu"
+    is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
     return is_plain and not torch.compiler.is_compiling()
+
+
+is_traced = is_tracing  # the old names, for callers that still use them
+can_be_read = has_readable_values
