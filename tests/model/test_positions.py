@@ -9,6 +9,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
+from vanilla_transformer.model.position_ids import positions_from_causal_mask, positions_from_mask
 from vanilla_transformer.model.positions import (
     AlibiPositions,
     HalfSinusoidalPositions,
@@ -16,8 +17,6 @@ from vanilla_transformer.model.positions import (
     PositionEncoding,
     SinusoidalPositions,
     alibi_slopes,
-    positions_from_causal_mask,
-    positions_from_mask,
     rotary_positions,
 )
 

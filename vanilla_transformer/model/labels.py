@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 
-from .tracing import can_be_read
+from .tracing import has_readable_values
 
 IGNORE_INDEX = -100
 """The label of a place where there is nothing to predict."""
@@ -72,7 +72,7 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str) 
             f"`problem_type` {problem_type!r} and `num_labels` {classes}: change the labels, or "
             "set these two fields of the config."
         )
-    if not (single and can_be_read(labels)):
+    if not (single and has_readable_values(labels)):
         return
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(

@@ -15,9 +15,6 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from .position_ids import allowed_by as allowed_by
-from .position_ids import positions_from_causal_mask as positions_from_causal_mask
-from .position_ids import positions_from_mask as positions_from_mask
 from .tracing import has_readable_values
 
 

@@ -12,7 +12,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .initialization import set_initial_values
 from .packing import NO_SHORTCUTS, TrainingShortcuts
 from .sharing import push_card
-from .tracing import is_traced
+from .tracing import is_tracing
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
@@ -101,7 +101,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         is_replica = getattr(self, "_is_replica", False)
         has_noise = hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
         hindered = output_attentions or output_hidden_states or is_replica or has_noise
-        if not self.training or hindered or is_traced():
+        if not self.training or hindered or is_tracing():
             return NO_SHORTCUTS
         return self.training_shortcuts
 

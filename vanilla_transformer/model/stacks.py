@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack, cast
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
@@ -40,6 +39,7 @@ from .dropout import Dropout
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .normalization import make_norm
 from .packing import UNPACKED, Packing, packing_of, source_places
+from .position_ids import key_position_ids, query_position_ids
 from .positions import (
     AlibiPositions,
     HalfSinusoidalPositions,
@@ -47,9 +47,6 @@ from .positions import (
     NoPositions,
     PositionEncoding,
     SinusoidalPositions,
-    allowed_by,
-    positions_from_causal_mask,
-    positions_from_mask,
     rotary_positions,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel
@@ -184,63 +181,6 @@ def _make_positions(config: VanillaTransformerConfig, num_heads: int) -> nn.Modu
         "none": NoPositions,
     }
     return schemes[config.position_embedding_type]()
-
-
-def query_position_ids(
-    embeds: torch.Tensor,
-    attention_mask: Any,
-    past_len: int | torch.Tensor = 0,
-    is_causal: bool = False,
-) -> torch.Tensor:
-    """Numbers the current tokens of each row, counting real tokens only.
-
-    With a static cache `generate()` passes the causal mask instead of a padding mask: there, the
-    position of a token is the number of earlier tokens that it may attend to.
-
-    Args:
-        embeds: Of shape (batch, length, ...); only the shape and device count.
-        attention_mask: Of two dimensions, four dimensions, another form, or None.
-        past_len: Number of tokens in the cache.
-        is_causal: Whether a mask of four dimensions is causal.
-
-    Returns:
-        Positions of shape (batch or 1, length).
-    """
-    length = embeds.shape[1]
-    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
-    if dims == 2:
-        return positions_from_mask(attention_mask)[:, -length:].to(embeds.device)
-    position_ids = torch.arange(length, device=embeds.device)[None] + past_len
-    if dims == 4 and is_causal:
-        return torch.minimum(positions_from_causal_mask(attention_mask), position_ids)
-    return position_ids
-
-
-def key_position_ids(
-    embeds: torch.Tensor, attention_mask: Any, cache: Cache | None
-) -> torch.Tensor:
-    """Numbers all keys of the decoder, those in the cache included.
-
-    A static cache has room for later keys: they get some position and are masked.
-
-    Args:
-        embeds: Of shape (batch, length, ...); only the shape and device count.
-        attention_mask: As in `query_position_ids`.
-        cache: Keys and values of earlier tokens.
-
-    Returns:
-        Positions of shape (batch or 1, length with the past).
-    """
-    length = embeds.shape[1]
-    if cache is not None:
-        length, _ = cache.get_mask_sizes(length, 0)
-    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
-    if dims == 4:
-        return positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
-    if dims == 2:
-        position_ids = positions_from_mask(attention_mask).to(embeds.device)
-        return F.pad(position_ids, (0, length - position_ids.shape[1]))
-    return torch.arange(length, device=embeds.device)[None]
 
 
 class VanillaTransformerEncoder(TransformerStack):

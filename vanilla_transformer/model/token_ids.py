@@ -2,7 +2,7 @@
 
 import torch
 
-from .tracing import can_be_read
+from .tracing import has_readable_values
 
 
 def check_token_ids(
@@ -22,7 +22,7 @@ def check_token_ids(
         ValueError: If there are no ids, or if an id lies outside the vocabulary.
     """
     check_not_empty(name, ids)
-    if not can_be_read(ids):
+    if not has_readable_values(ids):
         return
     outside = (ids < 0) | (ids >= vocab_size)
     if ignore_index is not None:

@@ -28,7 +28,3 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     """
     is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
     return is_plain and not torch.compiler.is_compiling()
-
-
-is_traced = is_tracing  # the old names, for callers that still use them
-can_be_read = has_readable_values
