@@ -15,7 +15,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.generate import main as generate
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.loading import make_model
 
 CODE = {"configuration", "modeling", "tokenization"}
 

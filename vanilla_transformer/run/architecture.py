@@ -38,7 +38,7 @@ def field_descriptions() -> dict[str, str]:
     )
     return {
         name: " ".join(description.split())
-        for names, description in entries
+        for names, description in entry.findall(block[1] if block else "")
         for name in names.split(", ")
     }
 
@@ -59,7 +59,9 @@ def _option_fields() -> list[tuple[str, Any, Any]]:
             default = getattr(defaults, name, None)
             text = f"{descriptions.get(name, '')} A new model has {default!r} by default.".strip()
             metadata = {"help": text.replace("%", "%%")}
-            described.append((name, _option_type(annotation), field(None, metadata=metadata)))
+            described.append(
+                (name, _option_type(annotation), field(default=None, metadata=metadata))
+            )
     return described
 
 

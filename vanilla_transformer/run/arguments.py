@@ -5,7 +5,6 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 `data.arguments`, those of the Trainer in `training.trainer`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -23,7 +22,7 @@ def option(help_text: str, default: Any = None, *aliases: str) -> Any:
 
     Args:
         help_text: Shown by `--help`.
-        default: Value when the option is not given; a list is copied for each instance.
+        default: Value when the option is not given.
         *aliases: Further names on the command line, with their hyphens.
 
     Returns:
@@ -32,9 +31,6 @@ def option(help_text: str, default: Any = None, *aliases: str) -> Any:
     metadata: dict[str, Any] = {"help": help_text}
     if aliases:
         metadata["aliases"] = list(aliases)
-    if isinstance(default, list):
-        factory: Callable[[], list[Any]] = default.copy
-        return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -63,10 +59,12 @@ class ModelArguments:
         "Attention kernel: sdpa, eager, flex_attention, ... None: sdpa, or eager for half "
         "precision on a CPU, where sdpa is slow."
     )
-    metrics: list[str] = option(
-        f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first one selects "
-        "the best checkpoint unless metric_for_best_model is set.",
-        ["bleu", "chrf"],
+    metrics: list[str] = field(
+        default_factory=lambda: ["bleu", "chrf"],
+        metadata={
+            "help": f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first "
+            "one selects the best checkpoint unless metric_for_best_model is set."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -176,8 +174,10 @@ class SubwordArguments:
 
 @dataclass
 class AveragingArguments:
-    """Selects the weights that a run ends with. By default these are the weights of the last step,
-    or of the best checkpoint with `load_best_model_at_end`.
+    """Selects the weights that a run ends with.
+
+    By default these are the weights of the last step, or with `load_best_model_at_end` those of the
+    best checkpoint.
 
     Raises:
         ValueError: If more than one average is given, or a number is out of range.
@@ -237,6 +237,8 @@ class CardArguments:
     _argument_group_name = "model card"
 
     dataset_label: str | None = option("Name of the data set on the model card.")
-    language: list[str] | None = option("ISO codes of the languages on the model card.")
+    language: list[str] | None = field(
+        default=None, metadata={"help": "ISO codes of the languages on the model card."}
+    )
     license: str = option("Licence of the weights on the model card.", "apache-2.0")
     task: str = option("Pipeline tag on the model card, in the Hub's terms.", "translation")
