@@ -31,11 +31,7 @@ def field_descriptions() -> dict[str, str]:
     """
     text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
     block = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    entries = re.findall(
-        r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)",
-        block[1] if block else "",
-        re.DOTALL | re.MULTILINE,
-    )
+    entry = re.compile(r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)", re.DOTALL | re.MULTILINE)
     return {
         name: " ".join(description.split())
         for names, description in entry.findall(block[1] if block else "")
