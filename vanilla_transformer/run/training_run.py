@@ -102,7 +102,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         trainer.add_callback(deletes_old_files)
         figures = _train_and_score(trainer, plan, encoded, scorer)
     if "train" in splits:
-        _describe(trainer, plan, figures, scorer.signatures)
+        _save_history_and_card(trainer, plan, figures, scorer.signatures)
     return figures
 
 
@@ -218,7 +218,7 @@ def references(data: DatasetDict, split: str) -> References | None:
     return texts
 
 
-def _describe(
+def _save_history_and_card(
     trainer: TokenBudgetSeq2SeqTrainer,
     plan: RunPlan,
     figures: dict[str, float],
