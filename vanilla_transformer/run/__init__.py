@@ -1,1 +1,1 @@
-"""One training run: its arguments, the plan made of them, and the run itself."""
+"""One training run: its options, the plan that is made from them, and the run itself."""
