@@ -19,19 +19,14 @@ from vanilla_transformer import (
     VanillaTransformerTokenizer,
 )
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.subwords import (
-    BpeDropout,
-    SampledSubwords,
-    SubwordSampler,
-    UnigramSampling,
-)
+from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
+from vanilla_transformer.data.subword_sampler import SubwordSampler
+from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.arguments import parse_arguments
 from vanilla_transformer.training.callbacks import SubwordEpochs
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 STEMS = ("low", "new", "wid")
 WORDS = [stem + ending for stem in STEMS for ending in ("er", "est")]

@@ -17,11 +17,9 @@ from transformers import (
     set_seed,
 )
 
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 EXAMPLES = 101
 MAX_TOKENS = 160

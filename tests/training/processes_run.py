@@ -13,7 +13,7 @@ from accelerate import PartialState
 from small import losses, model, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
-from vanilla_transformer.training.averaging import AverageCheckpoints
+from vanilla_transformer.training.average_callback import AverageCheckpoints
 
 torch.set_num_threads(1)
 DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))

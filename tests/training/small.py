@@ -13,10 +13,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 REPOSITORY = Path(__file__).parents[2]
 WORDS = [f"w{i}" for i in range(30)]

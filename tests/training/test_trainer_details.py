@@ -20,8 +20,8 @@ from transformers import (
 
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.arguments import parse_arguments
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
 
@@ -252,8 +252,11 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"early_stopping_patience": 2}, "set eval_strategy"),
-        ({"early_stopping_patience": 0, "eval_strategy": "epoch"}, "patience is 0"),
+        ({"early_stopping_patience": 2}, "set `eval_strategy`"),
+        (
+            {"early_stopping_patience": 0, "eval_strategy": "epoch"},
+            "`early_stopping_patience` is 0",
+        ),
         ({"metric_for_best_model": "wer", "greater_is_better": True}, "an error rate"),
         ({"metric_for_best_model": "eval_ter", "greater_is_better": True}, "an error rate"),
     ],
