@@ -255,7 +255,7 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
         ({"early_stopping_patience": 2}, "set `eval_strategy`"),
         (
             {"early_stopping_patience": 0, "eval_strategy": "epoch"},
-            "`early_stopping_patience` is 0",
+            "_stopping_patience` is 0",
         ),
         ({"metric_for_best_model": "wer", "greater_is_better": True}, "an error rate"),
         ({"metric_for_best_model": "eval_ter", "greater_is_better": True}, "an error rate"),

@@ -1,6 +1,5 @@
 """Turns text into token ids."""
 
-from functools import partial
 from typing import Any, TypeVar
 
 from datasets import Dataset, DatasetDict
@@ -76,16 +75,13 @@ def _encode_side(
     texts: list[str], tokenizer: PreTrainedTokenizerBase, argument: str, limit: int | None
 ) -> tuple[BatchEncoding, list[bool]]:
     """Encodes the texts of one side; returns the encoding, and which texts lost tokens."""
-    tokenize = partial(tokenizer, return_attention_mask=True, verbose=False)
+    options: dict[str, Any] = {argument: texts, "return_attention_mask": True, "verbose": False}
     if not limit:
-        return tokenize(**{argument: texts}, truncation=False), [False] * len(texts)
-    encoding = tokenize(**{argument: texts}, truncation=True, max_length=limit)
+        return tokenizer(**options, truncation=False), [False] * len(texts)
+    encoding = tokenizer(**options, truncation=True, max_length=limit)
     # Only a text that fills the limit can have lost tokens: it is encoded again, without a limit.
     full = [index for index, ids in enumerate(encoding["input_ids"]) if len(ids) >= limit]
-    whole = (
-        tokenize(**{argument: [texts[index] for index in full]}, truncation=False)["input_ids"]
-        if full
-        else []
-    )
+    options = {**options, argument: [texts[index] for index in full]}
+    whole = tokenizer(**options, truncation=False)["input_ids"] if full else []
     truncated = {index for index, ids in zip(full, whole, strict=True) if len(ids) > limit}
     return encoding, [index in truncated for index in range(len(texts))]

@@ -44,9 +44,9 @@ class SubwordSampler:
         backend = _backend_of_side(tokenizer, side)
         description = json.loads(backend.to_str())
         unknown, self.segment = _choose_segmenter(description, bpe_dropout, unigram_alpha)
-        # The vocabulary maps tokens to ids (BPE), or lists tokens with scores (unigram).
-        vocabulary = dict(description["model"]["vocab"])
-        self.ids = {token: backend.token_to_id(token) for token in vocabulary}
+        # The model maps tokens to ids (BPE), or lists tokens with scores (unigram).
+        ids = backend.get_vocab(with_added_tokens=True)
+        self.ids = {token: ids[token] for token in dict(description["model"]["vocab"])}
         added = {token["id"] for token in description["added_tokens"]}
         self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
 
@@ -112,7 +112,8 @@ def _backend_of_side(tokenizer: PreTrainedTokenizerBase, side: str) -> Tokenizer
         )
     if side == "target" and isinstance(tokenizer, VanillaTransformerTokenizer):
         tokenizer = tokenizer.target_alone()
-    return tokenizer.backend_tokenizer
+    backend: Tokenizer = tokenizer.backend_tokenizer
+    return backend
 
 
 def _choose_segmenter(

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vanilla_transformer.training.model_differences import Weights, list_differences
+from vanilla_transformer.training.model_differences import TensorFile, Weights, list_differences
 
 _WEIGHTS = "model.safetensors"
 
@@ -40,13 +40,13 @@ def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor
         return {name: _average_tensor(name, models) for name in models[0]}
 
 
-def _open_weights(folder: Path, stack: ExitStack) -> dict[str, safe_open]:
+def _open_weights(folder: Path, stack: ExitStack) -> dict[str, TensorFile]:
     """Opens the weight files of a model; returns the file of each tensor by the tensor's name."""
     index = folder / f"{_WEIGHTS}.index.json"
     files = [_WEIGHTS]
     if index.is_file():
         files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    opened: dict[str, safe_open] = {}
+    opened: dict[str, TensorFile] = {}
     for path in (folder / file for file in files):
         if not path.is_file():
             raise ValueError(
@@ -63,7 +63,7 @@ def _open_weights(folder: Path, stack: ExitStack) -> dict[str, safe_open]:
 
 
 def _average_tensor(name: str, models: Sequence[Weights]) -> torch.Tensor:
-    first: torch.Tensor = models[0][name].get_tensor(name)
+    first = models[0][name].get_tensor(name)
     if not first.is_floating_point():
         return first
     total = first.double()

@@ -5,7 +5,7 @@ error rate are defined as for grapheme-to-phoneme conversion.
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import datasets
 import evaluate
@@ -117,7 +117,8 @@ class _SacreBleuMetric(TextMetric):
             [texts[i] if i < len(texts) else None for texts in lists]
             for i in range(max(map(len, lists)))
         ]
-        score = metric.corpus_score(predictions, streams)
+        # The annotation of sacrebleu leaves out the None that it accepts.
+        score = metric.corpus_score(predictions, cast("Sequence[Sequence[str]]", streams))
         signature = str(metric.get_signature())
         return {
             self.name_of_score: score.score,

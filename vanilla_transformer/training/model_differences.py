@@ -3,12 +3,22 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from safetensors import safe_open
 
-Weights = Mapping[str, safe_open]
+
+class TensorFile(Protocol):
+    """An open safetensors file, which reads one tensor at a time."""
+
+    def get_tensor(self, name: str, /) -> torch.Tensor:
+        """Reads a tensor."""
+
+    def get_slice(self, name: str, /) -> Any:
+        """Returns a handle that knows the type and the shape of a tensor."""
+
+
+Weights = Mapping[str, TensorFile]
 """The open safetensors file that holds each tensor of a saved model, by the tensor's name."""
 
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from vanilla_transformer.model.losses import IGNORE_INDEX, token_loss
 
@@ -20,7 +20,7 @@ def rdrop_loss(
     alpha: float,
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
-) -> tuple[torch.Tensor, ModelOutput]:
+) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
     """Computes half of the paper's loss (§2, equation 4), which has the scale of a plain loss.
 
     The loss is (NLL₁ + NLL₂) / 2 + alpha · (KL(p₁‖p₂) + KL(p₂‖p₁)) / 4, where p₁ and p₂ are the

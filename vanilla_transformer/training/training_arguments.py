@@ -1,7 +1,7 @@
 """The training arguments: those of transformers, and the options that this package adds."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -121,7 +121,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
                 f"`warmup_steps` is {self.warmup_steps}: with `lr_scheduler_type` 'noam' it must "
                 "be at least 1; the paper has 4000."
             )
-        options = dict(self.lr_scheduler_kwargs or {})
+        options = cast("dict[str, Any]", self.lr_scheduler_kwargs or {})
         if unknown := sorted(options.keys() - {"factor", "d_model"}):
             raise ValueError(
                 f"`lr_scheduler_kwargs` {unknown} are unknown: the schedule 'noam' takes factor "
