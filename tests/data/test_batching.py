@@ -1,4 +1,4 @@
-"""Token-budget batches: their bounds and order, alone and in real training runs."""
+"""Token-budget batches: bounds, order, and real training runs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Reading parallel data from real files of every kind, good and bad, and turning it into ids."""
+"""Reads parallel data from good and bad files of every format, and encodes it."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""Token-budget batches from a stream: promises of each batch, and exact resumption of real runs."""
+"""Token-budget batches from a stream: bounds, order, and exact resumption of real runs."""
 
 from itertools import chain, islice
 
@@ -15,7 +15,7 @@ COUNT, BUDGET = 150, 120
 
 
 def examples(count=COUNT):
-    """Rows that are known by their number, which is their first token's place in a pair of ids."""
+    """Yields rows whose first two token ids encode the number of the row."""
     rng = np.random.default_rng(0)
     for i in range(count):
         source, target = rng.integers(2, 12, size=2).tolist()
@@ -41,7 +41,7 @@ def stream(**options):
 
 
 def taken(batches, total=COUNT):
-    """Batches, as numbers of examples, up to a total of examples."""
+    """Returns batches, as numbers of rows, until they hold `total` rows."""
     found = []
     while sum(map(len, found)) < total:
         found.append([number_of(row) for row in next(batches)])

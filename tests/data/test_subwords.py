@@ -1,4 +1,4 @@
-"""Sampled subwords: their distributions, that they spell the text, and that runs can be resumed."""
+"""Sampled subwords: distributions, equality of the decoded text, and resumption of runs."""
 
 from collections import Counter
 from itertools import pairwise
@@ -92,7 +92,7 @@ def assert_close(found, expected):
 
 
 def exact_bpe_dropout(tokens, ranks, dropout):
-    """The probability of each outcome of the paper's algorithm 1."""
+    """Returns the probability of each outcome of the paper's algorithm 1."""
     found = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(tokens)) if pair in ranks)
     outcomes = Counter({tokens: dropout ** len(found)})
     for left_out, (_, i) in enumerate(found):

@@ -1,4 +1,4 @@
-"""A tiny model under the package's trainer, on random rows; for tests of what a run does."""
+"""A tiny model and a trainer on random rows, for tests of training runs."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def model(**changes):
 
 
 class StopAt(TrainerCallback):
-    """Ends the training at a step, as if it had been interrupted."""
+    """Stops the training after a step."""
 
     def __init__(self, step):
         self.step = step
@@ -98,7 +98,7 @@ def rates(run):
 
 
 def launch(program, *arguments):
-    """Runs a program in two processes, started as the README says, but for the precision."""
+    """Runs a program in two processes, as the README starts it, but in float32."""
     paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}

@@ -1,4 +1,4 @@
-"""Means of checkpoints: chosen, computed, refused, loaded."""
+"""Averages of checkpoints: selection, means, refusals, loading."""
 
 import json
 import shutil
@@ -204,7 +204,7 @@ def test_a_training_that_could_not_be_averaged_does_not_begin(tmp_path, options,
 
 
 def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
-    """Trainer keeps it beyond its turn, in place of a newer one."""
+    """Trainer keeps the best checkpoint in place of a newer one."""
     scores = iter([9.0, 1.0, 2.0, 3.0, 4.0])
     options = {"save_strategy": "steps", "eval_strategy": "steps", "save_steps": 1, "eval_steps": 1}
     run = trainer(
@@ -244,7 +244,7 @@ def test_averages_exclude_each_other(tmp_path):
 
 
 def test_checkpoints_of_another_training_do_not_count(tmp_path):
-    """A longer training was there first; its later checkpoints lie beside those of this one."""
+    """An earlier, longer training left its later checkpoints in the same directory."""
     options = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
     trainer(tmp_path, max_steps=8, **options).train()
     run = trainer(tmp_path, max_steps=4, callbacks=[AverageCheckpoints(2)], **options)
@@ -274,7 +274,7 @@ def test_checkpoints_of_adapters_are_refused(tmp_path):
 
 
 def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
-    """Not the run that is averaged, nor what lies around it, nor where the shell stands."""
+    """The averaged run, its parent directory and the working directory are not deleted."""
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     (tmp_path / "notes.txt").write_text("mine")

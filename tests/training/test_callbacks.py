@@ -1,4 +1,4 @@
-"""Sentences shown while a real Trainer trains, which trains as if nothing were shown."""
+"""Sentences are shown during training, without an effect on the training."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Two processes are killed in the middle of an epoch, and go on as if nothing had happened."""
+"""Two processes are killed in the middle of an epoch, and resume exactly."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The metrics against hand-counted and independent values, and as `compute_metrics`."""
+"""The metrics equal hand-counted and independent values, and work as `compute_metrics`."""
 
 import numpy as np
 import pytest

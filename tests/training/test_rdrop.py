@@ -1,4 +1,4 @@
-"""R-Drop: its formula, and that a run normalises it as the plain loss."""
+"""R-Drop: the formula, and the same normalisation as the plain loss in a run."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Scheduled sampling: which tokens are replaced, and by what."""
+"""Scheduled sampling: which tokens are replaced, and which tokens replace them."""
 
 import pytest
 import torch

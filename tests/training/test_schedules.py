@@ -1,4 +1,4 @@
-"""The paper's learning rate: its numbers, and in real runs."""
+"""The paper's learning rate: the formula, and real runs."""
 
 import pytest
 import torch
