@@ -1,10 +1,6 @@
 """Token-budget batches: bounds, order, and real training runs."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +11,7 @@ from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import run_two_processes
 from token_budget_run import EXAMPLES, MAX_TOKENS, trainer
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
@@ -180,28 +177,10 @@ def test_a_resumed_run_sees_the_same_batches(tmp_path, accumulation):
         torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=0, atol=0)
 
 
-def run_processes(count, folder):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
-    common = {**os.environ, **address, "WORLD_SIZE": str(count), "PYTHONPATH": paths}
-    common |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, str(here / "token_budget_run.py"), str(folder)]
-    ranks = [{"RANK": str(i), "LOCAL_RANK": str(i)} for i in range(count)]
-    running = [
-        subprocess.Popen(command, env={**common, **rank}, stderr=subprocess.PIPE, text=True)
-        for rank in ranks
-    ]
-    for process in running:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors[-3000:]
-    return [json.loads((folder / f"process_{i}.json").read_text()) for i in range(count)]
-
-
 def test_two_processes_share_and_resume(tmp_path):
-    reports = run_processes(2, tmp_path)
+    codes, errors = run_two_processes(Path(__file__).with_name("token_budget_run.py"), tmp_path)
+    assert codes == [0, 0], errors
+    reports = [json.loads((tmp_path / f"process_{i}.json").read_text()) for i in range(2)]
     per_epoch = len(reports[0]["whole"]) // 3
     assert per_epoch < reports[0]["stopped_at"] < 2 * per_epoch
     first_epoch = chain(*(chain(*report["whole"][:per_epoch]) for report in reports))

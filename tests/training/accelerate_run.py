@@ -59,7 +59,7 @@ class Loop:
         self.losses = []
 
     def run(self, start=0, stop=STEPS):
-        """Trains for some steps; a step has the same number of batches on one process and on two."""
+        """Trains for some steps, with the same number of batches in all on one process and two."""
         count = BATCHES_PER_STEP // self.accelerator.num_processes
         per_epoch = len(self.loader) // count if hasattr(self.loader, "set_epoch") else STEPS
         for epoch in range(start // per_epoch, -(-stop // per_epoch)):
