@@ -1,10 +1,6 @@
-"""Token-budget batches: their bounds and order, alone and in real training runs."""
+"""Token-budget batches: bounds, order, and real training runs."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -15,13 +11,11 @@ from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import run_two_processes
 from token_budget_run import EXAMPLES, MAX_TOKENS, trainer
 
-from vanilla_transformer.training.trainer import (
-    TokenBudgetBatchSampler,
-    TokenBudgetTrainingArguments,
-    token_lengths,
-)
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 def lengths(count, seed=0):
@@ -132,16 +126,16 @@ def test_more_processes_than_full_batches():
 @pytest.mark.parametrize(
     ("source", "target", "options", "message"),
     [
-        ([3, 9, 4], [3, 8, 4], {}, r"example 1 has 9 source and 8 target tokens, 17 together"),
-        ([3, 9, 4], [3, 8, 4], {}, r"raise max_tokens or truncate"),
-        ([3], [3, 4], {}, "source_lengths has 1 entries and target_lengths has 2"),
+        ([3, 9, 4], [3, 8, 4], {}, r"Example 1 has 9 source and 8 target tokens, 17 together"),
+        ([3, 9, 4], [3, 8, 4], {}, r"raise `max_tokens` or truncate"),
+        ([3], [3, 4], {}, "`source_lengths` has 1 entries and `target_lengths` has 2"),
         ([], [], {}, "0 examples are too few"),
         ([1], [1], {"num_processes": 2}, "1 examples are too few for 2"),
         ([5] * 5, [5] * 5, {"num_processes": 2}, "makes 5 batches of 5 examples, which 2"),
-        ([1], [1], {"max_tokens": 0}, "max_tokens is 0"),
-        ([1], [1], {"max_sentences": 0}, "max_sentences is 0"),
-        ([1], [1], {"seed": -1}, "seed is -1"),
-        ([1], [1], {"process_index": 1}, r"process_index is 1: .* in 0\.\.0"),
+        ([1], [1], {"max_tokens": 0}, "`max_tokens` is 0"),
+        ([1], [1], {"max_sentences": 0}, "`max_sentences` is 0"),
+        ([1], [1], {"seed": -1}, "`seed` is -1"),
+        ([1], [1], {"process_index": 1}, r"`process_index` is 1: .* in 0\.\.0"),
     ],
 )
 def test_bad_input(source, target, options, message):
@@ -155,7 +149,7 @@ def test_token_lengths():
     assert token_lengths(data.select([2, 0]), "input_ids").tolist() == [3, 1]
     assert token_lengths(data.with_format("torch"), "input_ids").tolist() == [1, 2, 3, 0]
     assert token_lengths([{"labels": [1, 2]}], "labels").tolist() == [2]
-    with pytest.raises(ValueError, match=r"no column 'labels' among \['input_ids'\]"):
+    with pytest.raises(ValueError, match=r"no column 'labels', only \['input_ids'\]"):
         token_lengths(data, "labels")
 
 
@@ -183,28 +177,10 @@ def test_a_resumed_run_sees_the_same_batches(tmp_path, accumulation):
         torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=0, atol=0)
 
 
-def run_processes(count, folder):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    here = Path(__file__).parent
-    paths = os.pathsep.join([str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
-    common = {**os.environ, **address, "WORLD_SIZE": str(count), "PYTHONPATH": paths}
-    common |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, str(here / "token_budget_run.py"), str(folder)]
-    ranks = [{"RANK": str(i), "LOCAL_RANK": str(i)} for i in range(count)]
-    running = [
-        subprocess.Popen(command, env={**common, **rank}, stderr=subprocess.PIPE, text=True)
-        for rank in ranks
-    ]
-    for process in running:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors[-3000:]
-    return [json.loads((folder / f"process_{i}.json").read_text()) for i in range(count)]
-
-
 def test_two_processes_share_and_resume(tmp_path):
-    reports = run_processes(2, tmp_path)
+    codes, errors = run_two_processes(Path(__file__).with_name("token_budget_run.py"), tmp_path)
+    assert codes == [0, 0], errors
+    reports = [json.loads((tmp_path / f"process_{i}.json").read_text()) for i in range(2)]
     per_epoch = len(reports[0]["whole"]) // 3
     assert per_epoch < reports[0]["stopped_at"] < 2 * per_epoch
     first_epoch = chain(*(chain(*report["whole"][:per_epoch]) for report in reports))
@@ -236,13 +212,13 @@ def test_without_a_budget_batches_are_stock(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": 0}, "`max_tokens` is 0"),
         (
             {"max_tokens": 9, "auto_find_batch_size": True},
-            "auto_find_batch_size=True has no effect",
+            "`auto_find_batch_size` of True has no effect",
         ),
         ({"max_tokens": 9, "train_sampling_strategy": "group_by_length"}, "'group_by_length'"),
-        ({"max_tokens": 9, "dataloader_drop_last": True}, "dataloader_drop_last=True"),
+        ({"max_tokens": 9, "dataloader_drop_last": True}, "`dataloader_drop_last` of True"),
     ],
 )
 def test_bad_arguments(tmp_path, options, message):

@@ -1,9 +1,10 @@
-"""Reading parallel data from real files of every kind, good and bad, and turning it into ids."""
+"""Reads parallel data from good and bad files of every format, and encodes it."""
 
 import csv
 import gzip
 import json
 import os
+from dataclasses import fields
 
 import datasets
 import pytest
@@ -88,7 +89,8 @@ def test_empty_sides_are_skipped_and_counted(write, caplog):
     data = load_texts(write, "a\n\nc\n \t\u3000\ne\n", "1\n2\n\n\n5")
     assert data.to_dict() == {"source": ["a", "e"], "target": ["1", "5"]}
     message = (
-        "train: skipped 3 of 5 pairs for an empty side (source 2, target 2); the first is pair 2"
+        "train: skipped 3 of 5 pairs because a side is empty (source 2, target 2). "
+        "The first of them is pair 2."
     )
     assert message in caplog.text
 
@@ -126,7 +128,7 @@ def test_damaged_gzip(write, tmp_path):
     (tmp_path / "cut.gz").write_bytes(whole[:-200])
     (tmp_path / "not.gz").write_bytes(b"plain text\n")
     for name in ("cut.gz", "not.gz"):
-        with pytest.raises(ValueError, match=rf"{name} is no intact gzip file"):
+        with pytest.raises(ValueError, match=rf"{name} is not an intact gzip file"):
             list(read_lines(tmp_path / name))
 
 
@@ -211,7 +213,7 @@ def test_nulls_are_empty(write, caplog):
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
 def test_missing_columns_and_changed_files(write, name):
     path = write_columns(write, name, PAIRS)
-    with pytest.raises(ValueError, match=r"no column 'en', it has \['source', 'target'\]"):
+    with pytest.raises(ValueError, match=r"no column 'en'; its columns are \['source', 'target'\]"):
         load(train_file=path, source_column="en")
     with pytest.raises(ValueError, match=r"no column 'translation.en'"):
         load(train_file=path, source_lang="en", target_lang="de")
@@ -236,7 +238,7 @@ def test_columns_of_other_types(write):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.csv", "source,target\na,b\n\nHello, you,c\n", "line 4: 3 fields .* quote texts"),
+        ("x.csv", "source,target\na,b\n\nHello, you,c\n", "line 4: 3 fields, .* quote texts"),
         ("x.csv", 'source,target\na,"b\n', r"x\.csv, line 2: unexpected end of data"),
         ("x.csv", "source,target\n", "has a header and no data"),
         ("x.csv", "", "x.csv is empty"),
@@ -246,7 +248,7 @@ def test_columns_of_other_types(write):
         ("x.jsonl", b'{"source": "a"}\n{"source": "\xff"}\n', "line 2: byte 0xff"),
         ("x.json", "\n", "x.json is empty"),
         ("x.parquet", b"no parquet", "cannot be read as .parquet"),
-        ("x.tsv", "a\tb\n", r"no known format: give one of \.csv"),
+        ("x.tsv", "a\tb\n", r"unknown format: give one of \.csv"),
     ],
 )
 def test_bad_files(write, name, content, message):
@@ -266,7 +268,8 @@ def test_data_sets_of_the_hubs_form(tmp_path):
     data = load(dataset_name=name, source_lang="de", target_lang="en")
     assert sorted(data) == ["test", "train"]
     assert data["test"].to_dict() == {"source": ["b", "d"], "target": ["a", "c"]}
-    with pytest.raises(ValueError, match=r"no column 'translation.fr', it has .*'translation.de'"):
+    message = r"no column 'translation.fr'; its columns are .*'translation.de'"
+    with pytest.raises(ValueError, match=message):
         load(dataset_name=name, source_lang="de", target_lang="fr")
     with pytest.raises(ValueError, match="go together"):
         load(dataset_name=name, source_lang="de")
@@ -286,11 +289,11 @@ def test_saved_data_sets(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "no data: give dataset_name, or train_file"),
-        ({"dataset_name": "x", "test_file": "y.csv"}, "dataset_name and test_file name more than"),
-        ({"train_file": "y.csv", "test_source": "y"}, "train_file and test_source name more than"),
-        ({"train_source": "a"}, "train_target is missing: give both sides of the train split"),
-        ({"test_target": "a"}, "test_source is missing"),
+        ({}, "No data are given: set `dataset_name`, or `train_file`"),
+        ({"dataset_name": "x", "test_file": "y.csv"}, "`dataset_name` and `test_file` name more"),
+        ({"train_file": "y.csv", "test_source": "y"}, "`train_file` and `test_source` name more"),
+        ({"train_source": "a"}, "`train_target` is missing: give both sides of the train split"),
+        ({"test_target": "a"}, "`test_source` is missing"),
     ],
 )
 def test_sources_of_data(arguments, message):
@@ -304,8 +307,8 @@ def test_arguments_parse_and_are_checked():
         ["--train_file", "x", "--max_eval_samples", "3"]
     )
     assert (arguments.train_file, arguments.max_eval_samples) == ("x", 3)
-    assert all(line.help for line in parser._actions)
-    with pytest.raises(ValueError, match="max_source_length is 0"):
+    assert all(option.metadata["help"] for option in fields(DataArguments))
+    with pytest.raises(ValueError, match="`max_source_length` is 0"):
         DataArguments(max_source_length=0)
 
 

@@ -1,4 +1,4 @@
-"""Token-budget batches from a stream: promises of each batch, and exact resumption of real runs."""
+"""Token-budget batches from a stream: bounds, order, and exact resumption of real runs."""
 
 from itertools import chain, islice
 
@@ -15,7 +15,7 @@ COUNT, BUDGET = 150, 120
 
 
 def examples(count=COUNT):
-    """Rows that are known by their number, which is their first token's place in a pair of ids."""
+    """Yields rows whose first two token ids encode the number of the row."""
     rng = np.random.default_rng(0)
     for i in range(count):
         source, target = rng.integers(2, 12, size=2).tolist()
@@ -41,7 +41,7 @@ def stream(**options):
 
 
 def taken(batches, total=COUNT):
-    """Batches, as numbers of examples, up to a total of examples."""
+    """Returns batches, as numbers of rows, until they hold `total` rows."""
     found = []
     while sum(map(len, found)) < total:
         found.append([number_of(row) for row in next(batches)])
@@ -88,11 +88,15 @@ def test_processes_share_the_batches_equally(processes):
     ]
     seen = list(chain(*(chain(*share) for share in shares)))
     assert len(seen) == len(set(seen))
-    firsts = [
-        len(list(stream(num_processes=processes, process_index=i)._cut(list(examples(40)), 0, 0)))
-        for i in range(processes)
+    rows = list(examples(36))
+    options = {"buffer_size": 36, "num_processes": processes}
+    streams = [
+        iter(TokenBudgetStream(rows, BUDGET, **options, process_index=i)) for i in range(processes)
     ]
-    assert len(set(firsts)) == 1
+    first_epoch = []
+    while len(first_epoch) < 36:
+        first_epoch += [number_of(row) for batches in streams for row in next(batches)]
+    assert sorted(first_epoch) == list(range(36))
 
 
 def test_a_worker_gives_the_same_order_and_two_are_refused():
@@ -148,7 +152,7 @@ def test_a_run_resumes_exactly_in_a_later_epoch(tmp_path):
         (lambda: TokenBudgetStream(examples(), 100), "can be read only once"),
         (lambda: TokenBudgetStream([], 100, buffer_size=1, num_processes=2), "`buffer_size` is 1"),
         (lambda: next(iter(TokenBudgetStream([], 100))), "fewer examples than processes"),
-        (lambda: next(iter(TokenBudgetStream(list(examples()), 9))), "more than max_tokens=9"),
+        (lambda: next(iter(TokenBudgetStream(list(examples()), 9))), "more than `max_tokens` of 9"),
     ],
 )
 def test_what_cannot_be_streamed_is_refused(make, message):
@@ -157,7 +161,7 @@ def test_what_cannot_be_streamed_is_refused(make, message):
 
 
 def test_a_buffer_holds_something(tmp_path):
-    with pytest.raises(ValueError, match="stream_buffer is 0"):
+    with pytest.raises(ValueError, match="`stream_buffer` is 0"):
         trainer(tmp_path, max_tokens=9, stream_buffer=0)
 
 

@@ -1,4 +1,4 @@
-"""Sampled subwords: their distributions, that they spell the text, and that runs can be resumed."""
+"""Sampled subwords: distributions, equality of the decoded text, and resumption of runs."""
 
 from collections import Counter
 from itertools import pairwise
@@ -19,19 +19,14 @@ from vanilla_transformer import (
     VanillaTransformerTokenizer,
 )
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.subwords import (
-    BpeDropout,
-    SampledSubwords,
-    SubwordSampler,
-    UnigramSampling,
-)
+from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
+from vanilla_transformer.data.subword_sampler import SubwordSampler
+from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.callbacks import SubwordEpochs
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 STEMS = ("low", "new", "wid")
 WORDS = [stem + ending for stem in STEMS for ending in ("er", "est")]
@@ -97,7 +92,7 @@ def assert_close(found, expected):
 
 
 def exact_bpe_dropout(tokens, ranks, dropout):
-    """The probability of each outcome of the paper's algorithm 1."""
+    """Returns the probability of each outcome of the paper's algorithm 1."""
     found = sorted((ranks[pair], i) for i, pair in enumerate(pairwise(tokens)) if pair in ranks)
     outcomes = Counter({tokens: dropout ** len(found)})
     for left_out, (_, i) in enumerate(found):

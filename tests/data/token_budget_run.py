@@ -1,4 +1,4 @@
-"""A tiny real training run that records the batches it sees; a program, for several processes."""
+"""A tiny training run that records its batches; also a program, for several processes."""
 
 import json
 import sys
@@ -17,18 +17,16 @@ from transformers import (
     set_seed,
 )
 
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 EXAMPLES = 101
 MAX_TOKENS = 160
 
 
 def examples() -> Dataset:
-    """Each example starts with a token of its own, 4 + its index."""
+    """Returns examples whose tokens are 4 + the index of the example."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(2, 20, size=(EXAMPLES, 2))
     return Dataset.from_dict(
@@ -62,7 +60,7 @@ def model() -> MarianMTModel:
 
 
 class StopAt(TrainerCallback):
-    """Stop, as if killed, after a step."""
+    """Stops the training after a step."""
 
     def __init__(self, step):
         self.step = step
@@ -72,7 +70,7 @@ class StopAt(TrainerCallback):
 
 
 class RecordingTrainer(TokenBudgetSeq2SeqTrainer):
-    """Keep the indices, and the padded size, of every batch that is trained on."""
+    """Records the indices and the padded size of every training batch."""
 
     def training_step(self, model, inputs, *args, **kwargs):
         self.seen.append((inputs["input_ids"][:, 0] - 4).tolist())
@@ -110,7 +108,7 @@ def trainer(output_dir, stop_at=None, **arguments) -> RecordingTrainer:
 
 
 def main(output_dir: str) -> None:
-    """Train whole, then stop and resume; write what this process saw of both."""
+    """Trains without and with an interruption; writes the batches of this process in both."""
     folder = Path(output_dir)
     whole = trainer(folder / "whole", save_strategy="no")
     whole.train()

@@ -1,4 +1,4 @@
-"""A loop of one's own over Accelerate: run by test_accelerate_loop.py, here or in two processes.
+"""A plain loop over Accelerate, which test_accelerate_loop.py runs in one process and in two.
 
 Arguments: the folder for the reports, then kinds of loops: batches, stream.
 """
@@ -23,7 +23,7 @@ BUDGET, STEPS, BATCHES_PER_STEP, SEED = 60, 8, 2, 42
 
 
 def sampled(accelerator, collate):
-    """The loader of a data set; Accelerate shares its batches."""
+    """Returns the loader of a data set, whose batches Accelerate shares."""
     data = rows()
     lengths = (token_lengths(data, name) for name in ("input_ids", "labels"))
     sampler = TokenBudgetBatchSampler(
@@ -33,7 +33,7 @@ def sampled(accelerator, collate):
 
 
 def streamed(accelerator, collate):
-    """The loader of a stream, which shares its batches itself."""
+    """Returns the loader of a stream, which shares its batches itself."""
     stream = TokenBudgetStream(
         rows(),
         BUDGET,
@@ -45,7 +45,7 @@ def streamed(accelerator, collate):
 
 
 class Loop:
-    """What a plain training script consists of; `run` is its loop."""
+    """A plain training script; `run` is its loop."""
 
     def __init__(self, kind="batches", make_optimizer=torch.optim.SGD, rate=0.3, **changes):
         self.accelerator = Accelerator(cpu=True)
@@ -59,7 +59,7 @@ class Loop:
         self.losses = []
 
     def run(self, start=0, stop=STEPS):
-        """Takes steps; a step has as many batches on one process as on two together."""
+        """Trains for some steps, with the same number of batches in all on one process and two."""
         count = BATCHES_PER_STEP // self.accelerator.num_processes
         per_epoch = len(self.loader) // count if hasattr(self.loader, "set_epoch") else STEPS
         for epoch in range(start // per_epoch, -(-stop // per_epoch)):

@@ -1,4 +1,4 @@
-"""Run by test_killed.py in two processes: trains, is killed by SIGKILL, goes on.
+"""A run that is killed by SIGKILL and resumed; test_killed.py runs it in two processes.
 
 Arguments: the folder, then actions: "whole", "kill" or "resume", and "buckets" or "stream" after a
 colon. Everything that draws or counts is in use: dropout, accumulation, a running mean.
@@ -21,7 +21,7 @@ SAVED_AT, KILLED_AT, STEPS = 6, 8, 10
 
 
 class KillAt(TrainerCallback):
-    """Ends this process at once, as the machine does when it is out of memory."""
+    """Kills this process, as the kernel does when the machine is out of memory."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == KILLED_AT:

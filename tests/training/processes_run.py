@@ -1,4 +1,4 @@
-"""Run by test_processes.py, alone or in two processes: the same tokens under the package's Trainer.
+"""Trains on the same tokens in one process or two; test_processes.py runs it.
 
 Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget.
 """
@@ -13,7 +13,7 @@ from accelerate import PartialState
 from small import losses, model, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
-from vanilla_transformer.training.averaging import AverageCheckpoints
+from vanilla_transformer.training.average_callback import AverageCheckpoints
 
 torch.set_num_threads(1)
 DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
@@ -31,12 +31,12 @@ def whole(tensor):
 
 
 def share(tensor):
-    """The part of a tensor that this process holds."""
+    """Returns the share of a tensor that this process holds."""
     return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).numel() / tensor.numel()
 
 
 def spread(net, folder):
-    """The model, its weights spread over two processes by transformers."""
+    """Returns the model with its weights sharded over two processes by transformers."""
     if int(os.environ["RANK"]) == 0:
         net.save_pretrained(Path(folder, "model"))
     PartialState(cpu=True).wait_for_everyone()

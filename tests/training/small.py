@@ -1,6 +1,7 @@
-"""A tiny model under the package's trainer, on random rows; for tests of what a run does."""
+"""A tiny model and a trainer on random rows, for tests of training runs."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.training.trainer import (
-    TokenBudgetSeq2SeqTrainer,
-    TokenBudgetTrainingArguments,
-)
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 REPOSITORY = Path(__file__).parents[2]
 WORDS = [f"w{i}" for i in range(30)]
@@ -53,7 +52,7 @@ def model(**changes):
 
 
 class StopAt(TrainerCallback):
-    """Ends the training at a step, as if it had been interrupted."""
+    """Stops the training after a step."""
 
     def __init__(self, step):
         self.step = step
@@ -100,7 +99,7 @@ def rates(run):
 
 
 def launch(program, *arguments):
-    """Runs a program in two processes, started as the README says, but for the precision."""
+    """Runs a program in two processes, as the README starts it, but in float32."""
     paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
@@ -111,3 +110,24 @@ def launch(program, *arguments):
         command, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def run_two_processes(program, *arguments):
+    """Runs a program in two processes; returns their exit codes and the errors of the first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    folders = [str(REPOSITORY), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    common = {**os.environ, **address, "WORLD_SIZE": "2", "PYTHONPATH": os.pathsep.join(folders)}
+    common |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(program), *map(str, arguments)],
+            env={**common, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    errors = [process.communicate(timeout=300)[1] for process in running]
+    return [process.returncode for process in running], errors[0][-3000:]

@@ -1,4 +1,4 @@
-"""A plain loop over Accelerate trains as Trainer does, on one process and two, and resumes."""
+"""A plain loop over Accelerate equals Trainer, on one process and two, and resumes."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("accelerate_run.py")
 
 
 def trained_by_trainer(folder, kind):
-    """The same steps; a stream is read by Trainer as a stream."""
+    """Takes the same steps under Trainer, which reads a stream as a stream."""
     data = IterableDataset.from_generator(rows) if kind == "stream" else rows()
     run = trainer(
         folder,

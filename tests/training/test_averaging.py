@@ -1,4 +1,4 @@
-"""Means of checkpoints: chosen, computed, refused, loaded."""
+"""Averages of checkpoints: selection, means, refusals, loading."""
 
 import json
 import shutil
@@ -13,14 +13,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.commands.average import main
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.averaging import (
-    AverageCheckpoints,
-    average_checkpoints,
-    average_weights,
-    best_checkpoints,
-    checkpoints,
-    last_checkpoints,
-)
+from vanilla_transformer.training.average_callback import AverageCheckpoints
+from vanilla_transformer.training.averaging import average_checkpoints
+from vanilla_transformer.training.checkpoint_selection import best_checkpoints, last_checkpoints
+from vanilla_transformer.training.checkpoints import checkpoints
+from vanilla_transformer.training.mean_weights import average_weights
 
 SCORED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 
@@ -82,7 +79,7 @@ def test_an_error_rate_is_better_when_it_is_small(finished, tmp_path):
 def test_too_few_checkpoints(finished):
     with pytest.raises(ValueError, match="holds 4 checkpoints, not 5"):
         last_checkpoints(finished, 5)
-    with pytest.raises(ValueError, match="holds 0 checkpoints with a score 'eval_bleu'"):
+    with pytest.raises(ValueError, match="holds 0 checkpoints with a score 'bleu'"):
         best_checkpoints(finished, 1, "bleu")
     with pytest.raises(ValueError, match="`count` is 0"):
         last_checkpoints(finished, 0)
@@ -152,7 +149,7 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{}")
     (tmp_path / "bad" / "model.safetensors").write_bytes(b"12345678901234")
-    with pytest.raises(ValueError, match="is damaged"):
+    with pytest.raises(ValueError, match="it is damaged"):
         average_checkpoints([tmp_path / "bad"], tmp_path / "mean")
     with pytest.raises(ValueError, match="at least one directory"):
         average_weights([])
@@ -189,9 +186,9 @@ def test_a_training_ends_with_the_mean(tmp_path):
 @pytest.mark.parametrize(
     ("options", "best", "message"),
     [
-        ({}, False, "`save_strategy` 'no'"),
+        ({}, False, "`save_strategy` is 'no'"),
         ({"save_strategy": "steps", "save_total_limit": 2}, False, "`save_total_limit` is 2"),
-        ({"save_strategy": "steps"}, True, "set `eval_strategy`"),
+        ({"save_strategy": "steps"}, True, "set `eval_strategy` to"),
         ({**SCORED, "save_total_limit": 3}, True, "not the 3 best ones"),
         (
             {"save_strategy": "steps", "save_total_limit": 3, "metric_for_best_model": "loss"},
@@ -207,7 +204,7 @@ def test_a_training_that_could_not_be_averaged_does_not_begin(tmp_path, options,
 
 
 def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
-    """Trainer keeps it beyond its turn, in place of a newer one."""
+    """Trainer keeps the best checkpoint in place of a newer one."""
     scores = iter([9.0, 1.0, 2.0, 3.0, 4.0])
     options = {"save_strategy": "steps", "eval_strategy": "steps", "save_steps": 1, "eval_steps": 1}
     run = trainer(
@@ -247,7 +244,7 @@ def test_averages_exclude_each_other(tmp_path):
 
 
 def test_checkpoints_of_another_training_do_not_count(tmp_path):
-    """A longer training was there first; its later checkpoints lie beside those of this one."""
+    """An earlier, longer training left its later checkpoints in the same directory."""
     options = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
     trainer(tmp_path, max_steps=8, **options).train()
     run = trainer(tmp_path, max_steps=4, callbacks=[AverageCheckpoints(2)], **options)
@@ -272,12 +269,12 @@ def test_checkpoints_of_adapters_are_refused(tmp_path):
     adapted = peft.get_peft_model(model(), peft.LoraConfig(target_modules=["q_proj"]))
     options = {"max_steps": 1, "save_strategy": "steps", "net": adapted}
     run = trainer(tmp_path, callbacks=[AverageCheckpoints(2)], **options)
-    with pytest.raises(ValueError, match="adapters alone"):
+    with pytest.raises(ValueError, match="only its adapters"):
         run.train()
 
 
 def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
-    """Not the run that is averaged, nor what lies around it, nor where the shell stands."""
+    """The averaged run, its parent directory and the working directory are not deleted."""
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     (tmp_path / "notes.txt").write_text("mine")

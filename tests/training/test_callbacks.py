@@ -1,4 +1,4 @@
-"""Sentences shown while a real Trainer trains, which trains as if nothing were shown."""
+"""Sentences are shown during training, without an effect on the training."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.callbacks import ShowTranslations
+from vanilla_transformer.training.show_translations import ShowTranslations
 
 SOURCES = ["one two", "two three four", "three", "four one"]
 TARGETS = ["eins zwei", "zwei drei vier", "drei", "vier eins"]

@@ -1,4 +1,4 @@
-"""A running mean of the weights in real runs: what is evaluated, saved and resumed."""
+"""A moving average of the weights in real runs: evaluation, saving and resumption."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def weights(net):
 
 
 class Recorder(TrainerCallback):
-    """Keeps the weights in training after each step; stands before the mean's own callback."""
+    """Records the training weights after each step; runs before the callback of the average."""
 
     def __init__(self):
         self.seen = []
@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused(tmp_path):
 
 
 class SavesAt(TrainerCallback):
-    """Asks for a checkpoint, after the callbacks that stand before it."""
+    """Asks for a checkpoint after the earlier callbacks have run."""
 
     def __init__(self, step):
         self.step = step

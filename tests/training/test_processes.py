@@ -1,4 +1,4 @@
-"""Two real processes compute what one does, and the config files for Accelerate are legal."""
+"""Two processes compute the same as one, and the config files for Accelerate are valid."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def stripped(row):
-    """Tokens without padding, whether by the padding token or by -100."""
+    """Returns the tokens without padding (the padding token or -100)."""
     return [token for token in row if token not in (1, -100)]
 
 
@@ -49,7 +49,7 @@ def two(tmp_path_factory):
     [("rdrop", "plain"), ("average", "average"), ("budget", "budget"), ("fsdp", "plain")],
 )
 def test_two_processes_compute_what_one_does(one, two, kind, alone):
-    """Accelerate shards on GPUs alone: "fsdp" are weights that transformers spreads by the plan."""
+    """Accelerate shards only on GPUs: in "fsdp", transformers shards the weights by its plan."""
     (expected,), found = reports(one, alone), reports(two, kind)
     assert [report["processes"] for report in found] == [2, 2]
     for report in found:

@@ -1,4 +1,4 @@
-"""R-Drop: its formula, and that a run normalises it as the plain loss."""
+"""R-Drop: the formula, and the same normalisation as the plain loss in a run."""
 
 import pytest
 import torch
@@ -91,7 +91,7 @@ def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
 
 
 def test_a_negative_weight_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="rdrop_alpha is -1"):
+    with pytest.raises(ValueError, match="`rdrop_alpha` is -1"):
         trainer(tmp_path, rdrop_alpha=-1.0)
 
 

@@ -1,4 +1,4 @@
-"""Scheduled sampling: which tokens are replaced, and by what."""
+"""Scheduled sampling: which tokens are replaced, and which tokens replace them."""
 
 import pytest
 import torch
@@ -83,5 +83,5 @@ def test_a_run_moves_from_true_tokens_to_predicted_ones(tmp_path):
 
 
 def test_a_share_beyond_one_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"scheduled_sampling is 1\.5"):
+    with pytest.raises(ValueError, match=r"`scheduled_sampling` is 1\.5"):
         trainer(tmp_path, scheduled_sampling=1.5)

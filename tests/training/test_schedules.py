@@ -1,4 +1,4 @@
-"""The paper's learning rate: its numbers, and in real runs."""
+"""The paper's learning rate: the formula, and real runs."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from transformers import Trainer, TrainingArguments
 
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 4, "logging_steps": 1}
 
@@ -93,8 +93,11 @@ def test_the_options_of_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"warmup_steps": 0}, "warmup_steps is 0"),
-        ({"warmup_steps": 9, "learning_rate": 1.0}, r"learning_rate=1.0 has no effect.*factor"),
+        ({"warmup_steps": 0}, "`warmup_steps` is 0"),
+        (
+            {"warmup_steps": 9, "learning_rate": 1.0},
+            r"`learning_rate` of 1.0 has no .*factor",
+        ),
         ({"warmup_steps": 9, "lr_scheduler_kwargs": {"fctor": 2}}, r"\['fctor'\] are unknown"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What users of Trainer stumble over: each of these goes wrong with some model or some setting."""
+"""Common pitfalls of Trainer: each of these fails with some model or some setting."""
 
 import gc
 import tracemalloc
@@ -20,8 +20,8 @@ from transformers import (
 
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
 
@@ -72,7 +72,7 @@ def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
 
 
 def test_label_smoothing_without_a_decoder_input(tmp_path):
-    """Trainer's smoother takes the labels out: the collator must have made the decoder's input."""
+    """Trainer's smoother removes the labels, so the collator must add the decoder's input."""
     net = model(dropout=0.0)
     made = stock(
         tmp_path,
@@ -104,7 +104,7 @@ def test_evaluation_before_the_first_step(tmp_path, generate):
 
 
 class Endless(Dataset):
-    """Many rows from a few, that take no memory of their own."""
+    """Repeats a few rows, without memory for each repetition."""
 
     def __init__(self, count):
         self.count, self.rows = count, rows(8)
@@ -126,7 +126,7 @@ def peak_of_evaluation(made):
 
 
 def test_memory_is_flat_over_a_long_evaluation(tmp_path):
-    """Only token ids may pile up: logits over the vocabulary must not be kept."""
+    """Only token ids may accumulate: logits over the vocabulary must not be kept."""
     kept = []
 
     def score(prediction):
@@ -252,8 +252,11 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"early_stopping_patience": 2}, "set eval_strategy"),
-        ({"early_stopping_patience": 0, "eval_strategy": "epoch"}, "patience is 0"),
+        ({"early_stopping_patience": 2}, "set `eval_strategy`"),
+        (
+            {"early_stopping_patience": 0, "eval_strategy": "epoch"},
+            "_stopping_patience` is 0",
+        ),
         ({"metric_for_best_model": "wer", "greater_is_better": True}, "an error rate"),
         ({"metric_for_best_model": "eval_ter", "greater_is_better": True}, "an error rate"),
     ],
@@ -332,7 +335,7 @@ class Calls(TrainerCallback):
 
 
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
-    """NEFTune divides by the length of what it sees, which is the batch's, not that of all rows."""
+    """NEFTune divides by the length of the embeddings, which packing would change."""
     net = model(dropout=0.0).train()
     assert net.active_shortcuts().padding_free
     made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)

@@ -1,1 +1,1 @@
-"""From text to batches: files and data sets of the Hub, token ids, budgets of tokens, subwords."""
+"""Text to batches: files and Hub data sets, token ids, token budgets, streams, subwords."""

@@ -1,11 +1,9 @@
-"""From text to token ids."""
+"""Turns text into token ids."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from datasets import Dataset, DatasetDict
-from transformers import PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
@@ -20,18 +18,19 @@ def encode(
     max_target_length: int | None = None,
     num_proc: int | None = None,
 ) -> D:
-    """Turn text into token ids, and warn with the number of texts that were truncated.
+    """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
     Args:
-        data: a data set, or splits, with the text columns "source" and "target".
-        tokenizer: encodes the source, and the target as `text_target`.
-        max_source_length: the most tokens of a source, special tokens included; None for no limit.
-        max_target_length: the same for a target.
-        num_proc: processes to use; None for this one.
+        data: A data set, or several splits, with the text columns "source" and "target".
+        tokenizer: Encodes the source as `text` and the target as `text_target`.
+        max_source_length: Largest number of tokens of a source, special tokens included. None: no
+            limit.
+        max_target_length: The same for a target.
+        num_proc: Number of processes. None: the current process does the work.
 
     Returns:
-        The same rows with the columns "input_ids", "attention_mask", "labels", and "length" (tokens
-        of source and target together). The text columns stay in `data`, which is unchanged.
+        New data with the same rows and the columns "input_ids", "attention_mask", "labels" and
+        "length" (number of tokens of source and target together), without the text columns.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
@@ -46,48 +45,43 @@ def encode(
         desc="Tokenizing",
     )
     for side, limit in limits.items():
-        if cut := sum(encoded[f"{side}_truncated"][:]):
-            logger.warning(f"truncated {cut} of {len(data)} {side} texts to {limit} tokens")
+        if truncated := sum(encoded[f"{side}_truncated"][:]):
+            logger.warning(
+                f"The tokenizer truncated {truncated} of {len(data)} {side} texts to {limit} "
+                "tokens."
+            )
     return encoded.remove_columns([f"{side}_truncated" for side in limits])
 
 
 def _encode_batch(
     batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]
-) -> dict[str, Any]:
-    encoded, truncated = {}, {}
-    for side, argument in (("source", "text"), ("target", "text_target")):
-        tokenize = partial(_tokenize, tokenizer, argument)
-        encoded[side] = tokenize(batch[side], limits[side])
-        truncated[side] = _truncated(
-            batch[side], encoded[side]["input_ids"], limits[side], tokenize
-        )
-    pairs = zip(encoded["source"]["input_ids"], encoded["target"]["input_ids"], strict=True)
+) -> dict[str, list[Any]]:
+    source, source_truncated = _encode_side(batch["source"], tokenizer, "text", limits["source"])
+    target, target_truncated = _encode_side(
+        batch["target"], tokenizer, "text_target", limits["target"]
+    )
+    pairs = zip(source["input_ids"], target["input_ids"], strict=True)
     return {
-        "input_ids": encoded["source"]["input_ids"],
-        "attention_mask": encoded["source"]["attention_mask"],
-        "labels": encoded["target"]["input_ids"],
-        "length": [len(source) + len(target) for source, target in pairs],
-        "source_truncated": truncated["source"],
-        "target_truncated": truncated["target"],
+        "input_ids": source["input_ids"],
+        "attention_mask": source["attention_mask"],
+        "labels": target["input_ids"],
+        "length": [len(source_ids) + len(target_ids) for source_ids, target_ids in pairs],
+        "source_truncated": source_truncated,
+        "target_truncated": target_truncated,
     }
 
 
-def _tokenize(
-    tokenizer: PreTrainedTokenizerBase, argument: str, texts: list[str], limit: int | None
-) -> Any:
-    options = {"truncation": True, "max_length": limit} if limit else {"truncation": False}
-    texts_of_side: dict[str, Any] = {argument: texts}
-    return tokenizer(**texts_of_side, **options, return_attention_mask=True, verbose=False)
-
-
-def _truncated(
-    texts: list[str],
-    ids: Sequence[Sequence[int]],
-    limit: int | None,
-    tokenize: Callable[[list[str], None], Any],
-) -> list[bool]:
-    """Tell which texts lost tokens: of those that fill the limit, those that are longer than it."""
-    full = [i for i, tokens in enumerate(ids) if limit and len(tokens) >= limit]
-    whole = tokenize([texts[i] for i in full], None)["input_ids"] if full else []
-    cut = {i for i, tokens in zip(full, whole, strict=True) if len(tokens) > (limit or 0)}
-    return [i in cut for i in range(len(texts))]
+def _encode_side(
+    texts: list[str], tokenizer: PreTrainedTokenizerBase, argument: str, limit: int | None
+) -> tuple[BatchEncoding, list[bool]]:
+    """Encodes the texts of one side; returns the encoding, and which texts lost tokens."""
+    options: dict[str, Any] = {argument: texts, "return_attention_mask": True, "verbose": False}
+    if not limit:
+        return tokenizer(**options, truncation=False), [False] * len(texts)
+    encoding = tokenizer(**options, truncation=True, max_length=limit)
+    # Only a text that fills the limit can have lost tokens: it is encoded again, without a limit.
+    full = [index for index, ids in enumerate(encoding["input_ids"]) if len(ids) >= limit]
+    options = {**options, argument: [texts[index] for index in full]}
+    whole = tokenizer(**options, truncation=False)["input_ids"] if full else []
+    truncated = {index for index, ids in zip(full, whole, strict=True) if len(ids) > limit}
+    return encoding, [index in truncated for index in range(len(texts))]

@@ -1,47 +1,50 @@
-"""Token-budget batches from data that are read as they come, through a buffer of bounded size."""
+"""Cuts a stream of examples into token-budget batches, with a buffer of bounded size."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any
+from itertools import count, islice
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
+Example = Mapping[str, list[int]]
+"""An encoded pair: "input_ids" and "labels", and optionally "attention_mask"."""
+
 _COLUMNS = ("input_ids", "attention_mask", "labels")
 
 
-class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
-    """Batches of encoded examples, each a list, from a stream that is read again and again.
+class TokenBudgetStream(IterableDataset[list[Example]]):
+    """Yields token-budget batches, each a list of encoded examples, from a stream.
 
-    A buffer is filled, cut into batches as `TokenBudgetBatchSampler` cuts a data set, and filled
-    again. The stream never ends: when the examples do, the next epoch begins. The order is a
-    function of the examples, the seed and the sizes alone, so a run that skips the batches it has
-    seen goes on exactly. Load it with
-    `DataLoader(stream, batch_size=None, collate_fn=collator)`. In a loop of your own keep that
-    loader from `Accelerator.prepare`, which would hand out the batches of the first process.
+    A buffer is filled, cut into batches by `TokenBudgetBatchSampler`, and filled again. The stream
+    never ends: after the last example the next epoch begins. The order depends only on the
+    examples, the seed and the sizes, so a run that skips the batches it has seen continues exactly.
+    Load the stream with `DataLoader(stream, batch_size=None, collate_fn=collator)`. In your own
+    training loop, do not pass that loader to `Accelerator.prepare`, which would give every process
+    the batches of the first one.
 
-    Every process reads all examples and takes its share of the batches; all get equally many. Fewer
-    examples than processes at the very end of an epoch are left out.
+    Every process reads all examples and takes its share of the batches; all processes get equally
+    many. At the end of an epoch, a remainder of fewer examples than processes is left out.
 
     Args:
-        examples: Mappings with "input_ids" and "labels", such as a `datasets.IterableDataset`; can
-            be iterated more than once. A method `set_epoch` is told the epoch.
+        examples: Mappings with "input_ids" and "labels", such as a `datasets.IterableDataset`,
+            which can be iterated more than once. If it has a method `set_epoch`, that method is
+            called before each epoch.
         max_tokens: Budget of a batch, in tokens of source and target, padding included.
-        buffer_size: Examples held at a time: the more, the less padding.
-        seed: Of the order.
-        num_processes: Among which batches are shared.
-        process_index: The process whose batches are yielded.
+        buffer_size: Number of examples in the buffer. A larger buffer means less padding.
+        seed: Seed of the order.
+        num_processes: Number of processes that share the batches.
+        process_index: Process whose batches are yielded.
 
     Raises:
         ValueError: If `buffer_size` is below the number of processes, or the examples can be read
-            only once; while iterating, if there are no examples, one exceeds the budget, or a
-            loader has more than one worker.
+            only once. While iterating: if there are fewer examples than processes, an example
+            exceeds the budget, or a loader has more than one worker.
     """
 
     def __init__(
         self,
-        examples: Iterable[Mapping[str, Any]],
+        examples: Iterable[Example],
         max_tokens: int,
         buffer_size: int = 10_000,
         *,
@@ -56,51 +59,48 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
             )
         if isinstance(examples, Iterator):
             raise ValueError(
-                "`examples` can be read only once: give something that can be iterated anew for "
-                "each epoch, e.g. datasets.IterableDataset.from_generator(function)."
+                "`examples` can be read only once: give an object that can be iterated again in "
+                "each epoch, such as datasets.IterableDataset.from_generator(function)."
             )
         self.examples, self.max_tokens, self.buffer_size = examples, max_tokens, buffer_size
         self.seed, self.num_processes, self.process_index = seed, num_processes, process_index
 
-    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+    def __iter__(self) -> Iterator[list[Example]]:
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
             raise ValueError(
-                f"A stream is read by one worker, not {worker.num_workers}, among which its "
-                "examples would be split: set dataloader_num_workers to 0 or 1."
+                f"`dataloader_num_workers` is {worker.num_workers}, but only one worker can read a "
+                "stream: set dataloader_num_workers to 0 or 1."
             )
-        return self._batches()
-
-    def _batches(self) -> Iterator[list[dict[str, Any]]]:
-        epoch = 0
-        while True:
-            empty = True
-            for number, buffer in enumerate(self._buffers(epoch)):
-                empty = False
-                yield from self._cut(buffer, epoch, number)
-            if empty:
+        for epoch in count():
+            number = -1
+            for number, buffer in enumerate(self._read_buffers(epoch)):
+                yield from self._cut_buffer(buffer, epoch, number)
+            if number < 0:
                 raise ValueError(
-                    f"The stream holds fewer examples than processes ({self.num_processes})."
+                    f"The stream holds fewer examples than processes ({self.num_processes}): add "
+                    "data or use fewer processes."
                 )
-            epoch += 1
 
-    def _buffers(self, epoch: int) -> Iterator[list[dict[str, Any]]]:
+    def _read_buffers(self, epoch: int) -> Iterator[list[Example]]:
+        """Yields the examples of an epoch in buffers that the processes can share equally."""
         if hasattr(self.examples, "set_epoch"):
             self.examples.set_epoch(epoch)
-        rows = ({n: row[n] for n in _COLUMNS if n in row} for row in self.examples)
-        buffer: list[dict[str, Any]] = []
+        rows = ({name: row[name] for name in _COLUMNS if name in row} for row in self.examples)
+        buffer: list[Example] = []
         while True:
             buffer += islice(rows, self.buffer_size - len(buffer))
-            # A multiple can always be shared; the rest comes with the next buffer, if there is one.
+            # The processes share a multiple of their number; the rest goes to the next buffer.
             whole = len(buffer) - len(buffer) % self.num_processes
             if not whole:
                 return
             yield buffer[:whole]
             buffer = buffer[whole:]
 
-    def _cut(
-        self, buffer: list[dict[str, Any]], epoch: int, number: int
-    ) -> Iterator[list[dict[str, Any]]]:
+    def _cut_buffer(
+        self, buffer: list[Example], epoch: int, number: int
+    ) -> Iterator[list[Example]]:
+        """Yields this process's batches of the buffer with a number within an epoch."""
         sampler = TokenBudgetBatchSampler(
             [len(row["input_ids"]) for row in buffer],
             [len(row["labels"]) for row in buffer],

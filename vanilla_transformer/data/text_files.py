@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, from files and streams."""
+"""Reads UTF-8 text line by line, from files and binary streams; standard library only."""
 
 import codecs
 import gzip
@@ -6,63 +6,64 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
+    r"""Yields the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
 
-    A line ends at "\n" or "\r\n" alone: other characters that Unicode counts as line ends, such as
-    U+2028, are text. A byte order mark at the start is dropped.
+    Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
+    U+2028, are part of the text. A byte order mark at the start of the file is dropped.
+
+    Args:
+        path: Path of the file.
 
     Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: at bytes that are not UTF-8 (naming the line), or when a `.gz` is damaged.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not UTF-8 (the error names the line), or a `.gz` is damaged.
     """
+    file = existing_file(path)
     try:
-        with _open(path) as lines:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
             yield from decode_lines(lines, os.fspath(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is no intact gzip file ({error}): make it again") from error
+        raise ValueError(
+            f"{path} is not an intact gzip file ({error}): compress the text again."
+        ) from error
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yield the lines of a binary stream as `read_lines` does those of a file.
+    """Yields the lines of a binary stream, by the same rules as `read_lines`.
 
     Args:
-        lines: the stream.
-        name: what it is called in errors.
+        lines: The stream.
+        name: Name of the stream, for error messages.
 
     Raises:
-        ValueError: at bytes that are not UTF-8, naming the line.
+        ValueError: If a line is not UTF-8; the error names the line.
     """
     for number, line in enumerate(lines, start=1):
-        yield _decode(line, name, number)
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name}, line {number}: byte 0x{line[error.start]:02x} at position "
+                f"{error.start + 1} is not UTF-8: convert the file (iconv -t UTF-8) or correct "
+                "the line."
+            ) from error
+        yield text
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that exists.
+    """Returns the path of a file, and checks that the file exists.
+
+    Args:
+        path: Path of the file.
 
     Raises:
-        FileNotFoundError: when there is no such file.
+        FileNotFoundError: If the file does not exist.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"{path} does not exist or is no file: check the path")
+        raise FileNotFoundError(f"{path} does not exist or is not a file: check the path.")
     return Path(path)
-
-
-def _open(path: str | os.PathLike[str]) -> BinaryIO:
-    existing = existing_file(path)
-    return cast(BinaryIO, gzip.open(path)) if existing.suffix == ".gz" else existing.open("rb")
-
-
-def _decode(line: bytes, name: str, number: int) -> str:
-    if number == 1:
-        line = line.removeprefix(codecs.BOM_UTF8)
-    try:
-        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name}, line {number}: byte 0x{line[error.start]:02x} at position {error.start + 1} "
-            "is not UTF-8: convert the file (iconv -t UTF-8) or mend the line"
-        ) from error

@@ -1,6 +1,11 @@
-"""Which examples of a data set make a batch of a fixed budget of tokens."""
+"""Cuts a data set into batches of a fixed budget of tokens.
 
-from collections.abc import Iterator, Sequence
+Sentences differ in length. Batches of a fixed number of sentences are therefore mostly padding, and
+differ in cost. A token-budget batch holds as many sentences of similar length as fit into
+`max_tokens`, padding included.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -11,41 +16,41 @@ from torch.utils.data import Sampler
 
 Ints = NDArray[np.int64]
 
-_JITTER = 0.1  # lengths count as up to 10% longer, by chance, when an epoch is sorted
+_JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
-_SLACK = 1.005  # room for epochs that need more batches than the first draw
-_DRAWS = 8  # draws before an epoch falls back on the composition of the first draw
+_SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
+_DRAWS = 8  # draws per epoch before the batches of the first draw are used again
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    """Batches of indices whose padded size, source and target together, is at most `max_tokens`.
+    """Yields batches of indices whose padded size is at most `max_tokens`.
 
     A batch of n examples costs n x (longest source + longest target) tokens. In each epoch every
-    example appears exactly once. Examples are sorted into narrow bands of target length and by
-    source length within a band, forwards and backwards in turn, so that neighbours are alike in
-    both; the sorted order is cut greedily, and the batches are shuffled. Lengths are jittered
-    before they are sorted, so an example meets other examples in each epoch.
+    example appears exactly once. Examples are sorted into narrow bands of target length. Within a
+    band they are sorted by source length, in ascending and descending order in turn, so that
+    neighbours are similar in both lengths. The sorted order is cut greedily, and the batches are
+    shuffled. Random jitter on the lengths before sorting makes an example meet other examples in
+    each epoch.
 
-    The order is a function of (seed, epoch) alone, and all epochs have the same number of batches,
-    a multiple of `num_processes`: where a draw gives fewer, its largest batches are halved. No
-    example is repeated or dropped.
+    The batches depend only on the lengths, the seed and the epoch. All epochs have the same number
+    of batches, a multiple of `num_processes`; where a draw yields fewer, its largest batches are
+    halved. No example is repeated or dropped.
 
     Args:
-        source_lengths: tokens of each source.
-        target_lengths: tokens of each target.
-        max_tokens: the budget of a batch, in tokens of source and target, padding included.
-        max_sentences: the most examples in a batch; None for no limit.
-        shuffle: when False, every epoch has the same batches, in the sorted order.
-        seed: a non-negative integer.
-        num_processes: the processes among which batches are shared.
-        process_index: the process whose batches (every `num_processes`-th) are yielded; None
-            yields those of all processes, to be shared by `Accelerator.prepare`, whose loader
-            passes `set_epoch` on.
+        source_lengths: Number of tokens of each source.
+        target_lengths: Number of tokens of each target.
+        max_tokens: Budget of a batch, in tokens of source and target, padding included.
+        max_sentences: Largest number of examples in a batch. None: no limit.
+        shuffle: Whether epochs differ. If False, every epoch has the same batches, in sorted order.
+        seed: Seed of the order, not negative.
+        num_processes: Number of processes that share the batches.
+        process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
+            batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
 
     Raises:
-        ValueError: when the two lengths differ in number, when an example alone exceeds
-            `max_tokens`, when there are fewer examples than processes (or none), when the
-            processes cannot have equally many batches, or when a number is out of range.
+        ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
+            are fewer examples than processes (or none), the processes cannot have equally many
+            batches, or a number is out of range.
     """
 
     def __init__(
@@ -71,58 +76,54 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.epoch = 0
         self._check_numbers()
         self._check_lengths()
-        self._first_draw = self._draw(np.random.default_rng(seed))
-        self.num_batches = self._fixed_number(len(self._first_draw[1]) - 1)
+        self._step_between_batches = 1 if process_index is None else num_processes
+        self._first_draw = self._draw_batches(np.random.default_rng(seed))
+        self.num_batches = self._choose_num_batches(len(self._first_draw[1]) - 1)
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the epoch, counted from 0, whose batches the next iteration yields."""
+        """Sets the epoch, counted from 0, whose batches the next iteration yields."""
         self.epoch = epoch
 
     @property
     def sampler(self) -> "TokenBudgetBatchSampler":
-        """Itself: a loader of Accelerate looks here for what `loader.set_epoch` is to be told."""
+        """This sampler: a loader of Accelerate calls `set_epoch` on its batch sampler's sampler."""
         return self
 
     def __len__(self) -> int:
-        return self.num_batches // self._stride
+        return self.num_batches // self._step_between_batches
 
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng((self.seed, self.epoch))
-        order, cuts = self._draw_of_epoch(rng)
-        cuts = _halve_largest(cuts, self.num_batches)
+        order, cuts = self._draw_epoch(rng)
+        cuts = _halve_largest_batches(cuts, self.num_batches)
         batches = np.arange(self.num_batches)
         if self.shuffle:
             rng.shuffle(batches)
-        for batch in batches[self.process_index or 0 :: self._stride]:
+        for batch in batches[self.process_index or 0 :: self._step_between_batches]:
             yield order[cuts[batch] : cuts[batch + 1]].tolist()
 
-    @property
-    def _stride(self) -> int:
-        return 1 if self.process_index is None else self.num_processes
-
-    def _draw_of_epoch(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def _draw_epoch(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Draws until there are at most `num_batches` batches; else returns the first draw."""
         for _ in range(_DRAWS if self.shuffle else 0):
-            order, cuts = self._draw(rng)
+            order, cuts = self._draw_batches(rng)
             if len(cuts) - 1 <= self.num_batches:
                 return order, cuts
         return self._first_draw
 
-    def _draw(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Return a sorted order of the examples and the positions that cut it into batches."""
-        order = self._sorted(rng)
-        return order, self._cut(self.source_lengths[order], self.target_lengths[order])
-
-    def _sorted(self, rng: np.random.Generator) -> Ints:
+    def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Returns a sorted order of the examples and the positions that cut it into batches."""
         count, jitter = len(self.source_lengths), _JITTER if self.shuffle else 0.0
         source = (self.source_lengths + 1) * (1 + jitter * rng.random(count))
         target = (self.target_lengths + 1) * (1 + jitter * rng.random(count))
         band = np.floor(np.log(target) / np.log(_BAND))
-        return np.lexsort((np.where(band % 2, -source, source), band))
+        order = np.lexsort((np.where(band % 2, -source, source), band))
+        return order, self._cut_greedily(self.source_lengths[order], self.target_lengths[order])
 
-    def _cut(self, source: Ints, target: Ints) -> Ints:
+    def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
+        """Returns the positions that cut sorted lengths into the fewest batches in this order."""
         cuts = [0]
         while (start := cuts[-1]) < len(source):
-            # A batch only gets wider as it grows: its first example bounds how many it can hold.
+            # A batch only gets wider as it grows: its first example bounds its number of examples.
             most = self.max_tokens // max(1, int(source[start] + target[start]))
             stop = start + min(most, self.max_sentences or most)
             width = np.maximum.accumulate(source[start:stop])
@@ -131,14 +132,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             cuts.append(start + int(np.searchsorted(cost, self.max_tokens, side="right")))
         return np.asarray(cuts, dtype=np.int64)
 
-    def _fixed_number(self, drawn: int) -> int:
+    def _choose_num_batches(self, drawn: int) -> int:
+        """Returns the number of batches of every epoch, given that of the first draw."""
         examples, processes = len(self.source_lengths), self.num_processes
         wanted = int(np.ceil(drawn * _SLACK)) if self.shuffle else drawn
         number = min(-(-wanted // processes), examples // processes) * processes
         if number < drawn:
             raise ValueError(
-                f"max_tokens={self.max_tokens} makes {drawn} batches of {examples} examples, which "
-                f"{processes} processes cannot share equally: raise max_tokens"
+                f"`max_tokens` of {self.max_tokens} makes {drawn} batches of {examples} examples, "
+                f"which {processes} processes cannot share equally: raise `max_tokens`."
             )
         return number
 
@@ -148,39 +150,39 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             numbers["max_sentences"] = self.max_sentences
         for name, value in numbers.items():
             if value < 1:
-                raise ValueError(f"{name} is {value}: it must be at least 1")
+                raise ValueError(f"`{name}` is {value}: it must be at least 1.")
         if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}: it must not be negative")
+            raise ValueError(f"`seed` is {self.seed}: it must be 0 or greater.")
         if not 0 <= (self.process_index or 0) < self.num_processes:
             raise ValueError(
-                f"process_index is {self.process_index}: with num_processes={self.num_processes} "
-                f"it must be in 0..{self.num_processes - 1}"
+                f"`process_index` is {self.process_index}: with `num_processes` of "
+                f"{self.num_processes} it must be in 0..{self.num_processes - 1}."
             )
 
     def _check_lengths(self) -> None:
         source, target = self.source_lengths, self.target_lengths
         if len(source) != len(target):
             raise ValueError(
-                f"source_lengths has {len(source)} entries and target_lengths has {len(target)}: "
-                "give one of each per example"
+                f"`source_lengths` has {len(source)} entries and `target_lengths` has "
+                f"{len(target)}: give one of each per example."
             )
         if len(source) < self.num_processes:
             raise ValueError(
                 f"{len(source)} examples are too few for {self.num_processes} process(es): "
-                "add data or use fewer processes"
+                "add data or use fewer processes."
             )
         longest = int((source + target).argmax())
         if source[longest] + target[longest] > self.max_tokens:
             raise ValueError(
-                f"example {longest} has {source[longest]} source and {target[longest]} target "
-                f"tokens, {source[longest] + target[longest]} together, more than "
-                f"max_tokens={self.max_tokens}: raise max_tokens or truncate the example "
-                "(max_source_length, max_target_length)"
+                f"Example {longest} has {source[longest]} source and {target[longest]} target "
+                f"tokens, {source[longest] + target[longest]} together, more than `max_tokens` of "
+                f"{self.max_tokens}: raise `max_tokens` or truncate the example "
+                "(`max_source_length`, `max_target_length`)."
             )
 
 
-def _halve_largest(cuts: Ints, wanted: int) -> Ints:
-    """Halve the batches with the most examples until there are `wanted` batches."""
+def _halve_largest_batches(cuts: Ints, wanted: int) -> Ints:
+    """Halves the batches with the most examples until there are `wanted` batches."""
     while (missing := wanted - (len(cuts) - 1)) > 0:
         sizes = np.diff(cuts)
         largest = np.argsort(-sizes, kind="stable")[:missing]
@@ -189,22 +191,30 @@ def _halve_largest(cuts: Ints, wanted: int) -> Ints:
     return cuts
 
 
-def token_lengths(dataset: Any, column: str) -> Ints:
-    """Return the number of tokens of every example in a column of token ids.
+def token_lengths(
+    dataset: datasets.Dataset | Iterable[Mapping[str, Sequence[int]]], column: str
+) -> Ints:
+    """Returns the number of tokens of every example.
 
     Args:
-        dataset: a `datasets.Dataset` (read as Arrow), or any iterable of mappings. Where the tokens
-            change from epoch to epoch, its attribute `unsampled` is read: such a data set.
-        column: such as "input_ids" or "labels".
+        dataset: A `datasets.Dataset`, or any iterable of mappings. If it has an attribute
+            `unsampled` (a data set whose tokens change in each epoch), the lengths are those of
+            that attribute.
+        column: Column of token ids, such as "input_ids" or "labels".
+
+    Returns:
+        Lengths in tokens, of shape (examples).
 
     Raises:
-        ValueError: when a `datasets.Dataset` has no such column.
+        ValueError: If a `datasets.Dataset` has no such column.
     """
-    dataset = getattr(dataset, "unsampled", dataset)
-    if not isinstance(dataset, datasets.Dataset):
-        return np.fromiter((len(example[column]) for example in dataset), dtype=np.int64)
-    if column not in dataset.column_names:
-        raise ValueError(f"no column {column!r} among {dataset.column_names}: tokenize the data")
-    tables = dataset.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
+    rows: Any = getattr(dataset, "unsampled", dataset)
+    if not isinstance(rows, datasets.Dataset):
+        return np.fromiter((len(example[column]) for example in rows), dtype=np.int64)
+    if column not in rows.column_names:
+        raise ValueError(
+            f"The data set has no column {column!r}, only {rows.column_names}: tokenize it first."
+        )
+    tables = rows.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
     lengths = [pc.list_value_length(table[column]).to_numpy() for table in tables]
     return np.concatenate([np.zeros(0, np.int64), *lengths]).astype(np.int64)

@@ -1,1 +1,1 @@
-"""What is added to the stock Trainer: batches, schedules, losses, averages, metrics, the Hub."""
+"""Additions to the stock Trainer: batches, schedules, losses, averages, metrics, callbacks, Hub."""

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which there are, and which of them a kill cut off."""
+"""Lists the checkpoints of a run, and tells complete ones from those that were cut off."""
 
 import json
 import re
@@ -12,10 +12,10 @@ def checkpoints(run: str | Path) -> list[Path]:
     """Lists the complete checkpoints of a run, the oldest first.
 
     Args:
-        run: Its output directory.
+        run: Output directory of the run.
 
     Returns:
-        The directories checkpoint-N, by N.
+        The directories checkpoint-N, sorted by N.
     """
     return [path for path in numbered_checkpoints(run) if is_complete(path)]
 
@@ -24,35 +24,35 @@ def numbered_checkpoints(run: str | Path) -> list[Path]:
     """Lists the checkpoints of a run, complete or not, the oldest first.
 
     Args:
-        run: Its output directory.
+        run: Output directory of the run.
 
     Returns:
-        The directories checkpoint-N, by N; none where there is no such output directory.
+        The directories checkpoint-N, sorted by N; empty if the output directory does not exist.
     """
-    return sorted((path for path in Path(run).glob("checkpoint-*") if _is_numbered(path)), key=step)
+    found = Path(run).glob("checkpoint-*")
+    return sorted(
+        (path for path in found if path.is_dir() and _NAME.fullmatch(path.name)),
+        key=checkpoint_step,
+    )
 
 
-def _is_numbered(path: Path) -> bool:
-    return path.is_dir() and _NAME.fullmatch(path.name) is not None
-
-
-def step(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
     """Returns the number of optimizer steps after which a checkpoint was saved.
 
     Args:
-        checkpoint: Its directory, checkpoint-N.
+        checkpoint: A directory checkpoint-N.
     """
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Tells whether a checkpoint holds the file that Trainer writes last.
+    """Returns whether a checkpoint holds the file that Trainer writes last.
 
     Args:
-        checkpoint: Its directory.
+        checkpoint: Directory of the checkpoint.
 
     Returns:
-        False where a kill cut it off.
+        False if the process was killed while it wrote the checkpoint.
     """
     try:
         json.loads((checkpoint / TRAINER_STATE).read_text(encoding="utf-8"))

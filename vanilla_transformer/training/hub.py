@@ -1,40 +1,42 @@
-"""Pushing a run to the Hub: complete, and without a pickle file."""
+"""Pushes a run to the Hub, complete and without pickle files."""
 
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.dynamic_module_utils import custom_object_save
 
 PICKLES = ("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth")
-"""Names of files that may hold pickled objects: Trainer's `training_args.bin` is one."""
+"""Patterns of file names that may hold pickled objects, such as Trainer's `training_args.bin`."""
 
 _NOT_SHARED = ("_*", "checkpoint-*")
 _STRATEGIES = ("end", "every_save")
 
 
 class CompletePushes(TrainerCallback):
-    """Completes what Trainer pushes while it trains, and keeps pickle files out.
+    """Adds the model's code to what Trainer pushes while it trains, and excludes pickle files.
 
-    For a checkpoint Trainer pushes weights and config without the code that they need, and with
-    `training_args.bin`, a pickle file that holds all arguments (the Hub's token among them). Before
-    each push this callback puts the code into the output directory, and a `.gitignore` that the
-    Hub respects.
+    For a checkpoint, Trainer pushes weights and config without the code that they need, and with
+    `training_args.bin`, a pickle file that holds all arguments, including the token of the Hub.
+    Before each push, this callback saves the code to the output directory, and a `.gitignore` that
+    the Hub respects.
     """
 
-    def on_push_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer before it gathers the files of a push.
+    def on_push_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Completes the output directory; called by Trainer before it collects the files to push.
 
         Args:
             args: Arguments of the training.
-            state: Its state.
+            state: State of the training.
             control: Not used.
-            **kwargs: The `model`, and more.
+            **kwargs: The `model`, and other objects that are not used.
         """
         if not state.is_world_process_zero:
             return
-        folder = Path(args.output_dir)
+        folder = Path(str(args.output_dir))
         model = kwargs["model"]
         custom_object_save(getattr(model, "module", model), folder)
         ignored = folder / ".gitignore"
@@ -43,14 +45,14 @@ class CompletePushes(TrainerCallback):
         ignored.write_text("\n".join(rules) + "\n", encoding="utf-8")
 
 
-def check_hub_strategy(training: Any) -> None:
-    """Refuses what would push pickle files.
+def check_hub_strategy(training: TrainingArguments) -> None:
+    """Refuses a strategy that would push pickle files.
 
     Args:
-        training: The training arguments.
+        training: Arguments of the training.
 
     Raises:
-        ValueError: If whole checkpoints shall be pushed.
+        ValueError: If whole checkpoints would be pushed.
     """
     strategy = getattr(training.hub_strategy, "value", training.hub_strategy)
     if training.push_to_hub and strategy not in _STRATEGIES:
@@ -68,17 +70,17 @@ def push_directory(
     revision: str | None = None,
     message: str = "End of training",
 ) -> CommitInfo:
-    """Pushes a finished run; pickle files stay here, and those on the Hub are deleted.
+    """Pushes a finished run. Pickle files are not pushed, and those on the Hub are deleted.
 
     Args:
         folder: Output directory of the run.
-        repo_id: Name of a repository that exists.
-        token: Token of the Hub; None: the saved one.
-        revision: Branch; None: the main one.
-        message: Of the commit.
+        repo_id: Name of an existing repository.
+        token: Token of the Hub. None: the saved token.
+        revision: Branch. None: the main branch.
+        message: Message of the commit.
 
     Returns:
-        What the Hub says of the commit.
+        The Hub's description of the commit.
     """
     return HfApi().upload_folder(
         repo_id=repo_id,

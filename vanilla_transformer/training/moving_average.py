@@ -1,4 +1,4 @@
-"""A running mean of the weights while a model trains, evaluated and saved instead of them."""
+"""An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
 from pathlib import Path
 from typing import Any
@@ -9,27 +9,28 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from vanilla_transformer.training.averaging import refuse_spread_weights
+from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
 
-_RAW_WEIGHTS = "training_weights.safetensors"
+_TRAINING_WEIGHTS = "training_weights.safetensors"
 
 
 class ExponentialMovingAverage(TrainerCallback):
-    """Keeps a running mean of the weights, which is what gets evaluated and saved.
+    """Keeps an exponential moving average of the weights, which is evaluated and saved.
 
-    After each step the mean moves by (1 - decay) towards the weights. Evaluations, checkpoints and
-    the model at the end of the training hold the mean; training goes on with weights of its own,
-    which a checkpoint keeps in training_weights.safetensors. A resumed run is the same to the bit.
+    After each step the average moves by (1 - decay) towards the weights. Evaluations, checkpoints
+    and the model at the end of the training hold the average. The training continues with its own
+    weights, which each checkpoint keeps in training_weights.safetensors. A resumed run equals the
+    uninterrupted run bit for bit.
 
     Args:
-        decay: What the mean keeps of itself at each step, e.g. 0.999: about the last 1000 steps.
-        checkpoint: Directory that the training is resumed from, if it is not in `output_dir` and
-            not named by `TrainingArguments.resume_from_checkpoint`.
+        decay: Share of the average that each step keeps, e.g. 0.999: about the last 1000 steps.
+        checkpoint: Directory that the training is resumed from. Only needed if it is not in
+            `output_dir` and not named by `TrainingArguments.resume_from_checkpoint`.
 
     Raises:
-        ValueError: If `decay` is not in (0, 1); when the training begins, if weights are not
-            float32 or are spread over processes, if a resumed checkpoint holds no running mean, or
-            with `enable_jit_checkpoint`, whose checkpoints would hold none.
+        ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
+            float32 or are sharded over processes, the resumed checkpoint holds no average, or
+            `enable_jit_checkpoint` is set, whose checkpoints would not hold the average.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
@@ -37,9 +38,10 @@ class ExponentialMovingAverage(TrainerCallback):
             raise ValueError(f"`decay` is {decay}: it must be between 0 and 1, e.g. 0.999.")
         self.decay, self.checkpoint = decay, checkpoint
         self._names: list[str] = []
-        self._weights = nn.ParameterList()
-        self._other = AveragedModel(self._weights)  # the mean, or while that is in use the weights
-        self._in_use = False  # whether the model holds the mean
+        self._weights = nn.ParameterList()  # the parameters of the model
+        # The average; or, while the model holds the average, the training weights.
+        self._other = AveragedModel(self._weights)
+        self._model_holds_average = False
         self._saved_step = -1
 
     def on_train_begin(
@@ -50,70 +52,72 @@ class ExponentialMovingAverage(TrainerCallback):
         model: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Starts from the model, or goes on from a checkpoint; called by Trainer."""
-        refuse_spread_weights("ExponentialMovingAverage", "train without it")
+        """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
+        refuse_sharded_weights("ExponentialMovingAverage", "train without it")
         if getattr(args, "enable_jit_checkpoint", False):
             raise ValueError(
-                "`enable_jit_checkpoint` saves without telling ExponentialMovingAverage, and could "
-                "not be resumed: leave one of them out."
+                "`enable_jit_checkpoint` saves checkpoints without ExponentialMovingAverage, so "
+                "they could not be resumed: leave one of them out."
             )
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if low := sorted(name for name, p in named.items() if p.dtype != torch.float32):
             raise ValueError(
-                f"A running mean needs float32 weights, {low[0]} is {named[low[0]].dtype}: load "
-                "the model in float32 (bf16=True trains it in bfloat16 all the same)."
+                f"A moving average needs float32 weights, but {low[0]} is {named[low[0]].dtype}: "
+                "load the model in float32 (bf16=True still trains it in bfloat16)."
             )
         self._names, self._weights = list(named), nn.ParameterList(named.values())
         self._other = AveragedModel(
             self._weights, multi_avg_fn=get_ema_multi_avg_fn(self.decay), use_buffers=False
         )
-        self._in_use, self._saved_step = False, -1
+        self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
-            self._resume(self._checkpoint_of(args, state))
+            self._load_training_weights(self._find_checkpoint(args, state))
 
-    def _checkpoint_of(self, args: TrainingArguments, state: TrainerState) -> Path:
+    def _find_checkpoint(self, args: TrainingArguments, state: TrainerState) -> Path:
+        """Returns the directory that the training is resumed from."""
         named = self.checkpoint or args.resume_from_checkpoint
         if named is not None and Path(named).is_dir():
             return Path(named)
         return _checkpoint_path(args, state)
 
-    def _resume(self, checkpoint: Path) -> None:
-        """Reads the weights in training; the model, as loaded, holds the mean."""
-        path = checkpoint / _RAW_WEIGHTS
+    def _load_training_weights(self, checkpoint: Path) -> None:
+        """Loads the training weights; the loaded model already holds the average."""
+        path = checkpoint / _TRAINING_WEIGHTS
         if not path.is_file():
             raise ValueError(
-                f"{str(path)!r} does not exist: give ExponentialMovingAverage the `checkpoint` "
-                "that the training is resumed from; one that was saved without it cannot be used."
+                f"{str(path)!r} does not exist: pass ExponentialMovingAverage the `checkpoint` "
+                "that the training is resumed from. A checkpoint that was saved without it cannot "
+                "be used."
             )
         saved = load_file(path)
         with torch.no_grad():
-            for name, parameter in zip(self._names, self._means(), strict=True):
+            for name, parameter in zip(self._names, self._other_weights(), strict=True):
                 parameter.copy_(saved[name])
-        self._other.n_averaged.fill_(1)  # or the next step would begin a new mean
-        self._in_use = True
+        self._other.n_averaged.fill_(1)  # at 0, the next step would start a new average
+        self._model_holds_average = True
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Gives the model its weights in training back; called by Trainer."""
-        if self._in_use:
-            self._swap()
+        """Puts the training weights back into the model; called by Trainer."""
+        if self._model_holds_average:
+            self._swap_weights()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Moves the mean, and gives it to the model for what follows; called by Trainer."""
+        """Updates the average, and puts it into the model if needed; called by Trainer."""
         self._other.update_parameters(self._weights)
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Gives the model the mean if it is evaluated or saved now; called by Trainer."""
-        if (control.should_evaluate or control.should_save) and not self._in_use:
-            self._swap()
+        """Puts the average into the model before it is evaluated or saved; called by Trainer."""
+        if (control.should_evaluate or control.should_save) and not self._model_holds_average:
+            self._swap_weights()
         if control.should_save:
-            self._save(args, state)
+            self._save_training_weights(args, state)
 
     def on_save(
         self,
@@ -123,40 +127,42 @@ class ExponentialMovingAverage(TrainerCallback):
         model: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Completes a checkpoint that an evaluation or a later callback called for."""
-        if not self._in_use:
-            self._swap()
+        """Completes a checkpoint that an evaluation or a later callback asked for."""
+        if not self._model_holds_average:
+            self._swap_weights()
             if args.should_save:
                 model.save_pretrained(_checkpoint_path(args, state))
-        self._save(args, state)
+        self._save_training_weights(args, state)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leaves the mean in the model, or the best one that Trainer loaded; called by Trainer."""
+        """Leaves the average, or the best model that Trainer loaded, in the model."""
         best_is_loaded = args.load_best_model_at_end and state.best_model_checkpoint is not None
-        if not self._in_use and not best_is_loaded:
-            self._swap()
+        if not self._model_holds_average and not best_is_loaded:
+            self._swap_weights()
 
-    def _means(self) -> list[torch.Tensor]:
+    def _other_weights(self) -> list[torch.Tensor]:
         return list(self._other.module.parameters())
 
-    def _swap(self) -> None:
+    def _swap_weights(self) -> None:
+        """Exchanges the weights of the model with those that are kept beside it."""
         with torch.no_grad():
-            for weight, other in zip(self._weights, self._means(), strict=True):
+            for weight, other in zip(self._weights, self._other_weights(), strict=True):
                 kept = weight.clone()
                 weight.copy_(other)
                 other.copy_(kept)
-        self._in_use = not self._in_use
+        self._model_holds_average = not self._model_holds_average
 
-    def _save(self, args: TrainingArguments, state: TrainerState) -> None:
-        """Writes the weights in training, before Trainer's own files make a checkpoint complete."""
+    def _save_training_weights(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Saves the training weights before Trainer writes the file that completes a checkpoint."""
         if not args.should_save or self._saved_step == state.global_step:
             return
         self._saved_step = state.global_step
-        path = _checkpoint_path(args, state) / _RAW_WEIGHTS
+        path = _checkpoint_path(args, state) / _TRAINING_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
-        tensors = {name: p.contiguous() for name, p in zip(self._names, self._means(), strict=True)}
+        weights = zip(self._names, self._other_weights(), strict=True)
+        tensors = {name: weight.contiguous() for name, weight in weights}
         save_file(tensors, path, metadata={"format": "pt"})
 
 

@@ -1,7 +1,6 @@
-"""The learning rate of the paper, as a scheduler of torch."""
+"""The learning rate schedule of the paper, as a scheduler of torch."""
 
-from typing import Any
-
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -11,14 +10,14 @@ NOAM = "noam"
 def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
     """Computes the learning rate of one step (Vaswani et al. §5.3, equation 3).
 
-    It is factor · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5): it grows linearly for
-    `warmup_steps` steps, and then falls with the inverse square root of the step.
+    The rate is factor · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5): it grows linearly
+    for `warmup_steps` steps, then falls with the inverse square root of the step.
 
     Args:
         step: Number of the update, counted from 1.
         d_model: Width of the model.
-        warmup_steps: Steps of the growth; 4000 in the paper.
-        factor: Factor on the whole; 1 in the paper.
+        warmup_steps: Number of steps in which the rate grows; 4000 in the paper.
+        factor: Factor on the rate; 1 in the paper.
 
     Returns:
         The learning rate.
@@ -27,17 +26,17 @@ def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -
 
 
 class NoamSchedule(LRScheduler):
-    """Sets the learning rate of every parameter group by `noam_rate`.
+    """Sets the learning rate of every parameter group to `noam_rate`.
 
-    The rate that the optimizer was made with does not count. For the stock `Trainer`:
+    The learning rate of the optimizer is ignored. With the stock `Trainer`:
     `Trainer(..., optimizers=(optimizer, NoamSchedule(optimizer, d_model=512, warmup_steps=4000)))`.
 
     Args:
-        optimizer: Whose rate is set.
+        optimizer: Optimizer whose learning rate is set.
         d_model: Width of the model.
-        warmup_steps: Steps of the growth.
-        factor: Factor on the whole.
-        last_epoch: Updates that were made before; -1: none.
+        warmup_steps: Number of steps in which the rate grows.
+        factor: Factor on the rate.
+        last_epoch: Number of updates that were made before. -1: none.
 
     Raises:
         ValueError: If `warmup_steps` or `d_model` is below 1, or `factor` is not positive.
@@ -57,11 +56,13 @@ class NoamSchedule(LRScheduler):
                 "paper has 4000."
             )
         if d_model < 1 or factor <= 0:
-            raise ValueError(f"`d_model` is {d_model}, `factor` {factor}: both must be positive.")
+            raise ValueError(
+                f"`d_model` is {d_model} and `factor` is {factor}: both must be positive."
+            )
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
-        """Returns the rate of the next update, once per parameter group."""
+    def get_lr(self) -> list[float | torch.Tensor]:
+        """Returns the learning rate of the next update, once per parameter group."""
         rate = noam_rate(self.last_epoch + 1, self.d_model, self.warmup_steps, self.factor)
         return [rate] * len(self.optimizer.param_groups)

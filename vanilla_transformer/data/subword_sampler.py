@@ -1,0 +1,136 @@
+"""Encodes text as a tokenizer does, with words that are cut into subwords at random."""
+
+import json
+from itertools import groupby
+from random import Random
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
+
+from vanilla_transformer.data.segmentation import BpeDropout, Segmenter, UnigramSampling
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+
+
+class SubwordSampler:
+    """Encodes the texts of one side with random subwords.
+
+    The tokenizer still decides on normalisation, the split into words, added tokens, special tokens
+    and words with unknown characters.
+
+    Args:
+        tokenizer: A fast tokenizer.
+        side: "source" or "target".
+        bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
+        unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
+        max_length: Largest number of tokens of a text, special tokens included. None: no limit.
+
+    Raises:
+        ValueError: If a number is out of range, the tokenizer is not fast, or its vocabulary marks
+            the begin or the end of words in a way that cannot be sampled.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        side: str,
+        bpe_dropout: float | None = None,
+        unigram_alpha: float | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        _check_numbers(bpe_dropout, unigram_alpha)
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.argument = {"source": "text", "target": "text_target"}[side]
+        backend = _backend_of_side(tokenizer, side)
+        description = json.loads(backend.to_str())
+        unknown, self.segment = _choose_segmenter(description, bpe_dropout, unigram_alpha)
+        # The model maps tokens to ids (BPE), or lists tokens with scores (unigram).
+        ids = backend.get_vocab(with_added_tokens=True)
+        self.ids = {token: ids[token] for token in dict(description["model"]["vocab"])}
+        added = {token["id"] for token in description["added_tokens"]}
+        self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
+
+    @property
+    def active(self) -> bool:
+        """Whether an option was given for this kind of vocabulary."""
+        return self.segment is not None
+
+    def __call__(self, text: str, rng: Random) -> list[int]:
+        """Returns the token ids of a text, special tokens included.
+
+        Args:
+            text: The text.
+            rng: Source of randomness.
+        """
+        options: dict[str, Any] = {self.argument: text}
+        encoding = self.tokenizer(**options, truncation=False, verbose=False).encodings[0]
+        special = encoding.special_tokens_mask
+        head = special.index(0) if 0 in special else 0
+        tail = len(special) - (special[::-1].index(0) if 0 in special else len(special))
+        ids: list[int] = []
+        rows = zip(
+            encoding.word_ids[head:tail],
+            encoding.tokens[head:tail],
+            encoding.ids[head:tail],
+            strict=True,
+        )
+        for _, word in groupby(rows, key=lambda row: row[0]):
+            ids += self._sample_word(list(word), rng)
+        ends = encoding.ids[:head], encoding.ids[tail:]
+        if self.max_length is not None:
+            ids = ids[: max(0, self.max_length - len(ends[0]) - len(ends[1]))]
+        return [*ends[0], *ids, *ends[1]]
+
+    def _sample_word(self, rows: list[tuple[int | None, str, int]], rng: Random) -> list[int]:
+        """Returns the ids of a word, given the (word, token, id) rows of its plain encoding."""
+        plain = [number for _, _, number in rows]
+        if self.segment is None or not self.kept.isdisjoint(plain):
+            return plain
+        tokens = self.segment("".join(token for _, token, _ in rows), rng)
+        if not all(token in self.ids for token in tokens):
+            return plain
+        return [self.ids[token] for token in tokens]
+
+
+def _check_numbers(bpe_dropout: float | None, unigram_alpha: float | None) -> None:
+    if bpe_dropout is not None and not 0 <= bpe_dropout <= 1:
+        raise ValueError(
+            f"`bpe_dropout` is {bpe_dropout}: set it to a probability from 0 to 1, such as 0.1."
+        )
+    if unigram_alpha is not None and unigram_alpha < 0:
+        raise ValueError(
+            f"`unigram_alpha` is {unigram_alpha}: set it to 0 or greater, such as 0.2."
+        )
+
+
+def _backend_of_side(tokenizer: PreTrainedTokenizerBase, side: str) -> Tokenizer:
+    """Returns the tokenizer of `tokenizers` that encodes one side."""
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} is not a fast tokenizer, so its subwords cannot be "
+            "sampled: use a fast one."
+        )
+    if side == "target" and isinstance(tokenizer, VanillaTransformerTokenizer):
+        tokenizer = tokenizer.target_alone()
+    backend: Tokenizer = tokenizer.backend_tokenizer
+    return backend
+
+
+def _choose_segmenter(
+    description: dict[str, Any], bpe_dropout: float | None, unigram_alpha: float | None
+) -> tuple[str | None, Segmenter | None]:
+    """Returns the unknown token, and the segmenter; None: words are encoded without sampling."""
+    model, added = description["model"], {token["content"] for token in description["added_tokens"]}
+    if model["type"] == "BPE" and bpe_dropout is not None:
+        affixes = ("continuing_subword_prefix", "end_of_word_suffix")
+        if given := [name for name in affixes if model.get(name)]:
+            raise ValueError(
+                f"BPE-dropout cannot sample a vocabulary with {', '.join(given)}: train a "
+                "tokenizer of the kind bpe or byte_bpe."
+            )
+        return model.get("unk_token"), BpeDropout(model["merges"], bpe_dropout)
+    if model["type"] == "Unigram" and unigram_alpha is not None:
+        unknown = None if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
+        scores = {token: score for token, score in model["vocab"] if token not in added}
+        return unknown, UnigramSampling(scores, unigram_alpha)
+    return None, None

@@ -1,0 +1,83 @@
+"""Reads files with named columns: CSV, JSON and Parquet."""
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import datasets
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+from datasets import Dataset, Features, Value, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+from vanilla_transformer.data.arguments import FORMATS
+from vanilla_transformer.data.arrow_cache import content_digest, dataset_from_rows
+from vanilla_transformer.data.text_files import read_lines
+
+_BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+
+
+def load_table(path: str) -> Dataset:
+    """Loads a file with named columns. All columns of a CSV file are text.
+
+    Args:
+        path: Path of the file; its ending names the format.
+
+    Returns:
+        A data set with the columns of the file.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is empty, damaged, not UTF-8 or of an unknown format.
+    """
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix == ".csv":
+        features = Features({name: Value("string") for name in _read_csv_header(path)})
+        return dataset_from_rows(_read_csv_rows, features, {"path": path})
+    if suffix not in _BUILDERS or path.endswith(".parquet.gz"):
+        raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
+    # One folder per content: the cache of `load_dataset` only compares modification times.
+    cache = Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer", content_digest(path))
+    # The sum reads the whole file, which checks that it is UTF-8.
+    if suffix != ".parquet" and not sum(1 for line in read_lines(path) if line.strip()):
+        raise ValueError(f"{path} is empty: give a file with data.")
+    try:
+        return load_dataset(
+            _BUILDERS[suffix], data_files={"train": path}, split="train", cache_dir=str(cache)
+        )
+    except (DatasetGenerationError, pa.ArrowInvalid) as error:
+        raise ValueError(
+            f"{path} cannot be read as {suffix} ({error.__cause__ or error}): correct the file."
+        ) from error
+
+
+def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the records of a CSV file, each with the number of its last line."""
+    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    try:
+        yield from ((reader.line_num, record) for record in reader if record)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
+
+
+def _read_csv_header(path: str) -> list[str]:
+    _, header = next(_read_csv_records(path), (0, []))
+    if not header:
+        raise ValueError(f"{path} is empty: give a file with a header line and data.")
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
+    return header
+
+
+def _read_csv_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    records = _read_csv_records(path)
+    _, header = next(records)
+    line = 1
+    for line, record in records:
+        if len(record) != len(header):
+            raise ValueError(
+                f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}: "
+                "quote texts that contain commas."
+            )
+        yield dict(zip(header, record, strict=True))
+    if line == 1:
+        raise ValueError(f"{path} has a header and no data: give a file with data.")

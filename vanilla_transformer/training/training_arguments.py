@@ -1,0 +1,179 @@
+"""The training arguments: those of transformers, and the options that this package adds."""
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from transformers import Seq2SeqTrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SchedulerType
+
+from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.schedules import NOAM
+
+_SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
+
+
+@dataclass
+class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with token budgets, the paper's schedule and other losses.
+
+    `lr_scheduler_type` may also be "noam". Then `warmup_steps` is that of the paper's formula, and
+    `lr_scheduler_kwargs` may hold `factor` (default 1) and `d_model` (default: the model's). If
+    `metric_for_best_model` is an error rate (wer, per, ter), lower is better.
+
+    Attributes:
+        metric_is_chosen: Whether `metric_for_best_model` was given, not set by transformers.
+
+    Raises:
+        ValueError: If `max_tokens`, `stream_buffer` or `early_stopping_patience` is below 1,
+            `rdrop_alpha` is negative, `scheduled_sampling` is not from 0 to 1, or options
+            contradict each other.
+    """
+
+    # None is not a value of the base class: it means "if there are such data".
+    do_train: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "Whether to train. By default, if training data are given."},
+    )
+    do_eval: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={
+            "help": "Whether to score the validation data after training. By default, if "
+            "validation data are given."
+        },
+    )
+    do_predict: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "Whether to score the test data. By default, if test data are given."},
+    )
+    max_tokens: int | None = field(
+        default=None,
+        metadata={
+            "help": "Largest number of tokens in a training batch of one process: source and "
+            "target together, padding included. If set, batches hold sentences of similar length, "
+            "and per_device_train_batch_size is not used."
+        },
+    )
+    # A string, because the command line refuses values that the base class's enum lacks.
+    lr_scheduler_type: str = field(
+        default="linear",
+        metadata={"help": f"Schedule of the learning rate: {', '.join(_SCHEDULES)}."},
+    )
+    stream_buffer: int = field(
+        default=10_000,
+        metadata={
+            "help": "Number of examples that are held in memory to make batches of max_tokens from "
+            "an IterableDataset."
+        },
+    )
+    scheduled_sampling: float | None = field(
+        default=None,
+        metadata={
+            "help": "Share of the decoder's input tokens that are replaced by the model's own "
+            "predictions at the end of training, from 0 to 1. The share grows linearly from 0. "
+            "Each step takes one more forward pass."
+        },
+    )
+    rdrop_alpha: float | None = field(
+        default=None,
+        metadata={
+            "help": "Weight of R-Drop's divergence between two passes with different dropout; 5 in "
+            "the paper. Doubles the memory and the time of a step."
+        },
+    )
+    early_stopping_patience: int | None = field(
+        default=None,
+        metadata={
+            "help": "Stop after this many evaluations in a row without a better "
+            "metric_for_best_model."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        is_noam = self.lr_scheduler_type == NOAM
+        if is_noam:  # the base class only accepts its own names
+            self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
+        self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
+        greater_is_better = self.greater_is_better
+        # Without this, the base class refuses bf16 on a machine without an accelerator.
+        self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
+        super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        if is_noam:
+            self.lr_scheduler_type = NOAM
+            self._check_noam_options()
+        if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
+            self.do_eval = True  # as the base class does for False
+        self._choose_direction(greater_is_better)
+        self._check_early_stopping()
+        self._check_losses()
+        if self.max_tokens is not None:
+            self._check_token_budget(self.max_tokens)
+
+    def _check_noam_options(self) -> None:
+        default = type(self).__dataclass_fields__["learning_rate"].default
+        if self.learning_rate != default:
+            raise ValueError(
+                f"`learning_rate` of {self.learning_rate} has no effect with `lr_scheduler_type` "
+                '"noam", whose formula sets the rate: use lr_scheduler_kwargs={"factor": ...}.'
+            )
+        if self.warmup_steps <= 0:
+            raise ValueError(
+                f"`warmup_steps` is {self.warmup_steps}: with `lr_scheduler_type` 'noam' it must "
+                "be at least 1; the paper has 4000."
+            )
+        options = cast("dict[str, Any]", self.lr_scheduler_kwargs or {})
+        if unknown := sorted(options.keys() - {"factor", "d_model"}):
+            raise ValueError(
+                f"`lr_scheduler_kwargs` {unknown} are unknown: the schedule 'noam' takes factor "
+                "and d_model."
+            )
+
+    def _choose_direction(self, asked: bool | None) -> None:
+        """Sets `greater_is_better` to False if an error rate chooses the best model."""
+        name = (self.metric_for_best_model or "").rpartition("_")[2]
+        if name not in METRICS or not METRICS[name].lower_is_better:
+            return
+        if asked:
+            raise ValueError(
+                f"`greater_is_better` is True, but `metric_for_best_model` {name!r} is an error "
+                "rate, and lower is better: leave `greater_is_better` out."
+            )
+        self.greater_is_better = False
+
+    def _check_early_stopping(self) -> None:
+        if self.early_stopping_patience is None:
+            return
+        if self.early_stopping_patience < 1:
+            raise ValueError(
+                f"`early_stopping_patience` is {self.early_stopping_patience}: it must be at least "
+                "1."
+            )
+        if self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "`early_stopping_patience` counts evaluations, but `eval_strategy` is 'no': set "
+                "`eval_strategy` to steps or epoch."
+            )
+
+    def _check_losses(self) -> None:
+        if self.scheduled_sampling is not None and not 0 <= self.scheduled_sampling <= 1:
+            raise ValueError(
+                f"`scheduled_sampling` is {self.scheduled_sampling}: it must be from 0 to 1."
+            )
+        if self.rdrop_alpha is not None and self.rdrop_alpha < 0:
+            raise ValueError(f"`rdrop_alpha` is {self.rdrop_alpha}: it must be 0 or greater.")
+
+    def _check_token_budget(self, max_tokens: int) -> None:
+        for name, number in (("max_tokens", max_tokens), ("stream_buffer", self.stream_buffer)):
+            if number < 1:
+                raise ValueError(f"`{name}` is {number}: it must be at least 1.")
+        ignored: dict[str, Any] = {
+            "train_sampling_strategy": "random",
+            "auto_find_batch_size": False,
+            "dataloader_drop_last": False,
+        }
+        for name, default in ignored.items():
+            if (value := getattr(self, name)) != default:
+                raise ValueError(
+                    f"`{name}` of {value!r} has no effect with `max_tokens` of {max_tokens}: leave "
+                    "one of them out."
+                )
