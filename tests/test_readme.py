@@ -8,7 +8,7 @@ import pytest
 from toy import REPOSITORY
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))
@@ -69,4 +69,4 @@ def test_the_files_named_exist():
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_the_recipes_are_legal(recipe, tmp_path):
     arguments = parse_arguments([str(recipe), "--output_dir", str(tmp_path)])
-    VanillaTransformerConfig(**arguments.architecture_changes())
+    VanillaTransformerConfig(**arguments.architecture)

@@ -41,7 +41,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.loading import new_config
+from vanilla_transformer.run.model_loading import new_config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
 _RECIPES = Path("scripts/recipes")
@@ -153,8 +153,8 @@ def _reuse(folder: Path) -> bool:
 
 def _train(task: Task, recipe: Path, folder: Path, anew: bool, overrides: list[str]) -> None:
     started = ["--overwrite_output_dir", "True"] if anew else ["--resume_from_checkpoint", "True"]
-    arguments = parse_arguments([str(recipe), "--output_dir", str(folder), *started, *overrides])
-    arguments.command = ["bash", "scripts/demo.sh", *sys.argv[1:]]
+    argv = [str(recipe), "--output_dir", str(folder), *started, *overrides]
+    arguments = parse_arguments(argv, command=["bash", "scripts/demo.sh", *sys.argv[1:]])
     data = task.load()
     print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
     limit = arguments.data.max_eval_samples

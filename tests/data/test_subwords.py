@@ -26,7 +26,7 @@ from vanilla_transformer.data.subwords import (
     UnigramSampling,
 )
 from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.callbacks import SubwordEpochs
 from vanilla_transformer.training.trainer import (
     TokenBudgetSeq2SeqTrainer,

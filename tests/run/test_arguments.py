@@ -5,7 +5,7 @@ import json
 import pytest
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 
 
 def test_every_architecture_field_is_an_option(tmp_path):

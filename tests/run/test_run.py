@@ -14,8 +14,7 @@ from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.generate import main as generate
-from vanilla_transformer.run.arguments import parse_arguments
-from vanilla_transformer.run.loading import make_model
+from vanilla_transformer.run.parsing import parse_arguments
 
 CODE = {"configuration", "modeling", "tokenization"}
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.average import main
 from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.averaging import (
     AverageCheckpoints,
     average_checkpoints,

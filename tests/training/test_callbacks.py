@@ -13,7 +13,7 @@ from vanilla_transformer import (
     VanillaTransformerTokenizer,
 )
 from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.callbacks import ShowTranslations
 
 SOURCES = ["one two", "two three four", "three", "four one"]

@@ -5,7 +5,7 @@ import torch
 from small import losses, rates, trainer
 from transformers import Trainer, TrainingArguments
 
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
 from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
 

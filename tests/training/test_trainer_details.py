@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
 

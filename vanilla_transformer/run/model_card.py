@@ -1,27 +1,23 @@
-"""The model card of a run, with the exact command and what came out."""
+"""The model card of a run: the command, the results and the architecture."""
 
 import os
 import platform
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.arguments import (
-    ArchitectureArguments,
-    CardArguments,
-    RunArguments,
-)
+from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
+from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
-_SHOWN_FIELDS = (
+_SPLITS = {"eval": "validation", "test": "test"}
+_ALWAYS_SHOWN = (
     "encoder_layers",
     "decoder_layers",
     "d_model",
@@ -42,71 +38,66 @@ _SHOWN_FIELDS = (
 
 
 def write_model_card(
-    arguments: RunArguments,
-    model: Any,
+    plan: RunPlan,
+    model: transformers.PreTrainedModel,
     results: Mapping[str, float],
     signatures: Mapping[str, str],
     example: str,
     repo_id: str | None = None,
-    resumed_from: str | None = None,
 ) -> Path:
-    """Writes README.md into the output directory.
+    """Writes the model card, README.md, into the output directory.
 
     Args:
-        arguments: Those of the run.
+        plan: Plan of the run.
         model: The trained model.
-        results: As in all_results.json: train_*, eval_* and test_* figures.
+        results: The figures of all_results.json: train_*, eval_* and test_*.
         signatures: Signatures of the metrics, by name of the metric.
-        example: A source text to show.
-        repo_id: Where the model is on the Hub; None: it is in the output directory alone.
-        resumed_from: Checkpoint that the run went on from.
+        example: A source text for the example code.
+        repo_id: Name of the model on the Hub; None: it is only in the output directory.
 
     Returns:
-        The path of the card, which names no token of the Hub.
+        The path of the card. A token of the Hub in the command is replaced by dots.
     """
-    folder = Path(str(arguments.training.output_dir))
-    name = folder.resolve().name
+    name, dataset = plan.directory.folder.resolve().name, _dataset_name(plan)
     card = ModelCard.from_template(
-        _card_data(arguments.card, name, arguments.model.metrics, results),
+        _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
         model_name=name,
-        summary=f"Task: {arguments.card.task}. Data: {_dataset(arguments.card)}.",
+        task=plan.card.task,
+        dataset=dataset,
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
-        path=repo_id or arguments.training.output_dir,
+        path=repo_id or plan.training.output_dir,
         example=repr(example),
-        results=_results_table(arguments.model.metrics, results, signatures),
-        data=f"Trained on {_dataset(arguments.card)} with this command:",
-        command=shlex.join(arguments.command),
-        recipe=_recipe(arguments.recipe),
-        procedure=_procedure(arguments, results, resumed_from),
+        results=_results_table(plan.metrics, results, signatures),
+        command=shlex.join(plan.command),
+        recipe=_recipe_listing(plan.recipe),
+        procedure=_training_procedure(plan, results),
         architecture=_architecture_table(model.config),
-        limits="Trained and measured on the data named above only; expect less on other text.",
     )
-    path = folder / "README.md"
-    if arguments.training.hub_token:
-        card = ModelCard(str(card).replace(arguments.training.hub_token, "..."))
+    path = plan.directory.folder / "README.md"
+    if plan.training.hub_token:
+        card = ModelCard(str(card).replace(plan.training.hub_token, "..."))
     card.save(path)
     return path
 
 
-def _dataset(card: CardArguments) -> str:
-    return card.dataset_label or "the data named in the command"
+def _dataset_name(plan: RunPlan) -> str:
+    return plan.card.dataset_label or "the data named in the command"
 
 
-def _card_data(
-    card: CardArguments, name: str, metrics: list[str], results: Mapping[str, float]
-) -> ModelCardData:
+def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
+    card = plan.card
     scored = [
         EvalResult(
             task_type=card.task,
             dataset_type=(card.dataset_label or "custom").lower().replace(" ", "-"),
-            dataset_name=_dataset(card),
+            dataset_name=_dataset_name(plan),
             dataset_split=split,
             metric_type=metric,
             metric_value=round(results[f"{prefix}_{metric}"], 2),
         )
-        for prefix, split in (("eval", "validation"), ("test", "test"))
-        for metric in metrics
+        for prefix, split in _SPLITS.items()
+        for metric in plan.metrics
         if f"{prefix}_{metric}" in results
     ]
     return ModelCardData(
@@ -115,64 +106,62 @@ def _card_data(
         library_name="transformers",
         pipeline_tag=card.task,
         tags=["vanilla_transformer", "encoder-decoder"],
-        metrics=metrics,
+        metrics=list(plan.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
     )
 
 
 def _results_table(
-    metrics: list[str], results: Mapping[str, float], signatures: Mapping[str, str]
+    metrics: tuple[str, ...], results: Mapping[str, float], signatures: Mapping[str, str]
 ) -> str:
-    rows = ["| metric | validation | test | lower is better | signature |", "|---|---|---|---|---|"]
+    rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
-        cells = [
-            f"{results[f'{prefix}_{metric}']:.2f}" if f"{prefix}_{metric}" in results else "-"
-            for prefix in ("eval", "test")
-        ]
-        lower = "yes" if METRICS[metric].lower_is_better else "no"
+        scores = [results.get(f"{prefix}_{metric}") for prefix in _SPLITS]
+        cells = ["-" if score is None else f"{score:.2f}" for score in scores]
+        better = "lower" if METRICS[metric].lower_is_better else "higher"
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
-        rows.append(f"| {metric} | {' | '.join(cells)} | {lower} | {signature} |")
+        rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
     return "\n".join(rows)
 
 
-def _recipe(path: Path | None) -> str:
+def _recipe_listing(path: Path | None) -> str:
     if path is None:
         return ""
     text = path.read_text(encoding="utf-8").strip()
-    return f"where `{path.name}` holds\n\n```yaml\n{text}\n```\n"
+    return f"The recipe `{path.name}` contains:\n\n```yaml\n{text}\n```\n"
 
 
-def _procedure(
-    arguments: RunArguments, results: Mapping[str, float], resumed_from: str | None
-) -> str:
+def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
     lines = []
     if "train_runtime" in results:
-        whole = "Training" if resumed_from is None else f"Training on from {resumed_from}"
+        checkpoint = plan.directory.checkpoint
+        resumed = "" if checkpoint is None else f", resumed from {checkpoint},"
         lines.append(
-            f"{whole} took {results['train_runtime']:.0f} seconds "
-            f"({results['train_epoch']:.1f} epochs) on {_hardware(arguments)}."
+            f"Training{resumed} took {results['train_runtime']:.0f} seconds "
+            f"({results['train_epoch']:.1f} epochs) on {_hardware_name(plan)}."
         )
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     lines.append(f"Versions: {versions}, Python {platform.python_version()}.")
     return "\n".join(lines)
 
 
-def _hardware(arguments: RunArguments) -> str:
-    if arguments.training.device.type == "cuda":
-        return f"{arguments.training.world_size} x {torch.cuda.get_device_name()}"
+def _hardware_name(plan: RunPlan) -> str:
+    count = plan.training.world_size
+    if plan.training.device.type == "cuda":
+        return f"{count} x {torch.cuda.get_device_name()}"
     return (
-        f"{arguments.training.world_size} process(es), {torch.get_num_threads()} CPU threads each"
+        f"{count} CPU process{'es' * (count > 1)} (threads per process: {torch.get_num_threads()})"
     )
 
 
-def _architecture_table(config: Any) -> str:
-    """The sizes and main choices, then whatever differs from its default."""
-    defaults, choices = VanillaTransformerConfig(), [f.name for f in fields(ArchitectureArguments)]
-    values = {name: getattr(config, name, None) for name in (*_SHOWN_FIELDS, *choices)}
+def _architecture_table(config: VanillaTransformerConfig) -> str:
+    """Returns the sizes and main choices, and all other fields that differ from their defaults."""
+    defaults = VanillaTransformerConfig()
+    names = dict.fromkeys((*_ALWAYS_SHOWN, *ARCHITECTURE_FIELDS))
     rows = [
         f"| `{name}` | {value} |"
-        for name, value in values.items()
-        if name in _SHOWN_FIELDS or value != getattr(defaults, name, None)
+        for name, value in ((name, getattr(config, name, None)) for name in names)
+        if name in _ALWAYS_SHOWN or value != getattr(defaults, name, None)
     ]
     return "\n".join(["| field | value |", "|---|---|", *rows])

@@ -1,0 +1,73 @@
+"""Recipes: YAML and JSON files that hold the options of a run."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vanilla_transformer.data.text_files import read_lines
+
+RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
+
+_BOOL_TAG = "tag:yaml.org,2002:bool"
+
+
+class _RecipeLoader(yaml.SafeLoader):
+    """Reads only true and false as booleans, and `no`, `yes`, `on` and `off` as text.
+
+    `no` is a value of `save_strategy` and the code of a language.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class's own form
+        first: [(tag, form) for tag, form in forms if tag != _BOOL_TAG]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_RecipeLoader.add_implicit_resolver(_BOOL_TAG, re.compile(r"(?i:true|false)$"), list("tTfF"))
+
+
+def read_recipe(path: str | os.PathLike[str]) -> list[str]:
+    """Reads a recipe as command-line arguments.
+
+    Args:
+        path: YAML or JSON file with one mapping of option names to values. An option whose value
+            is null is left out.
+
+    Returns:
+        The arguments, e.g. `["--d_model=64", "--metrics", "wer", "per"]`.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is damaged, or does not hold one mapping.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"The recipe {os.fspath(path)!r} does not exist: check the path.")
+    text = "\n".join(read_lines(path))
+    try:
+        # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
+        values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _RecipeLoader)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(
+            f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."
+        ) from error
+    if not isinstance(values, dict):
+        raise ValueError(
+            f"The recipe {os.fspath(path)!r} must hold one mapping of option names to values."
+        )
+    arguments: list[str] = []
+    for name, value in values.items():
+        if value is not None:
+            arguments += _command_line_form(f"--{name}", value)
+    return arguments
+
+
+def _command_line_form(option: str, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [option, *(str(item) for item in value)]
+    # One argument, because argparse takes a value that begins with a hyphen for an option.
+    return [f"{option}={json.dumps(value) if isinstance(value, dict) else value}"]
