@@ -42,7 +42,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         type=int,
         default=-1,
         metavar="N",
-        help="layer of the stack, from 0; -1: the last",
+        help="layer, from 0; -1: the last one",
     )
     maps.add_argument(
         "--head", type=int, metavar="N", help="head to print, from 0 (default: the mean of all)"
@@ -80,12 +80,11 @@ def check(options: argparse.Namespace) -> None:
         ValueError: If the output file exists.
         ModuleNotFoundError: If a figure is asked for and the extra `plot` is not installed.
     """
-    if options.view == "shapes" and options.target:
-        if len(options.target) != len(options.text or ()):
-            raise UsageError(
-                f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
-                "give the same number"
-            )
+    if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
+        raise UsageError(
+            f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
+            "give the same number"
+        )
     check_model_path(options.model)
     if options.view == "attention" and options.output:
         check_output_file(options.output, options.overwrite)

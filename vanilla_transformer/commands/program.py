@@ -137,10 +137,13 @@ def _import_subcommand(name: str) -> Subcommand:
 
 def _make_program_parser() -> CommandParser:
     summaries = (f"  {name:<10} {_import_subcommand(name).SUMMARY}" for name in SUBCOMMANDS)
-    description = (
-        "Trains and runs the Transformer of 'Attention Is All You Need' as a Hugging Face model.\n\n"
-        "Subcommands:\n" + "\n".join(summaries) + f"\n\n`{PROGRAM} SUBCOMMAND --help` shows the "
-        "options of each."
+    description = "\n".join(
+        (
+            "Trains and runs the Transformer of 'Attention Is All You Need' on your texts.",
+            "\nSubcommands:",
+            *summaries,
+            f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand.",
+        )
     )
     parser = CommandParser("", description, EXAMPLES)
     parser.usage = f"{PROGRAM} SUBCOMMAND ..."
