@@ -1,17 +1,27 @@
-"""Arguments from the command line and from files."""
+"""Options from the command line and from recipes."""
 
+import ast
+import dataclasses
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
+from vanilla_transformer.run import arguments as plain_arguments
+from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS, field_descriptions
+from vanilla_transformer.run.arguments import METRIC_NAMES, TOKENIZER_KINDS
+from vanilla_transformer.run.command_line import launcher_command
+from vanilla_transformer.run.parsing import option_parser, parse_arguments
+from vanilla_transformer.training.metrics import METRICS
 
 
 def test_every_architecture_field_is_an_option(tmp_path):
     argv = ["--output_dir", str(tmp_path), "--d_model", "64", "--norm_placement", "pre"]
     argv += ["--dropout", "0", "--tie_word_embeddings", "False", "--lm_head_bias", "True"]
-    changes = parse_arguments(argv).architecture_changes()
+    changes = parse_arguments(argv).architecture
     assert changes == {
         "d_model": 64,
         "norm_placement": "pre",
@@ -23,7 +33,7 @@ def test_every_architecture_field_is_an_option(tmp_path):
 
 
 def test_no_architecture_option_means_the_defaults(tmp_path):
-    assert parse_arguments(["--output_dir", str(tmp_path)]).architecture_changes() == {}
+    assert parse_arguments(["--output_dir", str(tmp_path)]).architecture == {}
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
@@ -51,7 +61,7 @@ def test_bad_arguments_say_what_is_wrong(tmp_path, capsys):
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     with pytest.raises(ValueError, match="one mapping"):
         parse_arguments([str(tmp_path / "list.yaml")])
-    with pytest.raises(ValueError, match=r"rouge.*choose of"):
+    with pytest.raises(ValueError, match=r"rouge.*choose from"):
         parse_arguments(["--output_dir", str(tmp_path), "--metrics", "rouge"])
     with pytest.raises((SystemExit, ValueError)):
         parse_arguments(["--output_dir", str(tmp_path), "--d_modell", "3"])
@@ -67,7 +77,7 @@ def test_parameters_of_rotation_are_json_or_a_mapping(tmp_path, source):
         content = {"output_dir": str(tmp_path), "position_embedding_type": "rope"}
         recipe.write_text(json.dumps(content | {"rope_parameters": parameters}))
         argv = [str(recipe)]
-    changes = parse_arguments(argv).architecture_changes()
+    changes = parse_arguments(argv).architecture
     assert changes == {"position_embedding_type": "rope", "rope_parameters": parameters}
     assert VanillaTransformerConfig(**changes).rope_parameters["factor"] == 2.0
 
@@ -125,7 +135,86 @@ def test_what_would_be_found_late_or_taken_for_another_is_refused(tmp_path, opti
         parse_arguments(["--output_dir", str(tmp_path), option, value])
 
 
-def test_rope_parameters_that_are_no_json_are_named(tmp_path):
-    arguments = parse_arguments(["--output_dir", str(tmp_path), "--rope_parameters", "{bad"])
-    with pytest.raises(ValueError, match=r"`rope_parameters` '\{bad' is no JSON"):
-        arguments.architecture_changes()
+def test_rope_parameters_that_are_not_json_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"`rope_parameters` '\{bad' is not valid JSON"):
+        parse_arguments(["--output_dir", str(tmp_path), "--rope_parameters", "{bad"])
+
+
+def test_the_plain_options_import_only_the_standard_library():
+    tree = ast.parse(Path(plain_arguments.__file__).read_text(encoding="utf-8"))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    assert {module.split(".")[0] for module in modules | names} <= set(sys.stdlib_module_names)
+
+
+def test_the_names_that_the_plain_options_repeat():
+    assert tuple(METRICS) == METRIC_NAMES
+    assert tuple(KINDS) == TOKENIZER_KINDS
+
+
+def test_every_architecture_option_has_a_description_of_its_own():
+    described = field_descriptions()
+    assert set(described) >= set(ARCHITECTURE_FIELDS)
+    assert described["d_model"].startswith("Width of the residual stream")
+    assert "Width of the residual stream (§3.1). Default of a new model: 512." in " ".join(
+        option_parser().format_help().split()
+    )
+
+
+@pytest.mark.parametrize("old", ["overwrite_output_dir", "overwrite-output-dir", "overwrite"])
+def test_names_of_options_old_and_with_hyphens(tmp_path, old):
+    assert parse_arguments(["--output-dir", str(tmp_path), f"--{old}"]).model.overwrite
+    assert not parse_arguments(["--output_dir", "x", f"--{old}", "False"]).model.overwrite
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"{old}: true\nnorm-placement: pre\n")
+    arguments = parse_arguments([str(recipe), "--output-dir", str(tmp_path)])
+    assert arguments.model.overwrite
+    assert arguments.architecture == {"norm_placement": "pre"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--norm-placment", "pre"], "`--norm-placment` is unknown: did you mean `--norm_pl"),
+        (["--qqqqqq=1"], "`--qqqqqq` is unknown: `--help` lists"),
+        (["recipe.yaml"], "'recipe.yaml' is unexpected.* a recipe .* as the first"),
+        (["--ema_decay", "1.0"], "`ema_decay` is 1.0: it must be below 1"),
+        (["--bpe_dropout", "2"], "`bpe_dropout` is 2.0"),
+        (["--unigram_alpha=-1"], "`unigram_alpha` is -1.0"),
+        (["--sampled_sides", "all"], "`sampled_sides` is 'all'"),
+        (["--target-tokenizer-kind", "letters"], "`target_tokenizer_kind` 'letters' is unknown"),
+    ],
+)
+def test_illegal_options_are_refused_when_they_are_parsed(tmp_path, argv, message):
+    with pytest.raises(ValueError, match=message):
+        parse_arguments(["--output_dir", str(tmp_path), *argv])
+
+
+def test_options_cannot_be_changed(tmp_path):
+    arguments = parse_arguments(["--output_dir", str(tmp_path)])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        arguments.command = ("other",)
+
+
+def test_the_command_on_the_card_is_the_one_that_repeats_the_run(tmp_path):
+    argv = ["--output_dir", str(tmp_path), "--seed", "2"]
+    assert parse_arguments(argv).command == ("vanilla-transformer", "train", *argv)
+    demo = ["bash", "scripts/demo.sh"]
+    assert parse_arguments(argv, command=demo).command == tuple(demo)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("/usr/bin/python /opt/bin/accelerate launch s.py -a", "accelerate launch s.py -a"),
+        ("/opt/bin/torchrun --nproc-per-node 2 s.py", "torchrun --nproc-per-node 2 s.py"),
+        (
+            "/usr/bin/python3.11 -m accelerate.commands.launch --num_processes 2 s.py",
+            "python -m accelerate.commands.launch --num_processes 2 s.py",
+        ),
+        ("bash -c accelerate", None),
+        ("", None),
+    ],
+)
+def test_the_command_of_a_launcher_stays_as_it_was_typed(words, command):
+    assert launcher_command(words.split()) == (command and tuple(command.split()))

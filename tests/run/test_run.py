@@ -8,13 +8,11 @@ import sys
 import time
 
 import pytest
-import small
 import torch
 from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.generate import main as generate
-from vanilla_transformer.run.parsing import parse_arguments
 
 CODE = {"configuration", "modeling", "tokenization"}
 
@@ -40,6 +38,7 @@ def test_a_run_leaves_everything_that_belongs_to_a_model(trained):
 
 def test_the_card_holds_the_command_and_the_scores(trained):
     card = (trained / "README.md").read_text(encoding="utf-8")
+    assert "\nvanilla-transformer train --" in card
     assert f"--output_dir {trained}" in card
     assert f"{results(trained)['test_bleu']:.2f}" in card
     assert "model-index" in card
@@ -143,7 +142,9 @@ def test_two_processes_train_one_model(corpus, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert results(tmp_path / "out")["test_bleu"] > 90
-    assert "2 process(es)" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "2 CPU processes" in card
+    assert "python -m torch.distributed.run --standalone --nproc-per-node 2 " in card
 
 
 def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
@@ -191,18 +192,3 @@ def test_the_recipes_for_more_data(trained, tmp_path):
         generate([str(trained), *options, "--output", *output, *sampling])
         drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1] != drawn[2]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ([], "sdpa"),
-        (["--bf16", "True"], "eager"),
-        (["--bf16", "True", "--attn_implementation", "sdpa"], "sdpa"),
-        (["--attn_implementation", "flex_attention"], "flex_attention"),
-    ],
-)
-def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
-    given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
-    model = make_model(parse_arguments(given), small.tokenizer(), None)
-    assert model.config._attn_implementation == expected

@@ -39,7 +39,7 @@ def copy(trained, tmp_path):
         ({"lowercase": True}, "`lowercase` is True.* trained with False"),
         ({"separate_vocabularies": True}, "`separate_vocabularies` is True.* with False"),
         ({"do_train": True}, "`do_train` needs train data"),
-        ({"push_to_hub": True}, "`push_to_hub` pushes what a run has trained"),
+        ({"push_to_hub": True}, "`push_to_hub` pushes a trained model"),
     ],
 )
 def test_options_that_contradict_the_loaded_model(trained, corpus, tmp_path, changes, message):
@@ -138,13 +138,13 @@ def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path
 
 
 def test_weights_that_nobody_trained_are_not_scored(corpus, tmp_path):
-    with pytest.raises(ValueError, match="no saved model to score"):
+    with pytest.raises(ValueError, match="has no saved model to score"):
         main(arguments(corpus, tmp_path / "out", do_train=False))
 
 
 @pytest.mark.parametrize("needed", ["model", "data", "recipe"])
 def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, needed):
-    argv = arguments(corpus, copy, "validation", overwrite_output_dir=True)
+    argv = arguments(corpus, copy, "validation", overwrite=True)
     if needed == "model":
         argv += ["--model_name_or_path", str(copy)]
     if needed == "data":
@@ -154,7 +154,7 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, 
         (copy / "recipe.yaml").write_text("seed: 1\n")
         argv = [str(copy / "recipe.yaml"), *argv]
     before = contents(copy)
-    with pytest.raises(ValueError, match="`overwrite_output_dir` would delete"):
+    with pytest.raises(ValueError, match="`overwrite` would delete"):
         main(argv)
     assert contents(copy) == before
 
@@ -172,13 +172,13 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, 
 def test_a_refused_run_deletes_nothing(copy, corpus, changes, message):
     before = contents(copy)
     with pytest.raises(ValueError, match=message):
-        main(arguments(corpus, copy, "train", overwrite_output_dir=True, **changes))
+        main(arguments(corpus, copy, "train", overwrite=True, **changes))
     assert contents(copy) == before
 
 
 def test_overwriting_leaves_nothing_of_the_old_run(copy, corpus):
     (copy / "old").mkdir()
-    main(arguments(corpus, copy, "train", overwrite_output_dir=True, max_steps=1))
+    main(arguments(corpus, copy, "train", overwrite=True, max_steps=1))
     assert not (copy / "old").exists()
     assert not (copy / "test_results.json").exists()
     assert (copy / "model.safetensors").exists()
@@ -194,21 +194,21 @@ def test_checkpoints_that_a_kill_left_incomplete_are_passed_over(copy, corpus):
     argv = arguments(corpus, copy, "train", resume_from_checkpoint=True, max_steps=140)
     main(argv)
     card = (copy / "README.md").read_text(encoding="utf-8")
-    assert "Training on from" in card
+    assert "Training, resumed from" in card
     assert "checkpoint-132" in card
 
 
 def test_resuming_what_cannot_be_resumed(copy, corpus):
     argv = arguments(corpus, copy, "train")
     (copy / "checkpoint-140").mkdir()
-    with pytest.raises(ValueError, match="no complete checkpoint"):
+    with pytest.raises(ValueError, match="an incomplete checkpoint"):
         main([*argv, "--resume_from_checkpoint", str(copy / "checkpoint-140")])
     with pytest.raises(FileNotFoundError, match="nowhere"):
         main([*argv, "--resume_from_checkpoint", "nowhere"])
     for checkpoint in copy.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
     before = contents(copy)
-    with pytest.raises(ValueError, match="holds a model, and no checkpoint"):
+    with pytest.raises(ValueError, match="holds a model but no checkpoint"):
         main([*argv, "--resume_from_checkpoint", "True"])
     assert contents(copy) == before
 
@@ -237,12 +237,12 @@ def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, co
     with pytest.raises(ValueError, match="is not empty"):
         main(argv)
     assert contents(copy) == before
-    main([*argv, "--overwrite_output_dir", "True"])
+    main([*argv, "--overwrite"])
     assert not (copy / "checkpoint-132").exists()
     assert (copy / "model.safetensors").exists()
     argv = arguments(corpus, tmp_path, "train", resume_from_checkpoint=checkpoint)
     with pytest.raises(ValueError, match="would delete `resume_from_checkpoint`"):
-        main([*argv, "--overwrite_output_dir", "True"])
+        main([*argv, "--overwrite"])
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,6 @@ def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, co
 def test_what_is_refused_when_the_training_begins_deletes_nothing(copy, corpus, changes):
     before = contents(copy)
     with pytest.raises((ValueError, TypeError)):
-        main(arguments(corpus, copy, "train", overwrite_output_dir=True, **changes))
+        main(arguments(corpus, copy, "train", overwrite=True, **changes))
     assert contents(copy) == before
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]

@@ -243,8 +243,8 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
     argv = arguments(corpus, tmp_path, "train", "validation", **options, warmup_steps=0)
     parsed = parse_arguments(argv)
     run.run(parsed, run.load_parallel_data(parsed.data))
-    assert parsed.training.metric_for_best_model == "wer"
-    assert parsed.training.greater_is_better is False
+    used = torch.load(tmp_path / "training_args.bin", weights_only=False)
+    assert (used.metric_for_best_model, used.greater_is_better) == ("wer", False)
     state = (tmp_path / "trainer_state.json").read_text()
     assert '"global_step": 3,' in state
 
@@ -304,7 +304,8 @@ def test_a_metric_that_is_named_stays(corpus, tmp_path):
         argv = arguments(corpus, tmp_path / name, "train", "validation", **chosen, **options)
         parsed = parse_arguments(argv)
         run.run(parsed, run.load_parallel_data(parsed.data))
-        assert parsed.training.metric_for_best_model == metric
+        used = torch.load(tmp_path / name / "training_args.bin", weights_only=False)
+        assert used.metric_for_best_model == metric
 
 
 def test_predictions_that_are_not_concatenated_are_scored(tmp_path):

@@ -48,12 +48,16 @@ def _option_type(annotation: Any) -> Any:
 
 
 def _option_fields() -> list[tuple[str, Any, Any]]:
-    descriptions, defaults = field_descriptions(), VanillaTransformerConfig()
+    descriptions = field_descriptions()
     described = []
     for name, annotation in VanillaTransformerConfig.__annotations__.items():
         if name not in _NOT_OPTIONS:
-            default = getattr(defaults, name, None)
-            text = f"{descriptions.get(name, '')} A new model has {default!r} by default.".strip()
+            text, default = (
+                descriptions.get(name, ""),
+                getattr(VanillaTransformerConfig, name, None),
+            )
+            if default is not None:
+                text += f" Default of a new model: {default!r}."
             metadata = {"help": text.replace("%", "%%")}
             described.append(
                 (name, _option_type(annotation), field(default=None, metadata=metadata))

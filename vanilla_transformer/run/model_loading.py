@@ -121,12 +121,14 @@ def load_generation_settings(
     Returns:
         The generation config before the run changes it.
     """
-    if start is not None:
-        try:
-            return GenerationConfig.from_pretrained(start)
-        except OSError:
-            logger.info(f"{start!r} holds no generation_config.json: its config is used.")
-    return GenerationConfig.from_model_config(config)
+    if start is None:
+        return GenerationConfig.from_model_config(config)
+    try:
+        return GenerationConfig.from_pretrained(start)
+    except OSError:
+        logger.info(f"{start!r} holds no generation_config.json: its config.json is used.")
+        # As `from_pretrained` of the model does.
+        return GenerationConfig.from_pretrained(start, "config.json", _from_model_config=True)
 
 
 def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:

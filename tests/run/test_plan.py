@@ -1,0 +1,125 @@
+"""What a run decides before its model is made, and that nothing given to it changes."""
+
+from copy import deepcopy
+
+import pytest
+import small
+from datasets import Dataset, DatasetDict
+from toy import arguments
+from transformers import GenerationConfig
+
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.run.model_loading import load_generation_settings, make_model, new_config
+from vanilla_transformer.run.output_directory import OutputDirectory, resolve_output_directory
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.plan import LengthLimits, WatchedMetric, make_plan, watched_metric
+from vanilla_transformer.run.tokenizer_loading import limit_length
+from vanilla_transformer.run.training_run import run
+
+SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
+
+
+def plan_of(tmp_path, *options):
+    """The plan of a run of a new model, and its config."""
+    given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
+    parsed = parse_arguments(given)
+    config = new_config(small.tokenizer(), parsed.architecture)
+    directory = resolve_output_directory(parsed)
+    settings = load_generation_settings(config, None)
+    data = DatasetDict({"test": Dataset.from_dict({"source": ["w1"], "target": ["w2"]})})
+    return make_plan(parsed, directory, data, config, settings), config
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "sdpa"),
+        (["--bf16", "True"], "eager"),
+        (["--bf16", "True", "--attn_implementation", "sdpa"], "sdpa"),
+        (["--attn_implementation", "flex_attention"], "flex_attention"),
+    ],
+)
+def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
+    plan, config = plan_of(tmp_path, *options)
+    assert plan.attention == expected
+    assert make_model(plan, config).config._attn_implementation == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], WatchedMetric(None, None)),
+        (["--load_best_model_at_end", "True"], WatchedMetric("bleu", True)),
+        (["--early_stopping_patience", "1", "--metrics", "wer"], WatchedMetric("wer", False)),
+        (["--average_best", "2", "--metrics", "ter"], WatchedMetric("ter", False)),
+        (["--average_best", "2", "--metric_for_best_model", "loss"], WatchedMetric("loss", False)),
+        (
+            ["--average_best", "2", "--lr_scheduler_type", "reduce_lr_on_plateau"],
+            WatchedMetric("loss", False),
+        ),
+    ],
+)
+def test_the_first_metric_selects_unless_another_is_given(tmp_path, options, expected):
+    parsed = parse_arguments(["--output_dir", str(tmp_path), *SCORED, *options])
+    assert watched_metric(parsed) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "limits", "longest"),
+    [
+        ([], LengthLimits(None, None), 256),
+        (["--max_source_length", "7"], LengthLimits(7, None), 256),
+        (
+            ["--position_embedding_type", "learned", "--max_position_embeddings", "5"],
+            LengthLimits(5, 5),
+            5,
+        ),
+        (
+            ["--position_embedding_type", "learned", "--max_target_length", "9"],
+            LengthLimits(1024, 9),
+            256,
+        ),
+    ],
+)
+def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest):
+    plan, _ = plan_of(tmp_path, *options)
+    assert plan.limits == limits
+    assert plan.search.settings.max_length == plan.training.generation_max_length == longest
+
+
+def test_a_limited_tokenizer_is_a_copy():
+    tokenizer = small.tokenizer()
+    before = tokenizer.model_max_length
+    limited = limit_length(tokenizer, 5)
+    assert (limited.model_max_length, tokenizer.model_max_length) == (5, before)
+    assert limited("w1 w2 w3")["input_ids"] == tokenizer("w1 w2 w3")["input_ids"]
+    assert limit_length(tokenizer, None) is tokenizer
+
+
+def test_the_trainer_gets_what_the_plan_decides(tmp_path):
+    search = GenerationConfig(max_length=9, num_beams=3, length_penalty=0.5)
+    search.save_pretrained(tmp_path / "search")
+    options = ["--generation_config", str(tmp_path / "search"), "--overwrite"]
+    plan, _ = plan_of(tmp_path / "out", *options)
+    assert plan.directory == OutputDirectory(tmp_path / "out", None, True)
+    assert plan.search.settings.length_penalty == 0.5
+    assert plan.training.generation_config is None
+    assert plan.training.predict_with_generate
+
+
+def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):
+    changes = {"max_steps": 1, "average_best": 1, "save_strategy": "steps", "save_steps": 1}
+    changes |= {"eval_strategy": "steps", "eval_steps": 1, "position_embedding_type": "learned"}
+    GenerationConfig(num_beams=2).save_pretrained(tmp_path / "search")
+    changes["generation_config"] = str(tmp_path / "search")
+    parsed = parse_arguments(arguments(corpus, tmp_path / "out", **changes))
+    data = load_parallel_data(parsed.data)
+    _ = parsed.training.device  # made when first asked for
+    before, splits = deepcopy(vars(parsed.training)), dict(data)
+    topics = deepcopy([vars(parsed.model), vars(parsed.tokenizer), parsed.architecture])
+    run(parsed, data)
+    after = vars(parsed.training)
+    assert before.keys() == after.keys()
+    assert {n for n in before if repr(before[n]) != repr(after[n])} == set()
+    assert topics == [vars(parsed.model), vars(parsed.tokenizer), parsed.architecture]
+    assert dict(data) == splits
