@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         **dict(options.set),
     )
     print(f"{options.output_dir}: {type(model).__name__}, {model.num_parameters():,} parameters.")
-    if SYSTEMS[options.system].encoder_alone:
+    if SYSTEMS[options.system].encoder_only:
         print("Only `AutoModel.from_pretrained(...).encoder` is trained; it takes `inputs_embeds`.")
     else:
         print("A tokenizer is not part of it: save yours beside it.")
