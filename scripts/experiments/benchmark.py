@@ -1,9 +1,9 @@
-"""Measures speed and memory of training steps, beside Hugging Face's Marian of the same size.
+"""Measures speed and memory of training steps, compared with Hugging Face's Marian.
 
-Three models take the same steps (forward, backward, fused AdamW as in `Trainer`) on the same
-batches: `marian` (`MarianMTModel`, which has the paper's layers), `padded` (this package, which
-also computes the padding) and `ours` (this package without padding). They take turns in one
-process, so other work on the machine affects all of them. Sentence lengths are drawn from a
+Three models of the same size take the same steps (forward, backward, fused AdamW as in `Trainer`)
+on the same batches: `marian` (`MarianMTModel`, which has the paper's layers), `padded` (this
+package, which also computes the padding) and `ours` (this package without padding). They take turns
+in one process, so other work on the machine affects all of them. Sentence lengths are drawn from a
 log-normal distribution. Tokens are random.
 
 Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (batch, target_len).
@@ -314,7 +314,7 @@ def _parse_options(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     train = commands.add_parser(
         "train",
-        help="measure training steps beside MarianMTModel",
+        help="compare training steps with MarianMTModel",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = train.add_argument

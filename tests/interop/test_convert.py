@@ -27,7 +27,7 @@ def weights_of_b():
 
 
 def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
-    """The file is a training checkpoint, with names as a wrapper for several devices gives."""
+    """The file is a training checkpoint with the prefix `module.` of a wrapper."""
     weights, checkpoint = weights_of_a(), tmp_path / "run.pt"
     wrapped = {f"module.{name}": tensor for name, tensor in weights.items()}
     torch.save({"epoch": 3, "model_state_dict": wrapped}, checkpoint)

@@ -84,7 +84,7 @@ def test_an_exported_encoder_computes_the_same(
 def test_an_exported_decoder_with_its_cache_generates_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):
-    """Exported with three sources of seven tokens, run with two of nine, for six steps."""
+    """Exports with three sources of seven tokens, then runs six steps with two sources of nine."""
     tool, config = exporter(kind)
     model = tiny_model(**ONE_LAYER, **architecture)
     exported = tool.export_for_generation(

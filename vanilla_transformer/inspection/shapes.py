@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes by name of the argument or of the output field; "" if the output is one tensor."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapeRecord:
     """One call of one module.
 
@@ -38,7 +38,7 @@ class ShapeRecord:
     outputs: Shapes = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapeWalk:
     """The calls of all modules, in the order in which they started. `str()` makes a table.
 
@@ -116,7 +116,7 @@ class _CallRecorder:
 
     def __init__(self, model: nn.Module) -> None:
         self.records: list[ShapeRecord] = []
-        self._running: list[ShapeRecord] = []
+        self._running: list[int] = []  # indices of the records of the running calls
         self._names: dict[nn.Module, list[str]] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             self._names.setdefault(module, []).append(name)
@@ -130,17 +130,20 @@ class _CallRecorder:
             parameters=_count_parameters(module),
             inputs=dict(_find_shapes("", _named_arguments(module, args, kwargs))),
         )
+        self._running.append(len(self.records))
         self.records.append(record)
-        self._running.append(record)
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Completes the record of the innermost running call (a forward hook)."""
-        self._running.pop().outputs = dict(_find_shapes("", output))
+        index = self._running.pop()
+        outputs = dict(_find_shapes("", output))
+        self.records[index] = replace(self.records[index], outputs=outputs)
 
     def _name_for_caller(self, module: nn.Module) -> str:
         """Returns the module's name; for a shared module, the one inside the calling module."""
         names = self._names[module]
-        caller = f"{self._running[-1].name}.".lstrip(".") if self._running else ""
+        running = self.records[self._running[-1]].name if self._running else ""
+        caller = f"{running}.".lstrip(".")
         return next((name for name in names if name.startswith(caller)), names[0])
 
 
