@@ -1,4 +1,4 @@
-"""Lines of text in, lines of text out."""
+"""Loading saved models, and generating text for lines of text."""
 
 import copy
 import gzip
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from toy import REPOSITORY, command
+from toy import command
 
 from vanilla_transformer.commands.generate import main
 from vanilla_transformer.inference.generation import generate_lines
@@ -32,7 +32,7 @@ def loaded(trained):
     return load_model(str(trained), "cpu")
 
 
-def test_outputs_keep_the_order_whatever_the_batch(loaded):
+def test_outputs_keep_the_order_for_any_batch_size(loaded):
     one_by_one = list(generate_lines(*loaded, LINES, batch_size=1))
     assert one_by_one[0] == ["Hund sieht Katze ."]
     assert one_by_one[1] == one_by_one[3] == [""]
@@ -98,14 +98,14 @@ def test_directories_that_lack_something_say_what(trained, tmp_path):
                 path.unlink()
         with pytest.raises(FileNotFoundError, match=message):
             load_model(str(folder), "cpu")
-    with pytest.raises(FileNotFoundError, match=r"'runs/nowhere' is no directory here"):
+    with pytest.raises(FileNotFoundError, match=r"'runs/nowhere' is not a local directory"):
         load_model("runs/nowhere", "cpu")
 
 
 @pytest.mark.parametrize("content", ['{"model_ty', "[]", ""])
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ValueError, match=r"config\.json' is no config"):
+    with pytest.raises(ValueError, match=r"config\.json' is not a valid config"):
         check_model_directory(str(tmp_path))
 
 
@@ -157,10 +157,10 @@ def test_what_is_refused_loses_nothing(trained, tmp_path, monkeypatch, options, 
 
 
 def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
-    program = REPOSITORY / "scripts" / "generate.py"
-    command = f'"{sys.executable}" "{program}" "{trained}" "a dog" | true; echo ${{PIPESTATUS[0]}}'
+    program = f'"{sys.executable}" -m vanilla_transformer generate'
+    pipeline = f'{program} "{trained}" "a dog" | true; echo ${{PIPESTATUS[0]}}'
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=300
+        ["bash", "-c", pipeline], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert done.stdout == "1\n"
     assert "Error" not in done.stderr

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
             **dict(options.set),
         )
     print(f"{options.output_dir}: {type(model).__name__}, {model.num_parameters():,} parameters.")
-    if SYSTEMS[options.system].encoder_alone:
+    if SYSTEMS[options.system].encoder_only:
         print(
             "Only the encoder is trained: `AutoModel.from_pretrained(...).encoder`; "
             "it takes `inputs_embeds`."
