@@ -7,7 +7,7 @@ from test_systems import weights_of_a
 from toy import command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-from vanilla_transformer.commands.convert import main
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.convert import convert_checkpoint
 from vanilla_transformer.interop.systems import convert
@@ -52,16 +52,18 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
     found = model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3).shape[1] <= 4
-    with pytest.raises(ValueError, match="is not empty: choose another"):
-        main([*map(str, arguments)])
+    with pytest.raises(ValueError, match="is not empty: add --overwrite"):
+        run_subcommand("convert", [*map(str, arguments)])
+    run_subcommand("convert", [*map(str, arguments), *map(str, options), "--overwrite"])
+    assert {path.name for path in tmp_path.iterdir()} == {"run.pt", "rules.yaml", "out"}
 
 
 def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
     weights = weights_of_b()
     save_file(weights, tmp_path / "b.safetensors")
     paths = (str(tmp_path / "b.safetensors"), str(tmp_path / "out"))
-    main(["--from", "system-b", "--heads", "2", *paths])
-    assert "Only `AutoModel.from_pretrained(...).encoder` is trained" in capsys.readouterr().out
+    run_subcommand("convert", ["--from", "system-b", "--heads", "2", *paths])
+    assert "Only the encoder is trained" in capsys.readouterr().out
     model = AutoModel.from_pretrained(tmp_path / "out")
     _, expected = convert("system-b", weights, 2)
     assert all(name.startswith("encoder.") for name in expected)

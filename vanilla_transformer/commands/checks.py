@@ -95,5 +95,5 @@ def check_output_directory(path: str, overwrite: bool) -> None:
     if not config.is_file() or list(folder.glob("checkpoint-*")):
         raise ValueError(
             f"{path!r} holds more than a saved model, and --overwrite would delete all of it: "
-            "choose another directory."
+            "choose another output."
         )

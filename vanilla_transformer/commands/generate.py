@@ -45,6 +45,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "lines",
         metavar="LINE",
         nargs="*",
+        default=[],
         help="source texts; without them, lines come from --input or from standard input",
     )
     files = parser.add_argument_group("files")

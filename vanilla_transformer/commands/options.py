@@ -10,7 +10,7 @@ from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 PROGRAM = "vanilla-transformer"
 
 
-class UsageError(Exception):
+class UsageError(ValueError):
     """A command line that contradicts itself; reported as a wrong option is."""
 
 
@@ -23,6 +23,8 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False or action.default == []:
             return action.help
+        if isinstance(action.default, list):
+            return f"{action.help} (default: {' '.join(map(str, action.default))})"
         return super()._get_help_string(action)
 
 
@@ -116,9 +118,9 @@ def add_fields(
         if kind is bool:
             settings["action"] = "store_true"
         elif get_origin(kind) is list:
-            settings |= {"nargs": "+", "type": get_args(kind)[0]}
+            settings |= {"nargs": "+", "type": get_args(kind)[0], "metavar": "NAME"}
         else:
-            settings["type"] = kind
+            settings |= {"type": kind, "metavar": {int: "N", float: "X"}.get(kind, "TEXT")}
         group.add_argument(f"--{field.name.replace('_', '-')}", **settings)
 
 

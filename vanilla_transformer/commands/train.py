@@ -96,7 +96,7 @@ def _make_help_parser() -> CommandParser:
     ):
         group = parser.add_argument_group(title)
         for name, text in options.items():
-            group.add_argument(f"--{name.replace('_', '-')}", help=text)
+            group.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text)
     return parser
 
 
