@@ -1,6 +1,8 @@
-"""Trains a model, for `accelerate launch scripts/train.py ...`."""
+"""`vanilla-transformer train` as a file, for `accelerate launch scripts/train.py ...`."""
 
-from vanilla_transformer.run.training_run import main
+import sys
+
+from vanilla_transformer.commands.program import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(["train", *sys.argv[1:]]))

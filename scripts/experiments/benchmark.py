@@ -1,10 +1,12 @@
-"""How fast and how large a training step is, beside Hugging Face's Marian of the same size.
+"""Measures speed and memory of training steps, compared with Hugging Face's Marian.
 
-Three models take the same steps (forward, backward, fused AdamW as in `Trainer`) on the same
-batches, in turn in one process, so that whatever else the machine does hits all of them: `marian`
-(`MarianMTModel`, which has the paper's layers), `padded` (this package with padding computed) and
-`ours`. Lengths are drawn from a log-normal distribution, as those of sentences are; tokens are
-random.
+Three models of the same size take the same steps (forward, backward, fused AdamW as in `Trainer`)
+on the same batches: `marian` (`MarianMTModel`, which has the paper's layers), `padded` (this
+package, which also computes the padding) and `ours` (this package without padding). They take turns
+in one process, so other work on the machine affects all of them. Sentence lengths are drawn from a
+log-normal distribution. Tokens are random.
+
+Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (batch, target_len).
 """
 
 import argparse
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +37,11 @@ Batch = dict[str, torch.Tensor]
 
 
 def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
-    """Draws lengths of sentence pairs: log-normal, the median 22 tokens, at most 128.
+    """Draws lengths of sentence pairs: log-normal, with median 22 and at most 128 tokens.
 
     Args:
         count: Number of pairs.
-        generator: Source of randomness.
+        generator: Random number generator.
 
     Returns:
         Tokens of source and target, of shape (count, 2).
@@ -53,52 +56,48 @@ def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int)
     """Makes batches of random tokens.
 
     Args:
-        kind: "random" (sentences as they come), "bucketed" (sorted by the length of the source, as
-            Trainer's "group_by_length" has it) or "even" (all of 25 tokens: no padding).
+        kind: "random" (sentences in random order), "bucketed" (sorted by source length, as with
+            Trainer's "group_by_length") or "even" (25 tokens each, so there is no padding).
         count: Number of batches.
-        tokens: Target tokens of a batch, without padding, about.
-        vocab_size: Number of ids.
-        seed: Of lengths and tokens.
+        tokens: Approximate number of target tokens per batch, without padding.
+        vocab_size: Size of the vocabulary.
+        seed: Seed of lengths and tokens.
 
     Returns:
         Batches of `input_ids`, `attention_mask` and `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
-    lengths = draw_lengths(2 * tokens, generator)  # some 50 batches, as Trainer sorts them
+    lengths = draw_lengths(2 * tokens, generator)  # about 50 batches, as Trainer sorts them
     if kind == "even":
         lengths = torch.full_like(lengths, 25)
     elif kind == "bucketed":
         lengths = lengths[lengths[:, 0].argsort()]
-    groups = _groups_of(lengths, tokens)
+    group_of_pair = lengths[:, 1].cumsum(0) // tokens
+    groups = [lengths[group_of_pair == group] for group in range(int(group_of_pair[-1]))]
     chosen = torch.linspace(0, len(groups) - 1, count + 2).round().long()[1:-1].tolist()
-    return [_fill(groups[index], vocab_size, generator) for index in chosen]
+    return [_draw_tokens(groups[index], vocab_size, generator) for index in chosen]
 
 
-def _groups_of(lengths: torch.Tensor, tokens: int) -> list[torch.Tensor]:
-    """Cuts pairs, in their order, into groups of at least so many target tokens."""
-    budget = lengths[:, 1].cumsum(0) // tokens
-    return [lengths[budget == index] for index in range(int(budget[-1]))]
-
-
-def _fill(lengths: torch.Tensor, vocab_size: int, generator: torch.Generator) -> Batch:
+def _draw_tokens(lengths: torch.Tensor, vocab_size: int, generator: torch.Generator) -> Batch:
+    """Makes a padded batch of random tokens for lengths of shape (batch, 2)."""
     sides = []
     for side in lengths.unbind(1):
-        real = torch.arange(int(side.max())) < side[:, None]
+        real = torch.arange(int(side.max())) < side[:, None]  # (batch, length)
         sides.append((torch.randint(3, vocab_size, real.shape, generator=generator), real))
-    (source, mask), (target, given) = sides
+    (source, source_mask), (target, target_mask) = sides
     return {
-        "input_ids": source.masked_fill(~mask, 1),
-        "attention_mask": mask.long(),
-        "labels": target.masked_fill(~given, -100),
+        "input_ids": source.masked_fill(~source_mask, 1),
+        "attention_mask": source_mask.long(),
+        "labels": target.masked_fill(~target_mask, -100),
     }
 
 
-def make_model(system: str, options: argparse.Namespace) -> nn.Module:
-    """Makes one of the systems, in training mode.
+def make_benchmark_model(system: str, options: argparse.Namespace) -> nn.Module:
+    """Makes one of the systems, in training mode on the device.
 
     Args:
         system: One of `SYSTEMS`.
-        options: Sizes, of the command line.
+        options: Sizes and device, from the command line.
 
     Returns:
         The model.
@@ -117,51 +116,56 @@ def make_model(system: str, options: argparse.Namespace) -> nn.Module:
         shared[f"{side}_attention_heads"] = options.d_model // 64 or 1
         shared[f"{side}_ffn_dim"] = 4 * options.d_model
     if system == "marian":
-        ids: dict[str, Any] = {
-            "pad_token_id": 1,
-            "eos_token_id": 2,
-            "decoder_start_token_id": 0,
-            "use_cache": False,
-        }
-        config = MarianConfig(**shared, **ids)
-        marian: nn.Module = MarianMTModel(config)
-        return marian.train()
+        tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+        marian: nn.Module = MarianMTModel(MarianConfig(**shared, **tokens, use_cache=False))
+        return marian.to(options.device).train()
     model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**shared))
     model.set_padding_free(system == "ours")
-    ours: nn.Module = model.train()
+    ours: nn.Module = model.to(options.device).train()
     return ours
 
 
-def train_step(
-    model: nn.Module, batch: Batch, optimizer: torch.optim.Optimizer | None, bf16: bool = False
+def train_on_batches(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    optimizer: torch.optim.Optimizer | None = None,
+    bf16: bool = False,
 ) -> None:
-    """Takes one step: forward (under autocast with `bf16`), backward and, if given, the update."""
-    model.zero_grad(set_to_none=True)
-    with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=bf16):
-        loss = model(**batch).loss
-    loss.backward()
-    if optimizer is not None:
-        optimizer.step()
-
-
-def time_steps(
-    steps: dict[str, Callable[[], None]], repeats: int, clock: Callable[[], float]
-) -> dict[str, list[float]]:
-    """Times several things to do, in turn.
+    """Takes a training step on each batch.
 
     Args:
-        steps: What to do, by name; each is done once before the clock runs.
-        repeats: How often.
+        model: The model.
+        batches: The batches.
+        optimizer: Updates the weights. None: there is no update.
+        bf16: Whether the forward pass runs under autocast to bfloat16.
+    """
+    for batch in batches:
+        model.zero_grad(set_to_none=True)
+        with torch.autocast(batch["labels"].device.type, torch.bfloat16, enabled=bf16):
+            loss = model(**batch).loss
+        loss.backward()
+        if optimizer is not None:
+            optimizer.step()
+
+
+def time_in_turns(
+    actions: dict[str, Callable[[], None]], repeats: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Times several actions, one after the other in each turn.
+
+    Args:
+        actions: Actions by name. Each runs once before the clock starts.
+        repeats: Number of turns.
         clock: Returns seconds.
 
     Returns:
-        The times of each, in seconds, turn by turn.
+        The seconds of each action, turn by turn.
     """
-    times: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in actions}
     for repeat in range(repeats + 1):
-        for name, step in steps.items():
+        for name, action in actions.items():
             start = clock()
-            step()
+            action()
             if repeat:
                 times[name].append(clock() - start)
     return times
@@ -172,123 +176,104 @@ def measure_speed(kind: str, options: argparse.Namespace) -> dict[str, Any]:
 
     Args:
         kind: As in `make_batches`.
-        options: Of the command line.
+        options: From the command line.
 
     Returns:
-        Target tokens per second of each system, how much faster it is than the first, and the share
-        of places that hold a real token.
+        `tokens_per_second`: target tokens per second of each system; `speedup`: its speed relative
+        to the first system; `filled`: the share of positions that hold a real token.
     """
-    batches = _batches(kind, options)
-    steps = {}
+    batches = _make_batches_on_device(kind, options)
+    actions = {}
     for system in options.systems:
-        model = make_model(system, options).to(options.device)
+        model = make_benchmark_model(system, options)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-        steps[system] = _steps_of(model, batches, optimizer, options.bf16)
-    times = time_steps(steps, options.repeats, _clock(options.device))
+        actions[system] = partial(train_on_batches, model, batches, optimizer, options.bf16)
+    clock = time.process_time if options.device == "cpu" else _synchronized_clock
+    times = time_in_turns(actions, options.repeats, clock)
     tokens = sum(int((batch["labels"] != -100).sum()) for batch in batches)
     real = tokens + sum(int(batch["attention_mask"].sum()) for batch in batches)
-    places = sum(batch["labels"].numel() + batch["input_ids"].numel() for batch in batches)
-    speeds = {system: tokens / statistics.median(taken) for system, taken in times.items()}
+    positions = sum(batch["labels"].numel() + batch["input_ids"].numel() for batch in batches)
+    first, *_ = times.values()
     return {
         "kind": kind,
-        "filled": real / places,
-        "tokens_per_second": speeds,
-        "speedup": _speedups(times),
+        "filled": real / positions,
+        "tokens_per_second": {
+            system: tokens / statistics.median(taken) for system, taken in times.items()
+        },
+        # The median over turns: within a turn all systems met the same conditions.
+        "speedup": {
+            system: statistics.median(base / own for base, own in zip(first, taken, strict=True))
+            for system, taken in times.items()
+        },
     }
 
 
-def _speedups(times: dict[str, list[float]]) -> dict[str, float]:
-    """How much faster than the first each is: the median over turns, in which both met the same."""
-    base, *_ = times.values()
-    return {
-        name: statistics.median(b / t for b, t in zip(base, taken, strict=True))
-        for name, taken in times.items()
-    }
-
-
-def _batches(kind: str, options: argparse.Namespace) -> list[Batch]:
+def _make_batches_on_device(kind: str, options: argparse.Namespace) -> list[Batch]:
     batches = make_batches(kind, options.batches, options.tokens, options.vocab_size, options.seed)
     return [{k: v.to(options.device) for k, v in batch.items()} for batch in batches]
 
 
-def _steps_of(
-    model: nn.Module, batches: list[Batch], optimizer: torch.optim.Optimizer, bf16: bool
-) -> Callable[[], None]:
-    def steps() -> None:
-        for batch in batches:
-            train_step(model, batch, optimizer, bf16)
-
-    return steps
-
-
-def _clock(device: str) -> Callable[[], float]:
-    """On the CPU the time given to this process, which other programs change the least."""
-    if device == "cpu":
-        return time.process_time
-
-    def clock() -> float:
-        torch.cuda.synchronize()
-        return time.perf_counter()
-
-    return clock
+def _synchronized_clock() -> float:
+    """Returns the time after the GPU has finished its work, in seconds."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def measure_memory(system: str, kind: str, options: argparse.Namespace) -> float:
-    """Runs forward and backward, and measures what they add to the loaded model at the most.
+    """Measures the peak memory that forward and backward need in addition to the loaded model.
 
-    Run it in a process of its own: a process never gives its peak back.
+    A process never gives its peak back, so each measurement needs a process of its own.
 
     Args:
         system: One of `SYSTEMS`.
         kind: As in `make_batches`.
-        options: Of the command line.
+        options: From the command line.
 
     Returns:
-        MiB.
+        Memory in MiB.
     """
-    batches = _batches(kind, options)
-    model = make_model(system, options).to(options.device)
-    before = _held(options.device)
-    for batch in batches:
-        train_step(model, batch, None, options.bf16)
-    return _peak(options.device) - before
+    batches = _make_batches_on_device(kind, options)
+    model = make_benchmark_model(system, options)
+    before = _current_memory(options.device)
+    train_on_batches(model, batches, bf16=options.bf16)
+    return _peak_memory(options.device) - before
 
 
-def _held(device: str) -> float:
-    """The memory that this process, or its GPU, holds now, in MiB."""
-    pages = Path("/proc/self/statm")  # Linux alone has it; elsewhere the peak so far must do
+def _current_memory(device: str) -> float:
+    """Returns the memory that this process, or its GPU, holds now, in MiB."""
+    pages = Path("/proc/self/statm")  # only on Linux; elsewhere the peak so far is close enough
     if device != "cpu" or not pages.exists():
-        return _peak(device)
+        return _peak_memory(device)
     return int(pages.read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
-def _peak(device: str) -> float:
-    """The most memory that this process, or its GPU, has held so far, in MiB."""
+def _peak_memory(device: str) -> float:
+    """Returns the peak memory of this process, or its GPU, so far, in MiB."""
     if device != "cpu":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def _memory_elsewhere(system: str, kind: str, argv: Sequence[str]) -> float:
-    command = [sys.executable, __file__, *argv, "--memory_of", system, "--kinds", kind]
+def _measure_memory_in_new_process(system: str, kind: str, argv: Sequence[str]) -> float:
+    command = [sys.executable, __file__, *argv, "--memory-of", system, "--kinds", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     if done.returncode:
         raise RuntimeError(f"The process that measures memory failed:\n{done.stderr[-2000:]}")
     return float(done.stdout.splitlines()[-1])
 
 
-def report(result: dict[str, Any]) -> str:
-    """Formats what was measured on one kind of batches.
+def format_report(result: dict[str, Any]) -> str:
+    """Formats the measurements on one kind of batches.
 
     Args:
-        result: Of `measure_speed`, with `memory_mib` of each system where that was measured.
+        result: From `measure_speed`; `memory_mib` holds the memory of each system, if measured.
 
     Returns:
-        A line per system; ratios are to the first.
+        A line per system. Ratios are relative to the first system.
     """
     speeds, memory = result["tokens_per_second"], result.get("memory_mib")
     base = next(iter(speeds))
-    lines = [f"{result['kind']} batches, {result['filled']:.0%} of their places filled"]
+    lines = [f"{result['kind']} batches, {result['filled']:.0%} of their positions filled"]
     for system, speed in speeds.items():
         line = f"  {system:8}{speed:8.0f} target tokens/s  x{result['speedup'][system]:.2f}"
         if memory:
@@ -298,58 +283,63 @@ def report(result: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measures and prints what the command line asks for.
+    """Runs the measurements of the command line and prints them.
 
     Args:
-        argv: Arguments; None: those of the process.
+        argv: Arguments. None: those of the process.
 
     Raises:
         RuntimeError: If a process that measures memory fails.
     """
     argv = sys.argv[1:] if argv is None else argv
-    options = _parse(argv)
+    options = _parse_options(argv)
     torch.set_num_threads(options.threads)
     if options.memory_of:
         print(measure_memory(options.memory_of, options.kinds[0], options))
         return
     for kind in options.kinds:
         result: dict[str, Any] = {}
-        if not options.no_memory:  # first: a process starts with the peak of the one it comes from
-            memory = {name: _memory_elsewhere(name, kind, argv) for name in options.systems}
-            result["memory_mib"] = memory
+        if not options.no_memory:  # measured first: a process inherits the peak of its parent
+            result["memory_mib"] = {
+                name: _measure_memory_in_new_process(name, kind, argv) for name in options.systems
+            }
         result |= measure_speed(kind, options)
-        print(json.dumps(result) if options.json else report(result), flush=True)
+        print(json.dumps(result) if options.json else format_report(result), flush=True)
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure speed and memory.")
+def _parse_options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     train = commands.add_parser(
         "train",
-        help="training steps beside MarianMTModel",
+        help="compare training steps with MarianMTModel",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    train.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    train.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    train.add_argument("--tokens", type=int, default=1024, help="target tokens of a batch, about")
-    train.add_argument("--batches", type=int, default=5, help="batches of each kind")
-    train.add_argument("--repeats", type=int, default=3, help="the median of so many is printed")
-    train.add_argument("--layers", type=int, default=6, help="of encoder and decoder, each")
-    train.add_argument("--d_model", type=int, default=512)
-    train.add_argument("--vocab_size", type=int, default=16000)
-    train.add_argument("--dropout", type=float, default=0.1)
-    train.add_argument("--bf16", action="store_true", help="under autocast to bfloat16")
-    train.add_argument(
+    add = train.add_argument
+    add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="kinds of batches")
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="models to measure")
+    add("--tokens", type=int, default=1024, help="approximate target tokens per batch")
+    add("--batches", type=int, default=5, help="batches of each kind")
+    add("--repeats", type=int, default=3, help="timed turns; the median is printed")
+    add("--layers", type=int, default=6, help="layers of the encoder, and of the decoder")
+    add("--d-model", "--d_model", type=int, default=512, help="width of the models")
+    add("--vocab-size", "--vocab_size", type=int, default=16000, help="size of the vocabulary")
+    add("--dropout", type=float, default=0.1, help="dropout rate")
+    add("--bf16", action="store_true", help="run under autocast to bfloat16")
+    add(
+        "--attn-implementation",
         "--attn_implementation",
         default="sdpa",
-        help="of every system; with --bf16 on a CPU eager is the fastest for all of them",
+        help="attention of all systems; with --bf16 on a CPU, eager is fastest for all of them",
     )
-    train.add_argument("--threads", type=int, default=1)
-    train.add_argument("--device", default="cpu")
-    train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--no_memory", action="store_true", help="measure speed alone")
-    train.add_argument("--json", action="store_true", help="a line of JSON for each kind")
-    train.add_argument("--memory_of", choices=SYSTEMS, help=argparse.SUPPRESS)
+    add("--threads", type=int, default=1, help="CPU threads")
+    add("--device", default="cpu", help="cpu, cuda, ...")
+    add("--seed", type=int, default=0, help="seed of batches and initial values")
+    add("--no-memory", "--no_memory", action="store_true", help="measure only the speed")
+    add("--json", action="store_true", help="print a line of JSON for each kind")
+    add("--memory-of", "--memory_of", choices=SYSTEMS, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 

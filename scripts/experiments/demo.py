@@ -1,12 +1,12 @@
-"""Learns a task from scratch, shows how well on examples not seen, and answers what you give it.
+"""Learns a task from scratch, shows results on held-out examples, and answers your own inputs.
 
-Tasks: how English words are pronounced (grapheme-to-phoneme conversion on the CMU Pronouncing
-Dictionary), and English numerals in Korean. This is the demo of this package, run from its
-repository.
+Tasks: the pronunciation of English words (grapheme-to-phoneme conversion on the CMU Pronouncing
+Dictionary), and English numerals in Korean.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,23 +23,22 @@ from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
-_RECIPES = Path("scripts/recipes")
-_GENERATE = "from vanilla_transformer.inference.generation import main; main()"
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to learn.
+    """A task that the demo can learn.
 
     Attributes:
         load: Loads the splits, as `vanilla_transformer.run.training_run.run` takes them.
-        recipe: Name of the recipe in scripts/recipes, and of the folder in runs/.
-        inputs: Sources to try the trained model on.
-        source: What a source is called, in the singular.
-        example: What a training pair is called, in the plural.
-        answered: What the model does to sources.
+        recipe: Name of the recipe in scripts/recipes, and of the directory in runs/.
+        inputs: Sources for the trained model, if the user gives none.
+        source: Word for a source, singular.
+        example: Word for training pairs, plural.
+        answered: What the model does to the sources, as a participle.
         summary: Makes the last line of the demo from the figures of all_results.json.
-        full_recipe: Name of a longer recipe; None: there is none.
+        full_recipe: Name of a longer recipe. None: the task has no longer recipe.
     """
 
     load: Callable[[], DatasetDict]
@@ -52,14 +51,6 @@ class Task:
     full_recipe: str | None = None
 
 
-def _error_rates(figures: Mapping[str, float]) -> str:
-    return f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}"
-
-
-def _exact_match(figures: Mapping[str, float]) -> str:
-    return f"EXACT MATCH {100 - figures['test_wer']:.1f}"
-
-
 TASKS = {
     "pronunciation": Task(
         load=load_cmudict,
@@ -69,7 +60,7 @@ TASKS = {
         source="word",
         example="pronunciations",
         answered="pronounced",
-        summary=_error_rates,
+        summary=lambda figures: f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}",
     ),
     "numerals": Task(
         load=load_numerals,
@@ -78,61 +69,63 @@ TASKS = {
         source="number",
         example="numbers",
         answered="translated",
-        summary=_exact_match,
+        summary=lambda figures: f"EXACT MATCH {100 - figures['test_wer']:.1f}",
     ),
 }
 """The tasks by name."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains or reuses a model, then shows ten held-out examples, those given, and the scores.
+    """Trains or reuses a model, then shows ten held-out examples, the answers and the scores.
 
     Args:
-        argv: Arguments; None: those of the process.
+        argv: Arguments. None: those of the process.
 
     Raises:
-        ValueError: If there are arguments for the training and a model that is trained already.
+        ValueError: If training arguments are given although a trained model is reused.
     """
-    options, overrides = _parse(argv)
+    options, overrides = _parse_options(argv)
     logging.set_verbosity_warning()
     task = TASKS[options.task]
     name = task.full_recipe if options.full and task.full_recipe else task.recipe
-    folder = Path(options.output_dir or Path("runs", name))
+    folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
     if trained and overrides:
         raise ValueError(
             f"{folder} holds a trained model, on which {' '.join(overrides)} would have no effect: "
-            "add --retrain, or choose another --output_dir."
+            "add --retrain, or choose another --output-dir."
         )
-    if not (trained and _reuse(folder)):
-        anew = trained or options.retrain
-        _train(task, _RECIPES / f"{name}.yaml", folder, anew, overrides)
+    if not (trained and _confirm_reuse(folder)):
+        train_model(task, name, folder, overrides, overwrite=trained or options.retrain)
     _show_held_out_examples(task, folder)
     _answer_in_new_process(task, folder, options.words or task.inputs)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     print(f"\n{task.summary(figures)}")
 
 
-def _parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the options of the demo, and the arguments for the training."""
     parser = argparse.ArgumentParser(
         prog="bash scripts/demo.sh",
         description=__doc__,
-        epilog="Other arguments go to the training, e.g. --num_train_epochs 1.",
+        epilog="Other arguments go to the training, e.g. --num-train-epochs 1.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--task", choices=TASKS, default="pronunciation", help="what to learn")
-    parser.add_argument("--words", nargs="+", help="words to pronounce; numbers in English words")
-    parser.add_argument("--full", action="store_true", help="train the long recipe")
-    parser.add_argument("--retrain", action="store_true", help="train again even if trained")
-    parser.add_argument("--output_dir", help="where the model goes; default: runs/<recipe>")
+    add = parser.add_argument
+    add("--task", choices=TASKS, default="pronunciation", help="what to learn")
+    add("--words", nargs="+", help="words to pronounce, or numbers in English words to translate")
+    add("--full", action="store_true", help="train the long recipe (pronunciation only)")
+    add("--retrain", action="store_true", help="train again, even if there is a trained model")
+    add("--output-dir", "--output_dir", help="directory of the model (default: runs/<recipe>)")
     options, overrides = parser.parse_known_args(argv)
     if options.full and TASKS[options.task].full_recipe is None:
-        parser.error(f"--full: the task {options.task!r} has no long recipe, leave it out")
+        parser.error(f"--full: the task {options.task!r} has no long recipe, leave the option out")
     return options, overrides
 
 
 def _is_trained(folder: Path) -> bool:
-    """Tells whether a directory holds a model whose run came to its end."""
+    """Returns whether a directory holds the model of a finished run."""
     try:
         figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -140,9 +133,9 @@ def _is_trained(folder: Path) -> bool:
     return "test_wer" in figures and (folder / "model.safetensors").is_file()
 
 
-def _reuse(folder: Path) -> bool:
-    """Offers to reuse a finished run; without a terminal to ask, it is reused."""
-    print(f"{folder} holds a trained model (train again: --retrain).")
+def _confirm_reuse(folder: Path) -> bool:
+    """Asks whether to reuse a trained model. Without a terminal, the answer is yes."""
+    print(f"{folder} holds a trained model (to train again, add --retrain).")
     if not sys.stdin.isatty():
         return True
     try:
@@ -151,9 +144,22 @@ def _reuse(folder: Path) -> bool:
         return True
 
 
-def _train(task: Task, recipe: Path, folder: Path, anew: bool, overrides: list[str]) -> None:
-    started = ["--overwrite_output_dir", "True"] if anew else ["--resume_from_checkpoint", "True"]
-    argv = [str(recipe), "--output_dir", str(folder), *started, *overrides]
+def train_model(
+    task: Task, recipe: str, folder: Path, overrides: Sequence[str], *, overwrite: bool
+) -> None:
+    """Trains a model by a recipe.
+
+    Args:
+        task: The task to learn.
+        recipe: Name of the recipe.
+        folder: Directory of the model.
+        overrides: Arguments that replace those of the recipe.
+        overwrite: Whether a model in the directory is replaced. False: the run resumes from the
+            last checkpoint in the directory, if it has one.
+    """
+    path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
+    start = "--overwrite" if overwrite else "--resume_from_checkpoint"
+    argv = [str(path), "--output_dir", str(folder), start, "True", *overrides]
     arguments = parse_arguments(argv, command=["bash", "scripts/demo.sh", *sys.argv[1:]])
     data = task.load()
     print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
@@ -164,6 +170,7 @@ def _train(task: Task, recipe: Path, folder: Path, anew: bool, overrides: list[s
 
 
 def _show_held_out_examples(task: Task, folder: Path, count: int = 10) -> None:
+    """Prints a table of sources, predictions and references."""
     examples = task.load()["test"].shuffle(seed=0).select(range(count))
     logging.disable_progress_bar()
     model, tokenizer = load_model(str(folder))
@@ -175,29 +182,29 @@ def _show_held_out_examples(task: Task, folder: Path, count: int = 10) -> None:
         rows.append((row["source"], outputs[0], verdict, " | ".join(references)))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     print(f"\nTen {task.source}s that the model has not seen:")
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    for cells in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
 
 
 def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> None:
-    """Loads the saved model through the Auto classes in a process of its own."""
-    words = [_clean(word) for word in words]
+    """Generates for the words with `vanilla-transformer generate`, and prints the answers."""
+    lines = [_make_printable_line(word) for word in words]
     done = subprocess.run(
-        [sys.executable, "-c", _GENERATE, str(folder)],
-        input="".join(f"{word.lower()}\n" for word in words),
+        [sys.executable, "-m", "vanilla_transformer", "generate", str(folder)],
+        input="".join(f"{line.lower()}\n" for line in lines),
         check=True,
         stdout=subprocess.PIPE,
         encoding="utf-8",
     )
     answers = done.stdout.removesuffix("\n").split("\n")
     print(f"\nYour {task.source}s, {task.answered} by the saved model in a new process:")
-    for word, answer in zip(words, answers, strict=True):
-        print(f"{word}: {answer}")
+    for line, answer in zip(lines, answers, strict=True):
+        print(f"{line}: {answer}")
 
 
-def _clean(word: str) -> str:
-    """Makes one line of what the command line gave, and Unicode of bytes that are none."""
-    return " ".join(word.encode("utf-8", "replace").decode("utf-8").split())
+def _make_printable_line(text: str) -> str:
+    """Replaces bytes that are not Unicode, and line breaks."""
+    return " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
 
 
 if __name__ == "__main__":

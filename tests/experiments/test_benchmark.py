@@ -1,4 +1,4 @@
-"""The benchmark of training steps measures what it says."""
+"""The benchmark of training steps: its batches, its timing and its report."""
 
 import json
 
@@ -7,9 +7,9 @@ import torch
 from benchmark import (
     KINDS,
     draw_lengths,
+    format_report,
     make_batches,
-    report,
-    time_steps,
+    time_in_turns,
 )
 from toy import experiment
 
@@ -49,7 +49,7 @@ def test_lengths_are_those_of_sentences():
 def test_times_are_taken_in_turns_after_a_first():
     calls, now = [], iter([0, 0, 0, 1, 0, 9, 0, 3, 0, 8, 0, 5, 0, 7])
     steps = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
-    times = time_steps(steps, 3, lambda: next(now))
+    times = time_in_turns(steps, 3, lambda: next(now))
     assert calls == ["a", "b"] * 4
     assert times == {"a": [1, 3, 5], "b": [9, 8, 7]}
 
@@ -62,13 +62,13 @@ def test_the_report_names_speeds_and_ratios():
         "speedup": {"marian": 1.0, "ours": 2.5},
         "memory_mib": {"marian": 1000.0, "ours": 500.0},
     }
-    lines = report(result).splitlines()
+    lines = format_report(result).splitlines()
     assert "random" in lines[0]
     assert "50%" in lines[0]
     assert "x2.50" in lines[2]
     assert "x0.50" in lines[2]
     del result["memory_mib"]
-    assert "MiB" not in report(result)
+    assert "MiB" not in format_report(result)
 
 
 @pytest.mark.parametrize("options", [[], ["--bf16", "--attn_implementation", "eager"]])

@@ -1,4 +1,4 @@
-"""The comparison of systems is fair, and measures, writes and draws what it says."""
+"""The comparison of systems is fair, and its measurements and files are right."""
 
 import csv
 import json
@@ -10,10 +10,10 @@ from compare import (
     SYSTEMS,
     CompareArguments,
     count_parameters,
+    format_table,
     main,
-    make_model,
+    make_compared_model,
     running_mean,
-    table,
     train,
     training_batches,
     training_loss,
@@ -48,17 +48,21 @@ def command(corpus, folder, **changes):
     return [str(part) for name, value in given.items() for part in (f"--{name}", value)]
 
 
-def test_all_have_as_many_parameters_but_for_the_final_norms():
+def test_systems_have_equally_many_parameters_except_final_norms():
     words = tokenizer()
-    counts = {name: count_parameters(make_model(name, options(), words)) for name in SYSTEMS}
+    counts = {
+        name: count_parameters(make_compared_model(name, options(), words)) for name in SYSTEMS
+    }
     assert counts["ours"] == counts["marian"] == counts["marian_scaled"]
     assert counts["ours_pre"] == counts["ours"] + 2 * 2 * 16
 
 
 def test_with_the_same_weights_scaled_marian_has_our_loss():
-    """So nothing differs but initial values: not the formula, the sizes or the special tokens."""
+    """Formula, sizes and special tokens are the same: only the initial values differ."""
     words, settings = tokenizer(), options(dropout=0.0, label_smoothing=0.3)
-    ours, marian = (make_model(name, settings, words) for name in ("ours", "marian_scaled"))
+    ours, marian = (
+        make_compared_model(name, settings, words) for name in ("ours", "marian_scaled")
+    )
     ours.config.position_embedding_type = "sinusoidal_half"
     half = type(ours)(ours.config)
     own = dict(half.named_parameters())
@@ -80,7 +84,11 @@ def test_with_the_same_weights_scaled_marian_has_our_loss():
 def test_systems_start_from_the_initial_values_of_their_defaults():
     words, settings = tokenizer(), options(d_model=64)
     stds = {
-        name: make_model(name, settings, words).get_input_embeddings().weight[4:].std().item()
+        name: make_compared_model(name, settings, words)
+        .get_input_embeddings()
+        .weight[4:]
+        .std()
+        .item()
         for name in ("ours", "marian")
     }
     assert stds == {"ours": pytest.approx(1 / 8, rel=0.1), "marian": pytest.approx(0.02, rel=0.1)}
@@ -106,7 +114,8 @@ def test_a_training_learns_and_repeats_itself(system):
     data, words = Dataset.from_list(rows(24)), tokenizer()
     settings = options(steps=30, learning_rate=0.02, warmup_steps=5, validate_every=10)
     found = [
-        train(make_model(system, settings, words), data, data, settings, words) for _ in range(2)
+        train(make_compared_model(system, settings, words), data, data, settings, words)
+        for _ in range(2)
     ]
     assert found[0]["loss"] == found[1]["loss"]
     assert sum(found[0]["loss"][-5:]) < 0.9 * sum(found[0]["loss"][:5])
@@ -115,7 +124,7 @@ def test_a_training_learns_and_repeats_itself(system):
 
 def test_validation_is_the_mean_over_tokens_without_dropout_or_smoothing():
     words, settings = tokenizer(), options(max_tokens=40)
-    model, pairs = make_model("ours", settings, words).train(), rows(9)
+    model, pairs = make_compared_model("ours", settings, words).train(), rows(9)
     before = torch.get_rng_state()
     found = validate(model, Dataset.from_list(pairs), settings, words)
     assert model.training
@@ -160,7 +169,7 @@ def test_the_table_has_running_means():
     assert running_mean(losses)[99] == 88.0
     last = {"step": 100, "nll": 1.5, "accuracy": 0.25}
     result = {"parameters": 1234, "loss": losses, "validation": [last], "seconds": 3.2}
-    assert table({"ours": result}).splitlines()[-1] == (
+    assert format_table({"ours": result}).splitlines()[-1] == (
         "| ours | 1,234 | 10.50 | 28.00 | 48.00 | 88.00 | 1.500 | 25.0% | 3 |"
     )
 
@@ -169,7 +178,7 @@ def test_the_table_has_running_means():
     ("changes", "message"),
     [
         ({"steps": 0}, "`steps` is 0"),
-        ({"systems": "fairseq"}, "are unknown: choose of"),
+        ({"systems": "fairseq"}, "are unknown: choose from"),
         ({"validation_source": None, "validation_target": None}, "No validation data"),
     ],
 )

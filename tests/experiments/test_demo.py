@@ -1,4 +1,4 @@
-"""The demo, with a model too small and a run too short to be any good."""
+"""The demo, with a tiny model and a run of three steps."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,8 @@ def run_demo(folder, monkeypatch, capsys):
     return run
 
 
-def test_it_prints_scores_a_table_and_the_words_asked_for(run_demo, folder):
+def test_it_prints_scores_a_table_and_the_given_words(run_demo, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the recipe is found from any working directory
     lines = run_demo("--words", "transformer", "attention", *SHORT, *SMALL)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     assert lines[-1] == f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}"
@@ -62,7 +63,7 @@ def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
 
 
 @pytest.mark.parametrize(("answer", "anew"), [("n", [True]), ("", []), (None, [])])
-def test_whoever_declines_to_reuse_a_model_trains_a_new_one(
+def test_a_user_who_declines_to_reuse_a_model_trains_a_new_one(
     run_demo, folder, monkeypatch, answer, anew
 ):
     def answered(question):
@@ -71,7 +72,7 @@ def test_whoever_declines_to_reuse_a_model_trains_a_new_one(
         return answer
 
     trainings = []
-    monkeypatch.setattr(demo, "_train", lambda *given: trainings.append(given[3]))
+    monkeypatch.setattr(demo, "train_model", lambda *given, overwrite: trainings.append(overwrite))
     monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", answered)
     run_demo("--words", "reuse")

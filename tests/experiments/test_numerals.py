@@ -1,4 +1,4 @@
-"""Generated numerals: right, the same on every machine, and no number in two splits."""
+"""Generated numerals: correct, the same on every machine, and no number in two splits."""
 
 import sys
 
@@ -27,7 +27,7 @@ def test_no_number_is_in_two_splits(splits):
     assert shares == pytest.approx([0.9, 0.05, 0.05], abs=0.03)
 
 
-def test_the_draw_never_moves_and_is_no_stretch_of_numbers():
+def test_the_drawn_numbers_never_change_and_are_not_consecutive():
     drawn = load_numerals(count=200)
     assert drawn["test"][0] == {
         "source": "fifty-six thousand, seven hundred and fourteen",
@@ -42,7 +42,7 @@ def test_the_draw_never_moves_and_is_no_stretch_of_numbers():
 
 @pytest.mark.parametrize(("limit", "count"), [(10, 11), (10, 0), (10, 2)])
 def test_impossible_draws_are_refused(limit, count):
-    with pytest.raises(ValueError, match=f"count is {count}"):
+    with pytest.raises(ValueError, match=f"`count` is {count}"):
         load_numerals(limit, count)
 
 

@@ -1,4 +1,4 @@
-"""The CMU dictionary: its parsing, its stable split, and that the package is never imported."""
+"""The CMU dictionary: parsing, a stable split, and no import of the package."""
 
 import sys
 
@@ -51,7 +51,7 @@ def test_held_out_splits_have_a_row_per_word(splits, name):
     assert any(len(spoken) > 1 for spoken in references)
 
 
-def test_the_split_never_moves():
+def test_the_split_never_changes():
     words = ["transformer", "attention", "zygote", "'cuse", "abated", "abdication", "abele"]
     held_out = ["validation", "test", "test", "test"]
     assert [split_of(word) for word in words] == ["train", "train", "train", *held_out]

@@ -1,4 +1,4 @@
-"""The recipes whose data are on the Hub run, on toy data in the Hub's form and at a toy size."""
+"""The recipes for data on the Hub run with toy data in the Hub's format and at a toy size."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Attention maps: the weights of the real run, beside the right tokens."""
+"""Attention maps: the weights of a real call, with the right tokens."""
 
 import sys
 
@@ -71,8 +71,8 @@ def test_a_figure_has_a_panel_for_each_head(maps, kind, tmp_path):
     figure.savefig(tmp_path / "maps.png")
 
 
-def test_what_is_not_there_is_named(maps):
-    with pytest.raises(ValueError, match="`layer` is 9: the stack has the layers 0 to"):
+def test_an_unknown_layer_head_or_kind_is_refused(maps):
+    with pytest.raises(ValueError, match="`layer` is 9: choose 0 to"):
         maps.figure("cross", layer=9)
     with pytest.raises(ValueError, match="`head` is 9"):
         maps.alignment(head=9)

@@ -1,4 +1,4 @@
-"""The shape walk: order, nesting, shapes and counts on real models, and what it leaves behind."""
+"""The shape walk: order, nesting, shapes and counts on real models, and no traces afterwards."""
 
 import pytest
 import torch

@@ -1,18 +1,20 @@
-"""The program that converts: a file in, a directory for the Auto classes out."""
+"""Conversion of a file of weights into a directory for the Auto classes."""
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from test_systems import weights_of_a
+from toy import command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-from vanilla_transformer.commands.convert import main
-from vanilla_transformer.interop.convert import convert_checkpoint, load_weights
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.checkpoint_files import read_state_dict
+from vanilla_transformer.interop.convert import convert_checkpoint
 from vanilla_transformer.interop.systems import convert
 
 
 def weights_of_b():
-    """Weights of system B with one layer, of width 8, under the names that are documented."""
+    """Weights of system B with one layer of width 8, under the documented names."""
     shapes = {"self_attention.qkv": (24, 8), "self_attention.out": (8, 8)}
     shapes |= {"feed_forward.linear1": (12, 8), "feed_forward.linear2": (8, 12)}
     weights = {}
@@ -25,13 +27,13 @@ def weights_of_b():
 
 
 def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
-    """A training checkpoint, with the names that a wrapper for several devices gives."""
+    """The file is a training checkpoint with the prefix `module.` of a wrapper."""
     weights, checkpoint = weights_of_a(), tmp_path / "run.pt"
     wrapped = {f"module.{name}": tensor for name, tensor in weights.items()}
     torch.save({"epoch": 3, "model_state_dict": wrapped}, checkpoint)
     rules = tmp_path / "rules.yaml"
     rules.write_text(r"'module\.(.*)': '\1'", encoding="utf-8")
-    command = ("--from", "system-a", "--heads", 2, checkpoint, tmp_path / "out")
+    arguments = ("--from", "system-a", "--heads", 2, checkpoint, tmp_path / "out")
     options = (
         "--rename",
         rules,
@@ -41,7 +43,7 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
         "dropout=0",
         "eos_token_id=7",
     )
-    done = command("convert", *command, *options)
+    done = command("convert", *arguments, *options)
     assert done.returncode == 0, done.stderr
     assert "VanillaTransformerForConditionalGeneration" in done.stdout
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
@@ -50,16 +52,18 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
     found = model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3).shape[1] <= 4
-    with pytest.raises(ValueError, match="is not empty: choose another"):
-        main([*map(str, command)])
+    with pytest.raises(ValueError, match="is not empty: add --overwrite"):
+        run_subcommand("convert", [*map(str, arguments)])
+    run_subcommand("convert", [*map(str, arguments), *map(str, options), "--overwrite"])
+    assert {path.name for path in tmp_path.iterdir()} == {"run.pt", "rules.yaml", "out"}
 
 
-def test_an_encoder_alone_is_the_encoder_of_a_bare_model(tmp_path, capsys):
+def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
     weights = weights_of_b()
     save_file(weights, tmp_path / "b.safetensors")
     paths = (str(tmp_path / "b.safetensors"), str(tmp_path / "out"))
-    main(["--from", "system-b", "--heads", "2", *paths])
-    assert "Only `AutoModel.from_pretrained(...).encoder` is trained" in capsys.readouterr().out
+    run_subcommand("convert", ["--from", "system-b", "--heads", "2", *paths])
+    assert "Only the encoder is trained" in capsys.readouterr().out
     model = AutoModel.from_pretrained(tmp_path / "out")
     _, expected = convert("system-b", weights, 2)
     assert all(name.startswith("encoder.") for name in expected)
@@ -70,7 +74,7 @@ def test_an_encoder_alone_is_the_encoder_of_a_bare_model(tmp_path, capsys):
 
 def test_files_that_hold_no_weights_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.pt"):
-        load_weights(tmp_path / "none.pt")
+        read_state_dict(tmp_path / "none.pt")
     cases = {
         "text.pt": (b"not a checkpoint", "cannot be read as weights"),
         "text.safetensors": (b"not a checkpoint", "cannot be read as weights"),
@@ -78,22 +82,25 @@ def test_files_that_hold_no_weights_are_refused(tmp_path):
     for name, (content, message) in cases.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            load_weights(tmp_path / name)
+            read_state_dict(tmp_path / name)
     torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
     with pytest.raises(ValueError, match=r"save `model.state_dict\(\)` rather than the model"):
-        load_weights(tmp_path / "model.pt")
+        read_state_dict(tmp_path / "model.pt")
     torch.save({"epoch": 1, "weights": {}}, tmp_path / "more.pt")
     with pytest.raises(ValueError, match=r"holds more than weights: \['epoch', 'weights'\]"):
-        load_weights(tmp_path / "more.pt")
-    with pytest.raises(ValueError, match="no `key` 'state'"):
-        load_weights(tmp_path / "more.pt", key="state")
+        read_state_dict(tmp_path / "more.pt")
+    with pytest.raises(ValueError, match=r"`key` is 'state'.*no such entry"):
+        read_state_dict(tmp_path / "more.pt", key="state")
     with pytest.raises(ValueError, match="holds no weights"):
-        load_weights(tmp_path / "more.pt", key="weights")
+        read_state_dict(tmp_path / "more.pt", key="weights")
 
 
 def test_files_of_rules_are_checked(tmp_path):
     torch.save(weights_of_a(), tmp_path / "a.pt")
-    for content, message in (("[1]", "must map regular expressions"), ("a: [", "is no YAML")):
+    for content, message in (
+        ("[1]", "must map regular expressions"),
+        ("a: [", "is not valid YAML"),
+    ):
         (tmp_path / "rules.yaml").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             convert_checkpoint(

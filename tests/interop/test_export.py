@@ -1,4 +1,4 @@
-"""Graphs of the model outside of Python: torch.export, ONNX, and decoding with them."""
+"""Exported graphs of the model: torch.export, ONNX, and decoding with them."""
 
 import logging
 
@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 exporters = pytest.importorskip("transformers.exporters", reason="needs a newer transformers")
 
-ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing takes its time
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
 MODELS = {
     "the paper's": {},
     "modern": {
@@ -30,7 +30,7 @@ FAST_AND_SLOW = [
 
 @pytest.fixture(autouse=True)
 def without_a_malformed_message(caplog):
-    """While it reads an archive torch logs a message that lacks its argument, an error here."""
+    """Hides a message that torch logs without its argument, which fails when it is formatted."""
     caplog.set_level(logging.ERROR, logger="torch._export.serde.serialize")
 
 
@@ -84,7 +84,7 @@ def test_an_exported_encoder_computes_the_same(
 def test_an_exported_decoder_with_its_cache_generates_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):
-    """Exported with three sources of seven tokens, run with two of nine, for six steps."""
+    """Exports with three sources of seven tokens, then runs six steps with two sources of nine."""
     tool, config = exporter(kind)
     model = tiny_model(**ONE_LAYER, **architecture)
     exported = tool.export_for_generation(

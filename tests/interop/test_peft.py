@@ -1,4 +1,4 @@
-"""Adapters of the package `peft`: trained by the Trainer, saved, loaded and merged."""
+"""Adapters of the package `peft`: trained with Trainer, saved, loaded and merged."""
 
 import pytest
 import torch

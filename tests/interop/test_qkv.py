@@ -1,4 +1,4 @@
-"""Layouts of attention projections: the same function, and exactly back again."""
+"""Layouts of attention projections: the same function, and an exact round trip."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_fused_and_separate_weights_are_the_same_model(tiny_model, tiny_batch, t
 
 @pytest.mark.parametrize("num_parts", [2, 3])
 def test_rows_that_lie_head_by_head_are_the_same_attention(num_parts):
-    """The fused map is applied as its tutorial does: split by heads first, then by part."""
+    """The fused projection is applied as in its tutorial: split by head first, then by part."""
     torch.manual_seed(0)
     heads, head_dim, x = 4, 2, torch.randn(2, 5, 8)
     weight, bias = torch.randn(num_parts * 8, 8), torch.randn(num_parts * 8)

@@ -1,4 +1,4 @@
-"""Weights of the published systems: other spellings, and every misfit named at once."""
+"""Conversion of the published systems: other names, and errors that list all problems."""
 
 import re
 
@@ -12,7 +12,7 @@ WIDTH, INNER = 8, 12
 
 
 def weights_of_a(layers=1):
-    """Weights of system A under the names that the converter documents."""
+    """Weights of system A under the documented names."""
     torch.manual_seed(0)
     shapes = {"encoder.embedding.weight": (20, WIDTH), "decoder.embedding.weight": (22, WIDTH)}
     for stack, attentions in (("encoder", 1), ("decoder", 2)):
@@ -80,7 +80,7 @@ def test_all_misfits_are_named_at_once():
         "`model.decoder.layers.0.feed_forward_post_norm.bias` is missing",
         "`encoder.layers.0.norm1.gamma` and `encoder.layers.0.norm1.weight` both become",
         "`encoder.layers.0.self_attention.k.weight` has shape (8, 9), but",
-        "`encoder.layers.0.self_attention.qkv.weight` is not known",  # rows of an unknown order
+        "`encoder.layers.0.self_attention.qkv.weight` is not known",  # unknown order of rows
         "`extra` is not known",
     ):
         assert problem in str(error.value)
@@ -117,7 +117,7 @@ def test_what_cannot_be_converted_is_refused():
 
 
 def test_a_choice_can_depart_from_the_system():
-    """An A that was trained with a bias on the output, and scaled embeddings."""
+    """A system A that was trained with an output bias and scaled embeddings."""
     weights = weights_of_a() | {"output.bias": torch.ones(22)}
     config, found = convert("system-a", weights, 2, lm_head_bias=True, scale_embedding=True)
     model = VanillaTransformerForConditionalGeneration(config)
@@ -138,7 +138,9 @@ def test_padding_of_the_source_moves_to_the_place_of_the_targets():
     assert torch.equal(table[others], expected[others])
     assert config.pad_token_id == 5
     for outside in (20, 21):
-        with pytest.raises(ValueError, match=rf"`source_pad_.* \(0 to 19\), got {outside}"):
+        with pytest.raises(
+            ValueError, match=rf"`source_pad_token_id` is {outside}.*choose 0 to 19"
+        ):
             convert("system-a", weights, 2, source_pad_token_id=outside, pad_token_id=21)
 
 

@@ -1,4 +1,12 @@
-"""Five tutorials' systems, written plainly from their descriptions, without the package."""
+"""The systems of five tutorials, written from their descriptions, without the package.
+
+A: "[Transformer] Transformer 코드 리뷰", the blog of MongTae.
+B: "트랜스포머 인코더 구현하기", Crimsonjoo's Easy-Transformer
+   (https://github.com/crimsonjoo/Easy-Transformer).
+C: "트랜스포머 디코더 핵심 코드 구현을 통한 동작 메커니즘 이해하기", a blog post of 4 February 2024.
+D: "LLM 구현 2편 - Transformer 아키텍처 이해", 8 November 2025.
+E: an untitled notebook, `Transformer(encoder, decoder)`.
+"""
 
 import copy
 import math
@@ -32,7 +40,7 @@ class FeedForward(nn.Module):
 
 
 class SeparateAttention(nn.Module):
-    """A, D, E: three projections; a mask of ones and zeros."""
+    """A, D, E: three projections and a mask of ones and zeros."""
 
     def __init__(self, d_model, heads, dropout=0.0):
         super().__init__()
@@ -55,7 +63,7 @@ class SeparateAttention(nn.Module):
 
 
 class PerHeadAttention(nn.Module):
-    """B, C: one projection, cut by heads first and then into queries, keys and values."""
+    """B, C: one projection, split by head first, then into queries, keys and values."""
 
     def __init__(self, d_model, heads):
         super().__init__()
@@ -71,7 +79,7 @@ class PerHeadAttention(nn.Module):
 
 
 class PerHeadCrossAttention(nn.Module):
-    """C: keys and values of the source in one projection."""
+    """C: one projection for the keys and values of the source."""
 
     def __init__(self, d_model, heads):
         super().__init__()
@@ -89,7 +97,7 @@ class PerHeadCrossAttention(nn.Module):
 
 
 class SampleNorm(nn.Module):
-    """B: the sample deviation, and eps beside it."""
+    """B: the sample standard deviation; eps is added to it."""
 
     def __init__(self, d_model, eps=1e-6):
         super().__init__()
@@ -102,7 +110,7 @@ class SampleNorm(nn.Module):
 
 
 class WrittenOutNorm(nn.Module):
-    """C: the population variance, and eps under the root."""
+    """C: the population variance; eps is added inside the root."""
 
     def __init__(self, d_model, eps=1e-5):
         super().__init__()
@@ -318,7 +326,7 @@ class LayerE(nn.Module):
 
 
 class SystemE(nn.Module):
-    """Modules are handed in and deep-copied; the output is log-softmax beside the hidden states."""
+    """Deep-copies the given modules; returns log-softmax scores and hidden states."""
 
     def __init__(self, sizes):
         super().__init__()

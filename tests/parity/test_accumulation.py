@@ -1,6 +1,6 @@
-"""The gradient of the same 16 examples under 1, 4 and 8 accumulation steps of the stock Trainer.
+"""The gradient of the same 16 examples with 1, 4 and 8 accumulation steps of the stock Trainer.
 
-`python tests/parity/test_accumulation.py` prints the README's table: ours beside MarianMTModel.
+`python tests/parity/test_accumulation.py` prints a table for this package and MarianMTModel.
 """
 
 import pytest
@@ -36,7 +36,7 @@ LINES = [" ".join(f"w{(7 * i + j * j) % 23}" for j in range(2 + i % 7)) for i in
 
 
 class RecordGradientNorm(TrainerCallback):
-    """Keeps the norm of the whole gradient as the first optimiser step finds it."""
+    """Keeps the norm of the whole gradient before the first optimizer step."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
@@ -107,7 +107,7 @@ def test_trainers_own_label_smoothing_is_right_too(tmp_path):
 
 
 def test_marian_still_needs_the_comparison(tmp_path):
-    """Fails when Marian is mended: then the README's table must go."""
+    """Fails when Marian is fixed: then remove the table from the documentation."""
     norms = [gradient_norm(make_marian, steps, tmp_path) for steps in STEPS]
     assert norms[-1] > 4 * norms[0]
 

@@ -1,4 +1,4 @@
-"""The whole model against an independent one: torch's own layers, or plain functions."""
+"""The whole model equals independent ones: torch's own layers, and plain functions."""
 
 import math
 

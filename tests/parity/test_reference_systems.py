@@ -1,4 +1,4 @@
-"""Five tutorials' systems run here: the same function and gradients; then training and saving."""
+"""Five tutorials' systems run here: same outputs and gradients, training, generation, saving."""
 
 import pytest
 import torch
@@ -20,15 +20,15 @@ from vanilla_transformer.interop.systems import convert
 
 SIZES = {"source": 23, "target": 29, "d_model": 16, "heads": 4, "inner": 24, "layers": 2}
 TRANSLATORS = {"a": SystemA, "c": SystemC, "d": SystemD, "e": SystemE}
-# In the description of C the places of START, PADDING and END are open: any will do.
+# The description of C does not fix the ids of START, PADDING and END.
 TOKENS = {"c": {"pad_token_id": 1, "decoder_start_token_id": 0, "eos_token_id": 2}}
 
 
 def random_weights(system):
-    """Every parameter is drawn: a norm or bias that is lost or misplaced shows."""
+    """A system with random values in every parameter, so that a misplaced norm or bias shows."""
     torch.manual_seed(0)
     reference = system(SIZES)
-    noise = 0.02 if system is SystemE else 0.2  # without norms, states grow from layer to layer
+    noise = 0.02 if system is SystemE else 0.2  # without norms, hidden states grow with each layer
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
@@ -58,7 +58,7 @@ def padded_batch(pad):
 
 
 def scores_of(letter, reference, source, target, pad):
-    """Log-probabilities of E, logits of the others."""
+    """Log-probabilities for E, logits for the other systems."""
     output = reference(source, target, pad)
     return output[0] if letter == "e" else output
 
@@ -112,7 +112,7 @@ def test_greedy_generation_is_the_loop_of_the_system(letter):
         while len(ids) < 9 and ids[-1] != config.eos_token_id:
             target = torch.tensor([ids])
             scores = scores_of(letter, reference, alone, target, config.pad_token_id)
-            if letter in "ce":  # these would hide a padding token that they have produced
+            if letter in "ce":  # these mask every padding token, also a generated one
                 scores = scores_of(letter, reference, alone, target, pad=-1)
             ids.append(int(scores[0, -1].argmax()))
         assert tokens[: len(ids)] == ids
@@ -120,7 +120,7 @@ def test_greedy_generation_is_the_loop_of_the_system(letter):
 
 
 def copies(count=24):
-    """Rows to copy, of one token four times: learnable in a few steps."""
+    """Rows of one repeated token to copy, learnable in a few steps."""
     tokens = torch.randint(3, 13, (count,), generator=torch.Generator().manual_seed(0))
     return [
         {"input_ids": [t] * 4, "attention_mask": [1] * 4, "labels": [t] * 3 + [2]}
@@ -128,8 +128,8 @@ def copies(count=24):
     ]
 
 
-class PadToThePair(DataCollatorForSeq2Seq):
-    """There is no tokenizer: rows have one length already."""
+class CollateEqualLengths(DataCollatorForSeq2Seq):
+    """Collates without a tokenizer: all rows have the same length."""
 
     def __call__(self, features, return_tensors=None):
         return {name: torch.tensor([row[name] for row in features]) for name in features[0]}
@@ -154,7 +154,7 @@ def test_the_system_trains_generates_saves_and_loads(letter, tmp_path):
         generation_max_length=6,
     )
     trainer = Seq2SeqTrainer(
-        model=model, args=arguments, train_dataset=rows, data_collator=PadToThePair(None)
+        model=model, args=arguments, train_dataset=rows, data_collator=CollateEqualLengths(None)
     )
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -168,7 +168,7 @@ def test_the_system_trains_generates_saves_and_loads(letter, tmp_path):
     )
 
 
-# --- B, an encoder alone ------------------------------------------------------------------------
+# --- B, an encoder without a decoder ------------------------------------------------------------
 
 
 def converted_encoder():
@@ -185,7 +185,7 @@ def embedded():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_states_and_gradients_are_those_of_the_encoder_alone(attention):
+def test_states_and_gradients_are_those_of_the_encoder(attention):
     reference, model = converted_encoder()
     model.set_attn_implementation(attention)
     x, mask = embedded()
@@ -220,7 +220,7 @@ class Regression(nn.Module):
         return {"loss": F.mse_loss(scores, labels), "scores": scores}
 
 
-def test_the_encoder_alone_trains_saves_and_loads(tmp_path):
+def test_the_encoder_trains_saves_and_loads(tmp_path):
     _, model = converted_encoder()
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(32, 5, SIZES["d_model"], generator=generator)
@@ -248,11 +248,11 @@ def test_the_encoder_alone_trains_saves_and_loads(tmp_path):
     torch.testing.assert_close(states[0], states[1])
 
 
-# --- where the systems drop out -----------------------------------------------------------------
+# --- dropout ------------------------------------------------------------------------------------
 
 
-def drops(run, monkeypatch):
-    """Shape and probability of everything that is dropped out, in the order of the calls."""
+def record_dropouts(run, monkeypatch):
+    """Shape and probability of every dropout, in the order of the calls."""
     recorded, original = [], F.dropout
 
     def record(input, p=0.5, training=True, inplace=False):
@@ -273,15 +273,15 @@ def test_dropout_acts_where_the_system_has_it(letter, monkeypatch):
     reference, model = converted(letter)
     model.set_attn_implementation("eager")
     source, target = padded_batch(model.config.pad_token_id)
-    theirs = drops(lambda: reference.train()(source, target, 0), monkeypatch)
-    ours = drops(lambda: our_scores(letter, model.train(), source, target), monkeypatch)
+    theirs = record_dropouts(lambda: reference.train()(source, target, 0), monkeypatch)
+    ours = record_dropouts(lambda: our_scores(letter, model.train(), source, target), monkeypatch)
     assert ours == theirs
     assert bool(ours) == (letter != "e")
 
 
-def test_dropout_acts_inside_the_feed_forward_of_the_encoder_alone(monkeypatch):
+def test_dropout_acts_inside_the_feed_forward_of_the_encoder(monkeypatch):
     reference, model = converted_encoder()
     x, _ = embedded()
-    theirs = drops(lambda: reference.train()(x, torch.zeros(1)), monkeypatch)
-    ours = drops(lambda: model.train().encoder(inputs_embeds=x), monkeypatch)
+    theirs = record_dropouts(lambda: reference.train()(x, torch.zeros(1)), monkeypatch)
+    ours = record_dropouts(lambda: model.train().encoder(inputs_embeds=x), monkeypatch)
     assert ours == theirs == [((3, 7, SIZES["inner"]), 0.1)] * 2

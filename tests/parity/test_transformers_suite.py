@@ -1,8 +1,8 @@
-"""The common tests that transformers' own models pass, on ours: as many passes, no skip more.
+"""Our models pass the common tests that transformers' own models pass, with no more skips.
 
-They are in the source distribution of transformers, not in its wheel: pip downloads that of the
-installed version once, into a cache outside the repository. The modules of the distribution import
-tests of generation that it does not ship; for these see test_generation.py.
+The tests are in the source distribution of transformers, not in its wheel. pip downloads the
+distribution of the installed version once, into a cache outside the repository. The distribution
+does not contain the tests of generation; for these see test_generation.py.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ import transformers
 
 CASES = Path(__file__).with_name("transformers_suite.py")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vanilla_transformer"
-# These take the source's embedding for the target's; Marian fails them when it has two.
+# These take the source embedding for the target's; Marian also fails them with two embeddings.
 WRONG_FOR_SEPARATE_VOCABULARIES = {
     "test_inputs_embeds_matches_input_ids",
     "test_resize_embeddings_untied",
@@ -36,13 +36,13 @@ ALL = {
     "Fused": set(),
     "Alibi": set(),
 }
-# T5 keeps some matrices in 32 bits, and tests that it does.
+# T5 keeps some matrices in float32, and these tests check it.
 ONLY_T5 = {"test_keep_in_fp32_modules", "test_keep_in_fp32_modules_exist"}
 FAST_HEADS = {"VanillaEncoder": set(), "VanillaCausal": set()}
 
 
 def download(folder):
-    """Fetches the source distribution into a folder; returns its path, or None and pip's words."""
+    """Downloads the source distribution; returns its path or None, and pip's error output."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--no-binary", "transformers", "--dest", folder]
     command += [f"transformers=={transformers.__version__}"]
@@ -77,7 +77,7 @@ def suite():
 
 
 def outcomes(suite, configurations, tmp_path):
-    """Runs the tests in their own process; returns {configuration: {test: outcomes}}, output."""
+    """Runs the tests in a new process; returns {configuration: {test: outcomes}} and the output."""
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
     command += ["--tb=short", "--show-capture=no", f"--junitxml={report}"]
@@ -97,7 +97,7 @@ def outcomes(suite, configurations, tmp_path):
 
 
 def check(suite, configurations, references, tmp_path, least=81):
-    """No test fails, at least so many pass, and all that a reference passes."""
+    """Checks that no test fails, and that at least `least` and all those of a reference pass."""
     results, output = outcomes(suite, [*configurations, *references], tmp_path)
     expected = {t for name in references for t, o in results[name].items() if o == {"passed"}}
     assert len(expected) >= least or not references

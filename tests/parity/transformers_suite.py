@@ -1,8 +1,9 @@
-"""Our classes put through the common test classes of transformers' source distribution.
+"""Applies the common test classes of transformers' source distribution to our classes.
 
-Run by test_transformers_suite.py, in a process of its own: `TRANSFORMERS_SUITE` names the folder
-of the distribution's tests. Its modules import some that it does not ship (the tests of generation
-and of export, what starts processes); empty classes and functions stand in for them.
+test_transformers_suite.py runs this file in a new process. The environment variable
+`TRANSFORMERS_SUITE` names the folder of the distribution's tests. They import modules that the
+distribution does not contain (tests of generation and export, starters of processes). Empty classes
+and functions replace these.
 """
 
 import functools
@@ -74,7 +75,7 @@ CONFIGURATIONS = {
 }
 
 
-def _package(name, path=()):
+def _add_package(name, path=()):
     module = types.ModuleType(name)
     module.__path__ = list(path)
     sys.modules[name] = module
@@ -82,13 +83,13 @@ def _package(name, path=()):
 
 
 def _stand_in(name, **attributes):
-    _package(f"{SUITE}.{name.split('.')[0]}")
+    _add_package(f"{SUITE}.{name.split('.')[0]}")
     module = types.ModuleType(f"{SUITE}.{name}")
     module.__dict__.update(attributes)
     sys.modules[module.__name__] = module
 
 
-_package(SUITE, [os.environ["TRANSFORMERS_SUITE"]])
+_add_package(SUITE, [os.environ["TRANSFORMERS_SUITE"]])
 _stand_in("exporters.test_export", ExportTesterMixin=type("ExportTesterMixin", (), {}))
 _stand_in("generation.test_utils", GenerationTesterMixin=type("GenerationTesterMixin", (), {}))
 _stand_in("utils.test_configuration_utils", config_common_kwargs=CONFIG_ARGUMENTS)
@@ -104,7 +105,7 @@ _stand_in(
 common = importlib.import_module(f"{SUITE}.test_modeling_common")
 configuration = importlib.import_module(f"{SUITE}.test_configuration_common")
 executorch = importlib.import_module(f"{SUITE}.test_executorch")
-# Their tests with processes are for a list of models; see test_parallel.py.
+# Their tests with several processes only run for a fixed list of models; see test_parallel.py.
 PARALLEL = [
     importlib.import_module(f"{SUITE}.test_tensor_parallel_mixin").TensorParallelTesterMixin,
     importlib.import_module(f"{SUITE}.test_fsdp_mixin").FSDPTesterMixin,
@@ -114,7 +115,7 @@ GenerationTesterMixin = sys.modules[f"{SUITE}.generation.test_utils"].Generation
 
 
 class ModelTester:
-    """Makes the small configs and batches that the common tests ask for."""
+    """Makes the small configs and batches of the common tests."""
 
     batch_size, seq_length, hidden_size, num_hidden_layers, num_attention_heads = 13, 7, 16, 2, 4
     is_training = True
@@ -164,7 +165,7 @@ class ModelTester:
 
 
 class OneStackTester(ModelTester):
-    """As its base, for models of one stack."""
+    """The same for models with one stack."""
 
     def get_config(self):
         config = super().get_config()
@@ -178,8 +179,8 @@ class OneStackTester(ModelTester):
         return config, {"input_ids": ids, "attention_mask": inputs["attention_mask"]}
 
 
-class _OneStackCase:
-    """What every configuration is put through besides the common tests."""
+class _OneStackTestCase:
+    """Setup, and the tests of the config, for models with one stack."""
 
     inputs_from = OneStackTester
     test_can_init_all_missing_weights_before_2023 = True
@@ -194,8 +195,8 @@ class _OneStackCase:
         self.config_tester.run_common_tests()
 
 
-class _Case(_OneStackCase):
-    """As its base, for models of two stacks."""
+class _TwoStackTestCase(_OneStackTestCase):
+    """The same for models with two stacks, and a test that both stacks work on their own."""
 
     inputs_from = ModelTester
     is_encoder_decoder = True
@@ -221,11 +222,11 @@ class _Case(_OneStackCase):
 
 
 def _wrong_for_separate_vocabularies(_):
-    """These take the source's embedding for the target's; Marian fails them as well."""
+    """These tests take the source embedding for the target's; Marian fails them, too."""
     raise unittest.SkipTest("source and target have separate embeddings")
 
 
-def _case(name, model_classes, config_class, changes, kind=_Case):
+def _make_test_case(name, model_classes, config_class, changes, kind=_TwoStackTestCase):
     bases = [kind, common.ModelTesterMixin, *PARALLEL, unittest.TestCase]
     if any(model_class.can_generate() for model_class in model_classes):
         bases.insert(2, GenerationTesterMixin)
@@ -236,13 +237,13 @@ def _case(name, model_classes, config_class, changes, kind=_Case):
         "changes": changes,
         "model_tester": None,
     }
-    if kind is _Case and not changes.get("share_encoder_decoder_embeddings", True):
+    if kind is _TwoStackTestCase and not changes.get("share_encoder_decoder_embeddings", True):
         for test in ("test_inputs_embeds_matches_input_ids", "test_resize_embeddings_untied"):
             attributes[test] = _wrong_for_separate_vocabularies
     return type(f"{name}Test", tuple(bases), attributes)
 
 
-# The common tests tell a bare model from a head by these tables of the library's own models.
+# The common tests distinguish bare models from heads by these tables.
 MODEL_MAPPING_NAMES["vanilla_transformer"] = (
     "VanillaTransformerModel",
     "VanillaTransformerEncoderModel",
@@ -257,25 +258,25 @@ for _mapping, _class in (
 ):
     _mapping["vanilla_transformer"] = _class.__name__
 KINDS = {
-    "": ((VanillaTransformerModel, VanillaTransformerForConditionalGeneration), _Case),
+    "": ((VanillaTransformerModel, VanillaTransformerForConditionalGeneration), _TwoStackTestCase),
     "Encoder": (
         (
             VanillaTransformerEncoderModel,
             VanillaTransformerForSequenceClassification,
             VanillaTransformerForTokenClassification,
         ),
-        _OneStackCase,
+        _OneStackTestCase,
     ),
-    "Causal": ((VanillaTransformerForCausalLM,), _OneStackCase),
+    "Causal": ((VanillaTransformerForCausalLM,), _OneStackTestCase),
 }
 for _name, _changes in CONFIGURATIONS.items():
     for _suffix, (_classes, _kind) in KINDS.items():
-        globals()[f"{_name}{_suffix}Test"] = _case(
+        globals()[f"{_name}{_suffix}Test"] = _make_test_case(
             f"{_name}{_suffix}", _classes, VanillaTransformerConfig, _changes, _kind
         )
 
 
-# What the test of training learns by heart are the ids from 1 on.
+# The training test memorizes the ids from 1 on.
 LEARNER = {"d_model": 32, "decoder_ffn_dim": 32, "pad_token_id": 0, "bos_token_id": 3}
 
 
@@ -317,11 +318,13 @@ LlamaExecutorchTest = _executorch_case(
     "Llama", lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES))
 )
 
-# For comparison: how many tests the library's own models pass and skip.
+# The library's own models, for comparison.
 T5_SIZES = {"num_layers": 2, "num_heads": 4, "d_kv": 4, "d_ff": 4}
-T5EncoderTest = _case(
-    "T5Encoder", (T5EncoderModel, T5ForTokenClassification), T5Config, T5_SIZES, _OneStackCase
+T5EncoderTest = _make_test_case(
+    "T5Encoder", (T5EncoderModel, T5ForTokenClassification), T5Config, T5_SIZES, _OneStackTestCase
 )
-BartCausalTest = _case("BartCausal", (BartForCausalLM,), BartConfig, {}, _OneStackCase)
-MarianTest = _case("Marian", (MarianModel, MarianMTModel), MarianConfig, {})
-BartTest = _case("Bart", (BartModel, BartForConditionalGeneration), BartConfig, {})
+BartCausalTest = _make_test_case(
+    "BartCausal", (BartForCausalLM,), BartConfig, {}, _OneStackTestCase
+)
+MarianTest = _make_test_case("Marian", (MarianModel, MarianMTModel), MarianConfig, {})
+BartTest = _make_test_case("Bart", (BartModel, BartForConditionalGeneration), BartConfig, {})

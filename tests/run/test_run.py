@@ -12,7 +12,7 @@ import torch
 from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-from vanilla_transformer.commands.generate import main as generate
+from vanilla_transformer.commands.program import run_subcommand
 
 CODE = {"configuration", "modeling", "tokenization"}
 
@@ -176,7 +176,7 @@ def test_the_recipes_for_more_data(trained, tmp_path):
     nbest = tmp_path / "distilled.de"
     options = ["--input", str(source), "--device", "cpu"]
     several = ["--num_beams", "5", "--num_return_sequences", "5"]
-    generate([str(trained), *options, "--output", str(nbest), *several])
+    run_subcommand("generate", [str(trained), *options, "--output", str(nbest), *several])
     lines = nbest.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 15
     assert (lines[0], lines[5:10], lines[10]) == (
@@ -189,6 +189,6 @@ def test_the_recipes_for_more_data(trained, tmp_path):
     drawn = []
     for seed in ("1", "1", "2"):
         output = [str(tmp_path / "mono.de"), "--overwrite", "--seed", seed]
-        generate([str(trained), *options, "--output", *output, *sampling])
+        run_subcommand("generate", [str(trained), *options, "--output", *output, *sampling])
         drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1] != drawn[2]

@@ -10,7 +10,7 @@ from small import model, tokenizer, trainer
 from toy import arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.commands.average import main
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.average_callback import AverageCheckpoints
@@ -163,12 +163,12 @@ def test_the_program(finished, tmp_path):
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
     argv = [str(finished), "--last", "1", "--output", str(tmp_path / "mean")]
     with pytest.raises(ValueError, match="add --overwrite"):
-        main(argv)
-    main([*argv, "--overwrite"])
+        run_subcommand("average", argv)
+    run_subcommand("average", [*argv, "--overwrite"])
     for name, value in weights(finished / "checkpoint-8").items():
         assert torch.equal(weights(tmp_path / "mean")[name], value)
     with pytest.raises(ValueError, match="take the directory of one run, not 2"):
-        main([str(finished), *argv])
+        run_subcommand("average", [str(finished), *argv])
 
 
 def test_a_training_ends_with_the_mean(tmp_path):
@@ -281,7 +281,9 @@ def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
     before = sorted(tmp_path.rglob("*"))
     for output in (folder, tmp_path):
         with pytest.raises(ValueError, match=r"holds .*choose another output"):
-            main([str(folder), "--last", "2", "--output", str(output), "--overwrite"])
+            run_subcommand(
+                "average", [str(folder), "--last", "2", "--output", str(output), "--overwrite"]
+            )
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
@@ -292,4 +294,4 @@ def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
         average_checkpoints([folder / "checkpoint-2"], other, overwrite=True)
     assert sorted(set(tmp_path.rglob("*")) - {other, other / "notes.txt"}) == before
     with pytest.raises(ValueError, match="`count` is 0"):
-        main([str(folder), "--last", "0", "--output", str(tmp_path / "mean")])
+        last_checkpoints(folder, 0)

@@ -1,52 +1,87 @@
-"""Averages the weights of saved models."""
+"""`vanilla-transformer average`: the mean of saved models."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.training.averaging import (
-    average_checkpoints,
-    best_checkpoints,
-    last_checkpoints,
-)
+from vanilla_transformer.commands.checks import check_model_path, check_output_directory
+from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.extras import check_extra
+
+SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
+EXAMPLES = """
+vanilla-transformer average runs/multi30k --best 5 --metric bleu --output runs/multi30k-mean
+vanilla-transformer average runs/a/checkpoint-900 runs/a/checkpoint-1000 --output runs/mean
+"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Averages saved models: the program of `scripts/average.py`.
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("average", SUMMARY, EXAMPLES, intermixed=True)
+    parser.add_argument(
+        "models",
+        metavar="RUN_OR_MODEL",
+        nargs="+",
+        help="saved models; with --last or --best the directory of one run",
+    )
+    parser.add_argument("--output", metavar="DIR", required=True, help="directory of the new model")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in --output")
+    choice = parser.add_argument_group("checkpoints of a run")
+    either = choice.add_mutually_exclusive_group()
+    either.add_argument(
+        "--last", type=positive_integer, metavar="N", help="average the newest N checkpoints"
+    )
+    either.add_argument(
+        "--best", type=positive_integer, metavar="N", help="average the N best by --metric"
+    )
+    choice.add_argument(
+        "--metric", default="loss", help="validation score for --best: loss, bleu, wer, ..."
+    )
+    choice.add_argument(
+        "--greater-is-better",
+        action=argparse.BooleanOptionalAction,
+        help="direction of --metric, for scores that this package does not compute",
+    )
+    return parser.parse_words(words)
 
-    Args:
-        argv: Arguments; None: those of the process.
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the directories.
 
     Raises:
-        ValueError: As `average_checkpoints` and the functions that choose checkpoints.
+        UsageError: If --last or --best is given with several directories.
+        OSError: If a directory does not exist.
+        ValueError: If the output directory is in use.
+        ModuleNotFoundError: If the extra `train` is not installed.
     """
-    options = _parse(argv)
-    chosen = [Path(model) for model in options.models]
-    if options.last is not None or options.best is not None:
-        if len(chosen) != 1:
-            raise ValueError(f"--last and --best take the directory of one run, not {len(chosen)}.")
-        if options.last is not None:
-            chosen = last_checkpoints(chosen[0], options.last)
-        else:
-            chosen = best_checkpoints(
-                chosen[0], options.best, options.metric, options.greater_is_better
+    if options.last or options.best:
+        if len(options.models) != 1:
+            raise UsageError(
+                f"--last and --best take the directory of one run, not {len(options.models)}"
             )
+        if not Path(options.models[0]).is_dir():
+            raise FileNotFoundError(f"The run {options.models[0]!r} does not exist.")
+    else:
+        for model in options.models:
+            check_model_path(model)
+    check_output_directory(options.output, options.overwrite)
+    check_extra("train")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Chooses the models and writes their mean."""
+    from vanilla_transformer.training.averaging import (
+        average_checkpoints,
+        best_checkpoints,
+        last_checkpoints,
+    )
+
+    chosen = [Path(model) for model in options.models]
+    if options.last:
+        chosen = last_checkpoints(chosen[0], options.last)
+    elif options.best:
+        chosen = best_checkpoints(
+            chosen[0], options.best, options.metric, options.greater_is_better
+        )
     average_checkpoints(chosen, options.output, options.overwrite)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Average the weights of saved models.")
-    parser.add_argument("models", nargs="+", help="saved models; with --last or --best: one run")
-    parser.add_argument("--output", required=True, help="directory to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace what --output holds")
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument("--last", type=int, metavar="N", help="the newest N checkpoints of the run")
-    choice.add_argument("--best", type=int, metavar="N", help="its N best ones by --metric")
-    parser.add_argument("--metric", default="loss", help="validation score: loss, bleu, wer, ...")
-    parser.add_argument(
-        "--greater_is_better",
-        action=argparse.BooleanOptionalAction,
-        help="direction of a --metric that is not this package's",
-    )
-    return parser.parse_args(argv)

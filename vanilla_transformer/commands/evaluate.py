@@ -1,117 +1,112 @@
-"""Scoring a saved model on a data set."""
+"""`vanilla-transformer evaluate`: scores of a saved model on a data set."""
 
 import argparse
-import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, cast
+from dataclasses import asdict, fields
 
-from transformers import HfArgumentParser
+from vanilla_transformer.commands.checks import (
+    check_data_files,
+    check_model_path,
+    check_output_file,
+)
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_fields,
+    positive_integer,
+)
+from vanilla_transformer.commands.outputs import open_output
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.extras import check_extra
+from vanilla_transformer.run.arguments import METRIC_NAMES
 
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.training.metrics import METRICS
+SUMMARY = "Scores the outputs of a saved model on a data set, and prints the scores as JSON."
+EXAMPLES = """
+vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
+vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
+    --source-column en --target-column de --metrics bleu chrf ter --output report.json
+"""
+SEARCH_OPTIONS = ("num_beams", "max_new_tokens")
+"""Options that `generate()` of the model takes under the same names."""
 
 
-@dataclasses.dataclass
-class EvaluationArguments:
-    """What is scored, and how."""
-
-    model: str = dataclasses.field(metadata={"help": "Directory of a saved model, or Hub name."})
-    split: str = dataclasses.field(
-        default="test", metadata={"help": "Split to score: train, validation or test."}
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("evaluate", SUMMARY, EXAMPLES, intermixed=True)
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
     )
-    metrics: list[str] = dataclasses.field(
-        default_factory=lambda: ["bleu", "chrf"],
-        metadata={"help": f"Of {', '.join(METRICS)}."},
+    parser.add_argument("--split", default="test", choices=SPLITS, help="split to score")
+    parser.add_argument(
+        "--metrics",
+        nargs="+",
+        default=["bleu", "chrf"],
+        choices=METRIC_NAMES,
+        metavar="METRIC",
+        help=f"scores to compute: {', '.join(METRIC_NAMES)}",
     )
-    num_beams: int | None = dataclasses.field(
-        default=None, metadata={"help": "Beam width; None: as saved with the model."}
+    parser.add_argument(
+        "--output", metavar="FILE", help="JSON file for the scores, signatures, sources and outputs"
     )
-    max_new_tokens: int | None = dataclasses.field(
-        default=None, metadata={"help": "Longest output, in tokens; None: as saved."}
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    search = parser.add_argument_group("search (default: as saved with the model)")
+    search.add_argument("--num-beams", type=positive_integer, metavar="N", help="beam width")
+    search.add_argument(
+        "--max-new-tokens", type=positive_integer, metavar="N", help="longest output, in tokens"
     )
-    batch_size: int = dataclasses.field(default=64, metadata={"help": "Examples per batch."})
-    output: str | None = dataclasses.field(
-        default=None, metadata={"help": "JSON file for scores, signatures, sources and outputs."}
+    work = parser.add_argument_group("computation")
+    work.add_argument(
+        "--batch-size", type=positive_integer, default=64, metavar="N", help="examples per batch"
     )
-    overwrite: bool = dataclasses.field(
-        default=False, metadata={"help": "Replace an existing output file."}
-    )
+    # The length of an output is `--max-new-tokens` here.
+    add_fields(parser.add_argument_group("data"), DataArguments, without=("max_target_length",))
+    return parser.parse_words(words)
 
 
-def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Generates for one split of a data set and prints its scores: `scripts/evaluate.py`.
-
-    Args:
-        argv: Arguments; None: those of the process.
-
-    Returns:
-        For each metric everything that it computes.
+def check(options: argparse.Namespace) -> None:
+    """Checks the data options, the paths and the output file.
 
     Raises:
-        ValueError: If the split or a metric does not exist, if the output file does, or if the
-            model cannot be loaded.
+        UsageError: If an option of the data is wrong.
+        OSError: If the model or a file does not exist.
+        ValueError: If the output file exists.
+        ModuleNotFoundError: If the extra `train` is not installed.
     """
-    parser = HfArgumentParser(
-        cast(Any, (EvaluationArguments, DataArguments)),
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    options, data_arguments = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
-    _check(options)
-    if data_arguments.max_target_length is not None:
-        raise ValueError("`max_target_length` has no effect here: set `max_new_tokens`.")
-    data = load_parallel_data(data_arguments)
-    if options.split not in data:
-        raise ValueError(f"There is no split {options.split!r}: the data have {sorted(data)}.")
-    rows = data[options.split]
-    model, tokenizer = load_model(options.model)
-    if data_arguments.max_source_length is not None:
-        limits = (data_arguments.max_source_length, tokenizer.model_max_length)
-        tokenizer.model_max_length = min(limits)
-    search = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
-    outputs = generate_lines(
-        model,
-        tokenizer,
-        rows["source"],
-        batch_size=options.batch_size,
-        progress=sys.stderr.isatty(),
-        **{name: value for name, value in search.items() if value is not None},
-    )
-    predictions = [texts[0] for texts in outputs]
-    named = "references" if "references" in rows.column_names else "target"
-    scores = {
-        name: METRICS[name]().compute(predictions=predictions, references=list(rows[named]))
-        for name in options.metrics
+    _data_arguments(options)
+    check_model_path(options.model)
+    check_data_files(vars(options))
+    if options.output:
+        check_output_file(options.output, options.overwrite)
+    check_extra("train")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Generates, scores, and prints the scores."""
+    from vanilla_transformer.run.evaluation import evaluate_model
+
+    search = {
+        name: value for name in SEARCH_OPTIONS if (value := getattr(options, name)) is not None
     }
-    _report(
-        {"scores": scores, "sources": list(rows["source"]), "predictions": predictions}, options
+    evaluation = evaluate_model(
+        options.model,
+        _data_arguments(options),
+        split=options.split,
+        metrics=options.metrics,
+        batch_size=options.batch_size,
+        progress=sys.stderr is not None and sys.stderr.isatty(),
+        **search,
     )
-    return scores
+    if options.output:
+        with open_output(options.output) as stream:
+            json.dump(asdict(evaluation), stream, indent=1, ensure_ascii=False)
+    print(json.dumps(evaluation.scores, indent=2))
 
 
-def _check(options: EvaluationArguments) -> None:
-    unknown = [name for name in options.metrics if name not in METRICS]
-    if unknown:
-        raise ValueError(f"`metrics` {unknown} are unknown: choose of {sorted(METRICS)}.")
-    if options.output and Path(options.output).exists() and not options.overwrite:
-        raise ValueError(
-            f"`output` {options.output!r} exists: add `--overwrite True` or choose another."
-        )
-    if options.output and not Path(options.output).parent.is_dir():
-        raise FileNotFoundError(
-            f"`output` {options.output!r} lies in no existing directory: make it first."
-        )
-    if options.batch_size < 1:
-        raise ValueError(f"`batch_size` is {options.batch_size}: it must be at least 1.")
-
-
-def _report(report: dict[str, Any], options: EvaluationArguments) -> None:
-    print(json.dumps(report["scores"], indent=2))
-    if output := options.output:
-        Path(output).write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")
+def _data_arguments(options: argparse.Namespace) -> DataArguments:
+    names = [field.name for field in fields(DataArguments) if field.name in options]
+    try:
+        return DataArguments(**{name: getattr(options, name) for name in names})
+    except ValueError as error:
+        raise UsageError(str(error)) from error

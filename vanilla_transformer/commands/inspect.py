@@ -1,77 +1,139 @@
-"""The program that looks into a saved model: `scripts/inspect.py`."""
+"""`vanilla-transformer inspect`: shapes and attention of a saved model."""
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers.utils import logging
+from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.options import CommandParser, UsageError
+from vanilla_transformer.extras import check_extra
 
-from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.inspection.attention_maps import attention_maps
-from vanilla_transformer.inspection.shapes import shape_walk
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+SUMMARY = "Shows the shapes or the attention of a saved model."
+EXAMPLES = """
+vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
+vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
+"""
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Prints what the command line asks for.
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("inspect", SUMMARY, EXAMPLES)
+    views = parser.add_subparsers(
+        dest="view", required=True, metavar="VIEW", parser_class=_make_view_parser
+    )
+    shapes = views.add_parser("shapes", help="shapes and parameters of each module, as called")
+    _add_model(shapes)
+    shapes.add_argument(
+        "--text", nargs="+", help="source texts (default: a small batch of made-up tokens)"
+    )
+    shapes.add_argument(
+        "--target", nargs="+", help="target texts, one per source (default: the start token)"
+    )
+    shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
+    maps = views.add_parser("attention", help="source token that each target token attends to")
+    _add_model(maps)
+    maps.add_argument("--text", required=True, help="source text")
+    maps.add_argument("--target", help="target text (default: what the model generates)")
+    maps.add_argument(
+        "--layer",
+        type=int,
+        default=-1,
+        metavar="N",
+        help="layer, from 0; -1: the last one",
+    )
+    maps.add_argument(
+        "--head", type=int, metavar="N", help="head to print, from 0 (default: the mean of all)"
+    )
+    maps.add_argument(
+        "--kind",
+        choices=("cross", "encoder", "decoder"),
+        default="cross",
+        help="attention that --output draws",
+    )
+    maps.add_argument(
+        "--output", metavar="FILE", help="image of all heads of the layer: .png, .svg or .pdf"
+    )
+    maps.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    return parser.parse_words(words)
 
-    Args:
-        argv: Arguments; None: those of the process.
+
+def _make_view_parser(prog: str, **_: Any) -> CommandParser:
+    name = prog.split()[-1]
+    return CommandParser(f"inspect {name}", SUMMARY, EXAMPLES)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
+    )
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the model's path, the texts and the output file.
 
     Raises:
-        ValueError: If the model cannot be loaded.
+        UsageError: If target texts have no source texts, or differ from them in number.
+        OSError: If the model does not exist.
+        ValueError: If the output file exists.
+        ModuleNotFoundError: If a figure is asked for and the extra `plot` is not installed.
     """
-    options = _parse(argv)
+    if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
+        raise UsageError(
+            f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
+            "give the same number"
+        )
+    check_model_path(options.model)
+    if options.view == "attention" and options.output:
+        check_output_file(options.output, options.overwrite)
+        check_extra("plot")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints the view."""
+    from transformers.utils import logging
+
+    from vanilla_transformer.inference.loading import load_model
+
     logging.disable_progress_bar()
-    options.command(options)
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Look into a saved model.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    shapes = commands.add_parser("shapes", help="shapes and parameters of each module, as called")
-    shapes.set_defaults(command=_show_shapes)
-    shapes.add_argument("model", help="directory of a saved model, or its name on the Hub")
-    shapes.add_argument("--text", nargs="+", help="source texts; none: a small made-up batch")
-    shapes.add_argument("--target", nargs="+", help="target texts; none: only their first token")
-    shapes.add_argument("--attention", help="attention implementation, e.g. eager or sdpa")
-    maps = commands.add_parser("attention", help="which source token each target token attends to")
-    maps.set_defaults(command=_show_attention)
-    maps.add_argument("model", help="directory of a saved model, or its name on the Hub")
-    maps.add_argument("--text", required=True, help="source text")
-    maps.add_argument("--target", help="target text; none: what the model generates")
-    maps.add_argument("--layer", type=int, default=-1, help="layer of the stack; -1: the last")
-    maps.add_argument("--head", type=int, help="head to print; none: the mean of all")
-    maps.add_argument("--kind", choices=("cross", "encoder", "decoder"), default="cross")
-    maps.add_argument("--output", help="image to draw the heads in (.png, .svg, .pdf)")
-    return parser.parse_args(argv)
-
-
-def _show_shapes(options: argparse.Namespace) -> None:
     model, tokenizer = load_model(options.model)
+    if options.view == "shapes":
+        _show_shapes(model, tokenizer, options)
+    else:
+        _show_attention(model, tokenizer, options)
+
+
+def _show_shapes(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: argparse.Namespace
+) -> None:
+    from vanilla_transformer.inspection.shapes import shape_walk
+
     if options.attention:
         model.set_attn_implementation(options.attention)
-    print(shape_walk(model, _inputs(model, tokenizer, options.text, options.target)))
+    if options.text is None:
+        inputs = dict(model.dummy_inputs)
+    else:
+        inputs = dict(
+            tokenizer(options.text, text_target=options.target, padding=True, return_tensors="pt")
+        )
+        if options.target is None:
+            start = model.config.decoder_start_token_id
+            inputs["decoder_input_ids"] = inputs["input_ids"].new_full(
+                (len(options.text), 1), start
+            )
+        inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    print(shape_walk(model, inputs))
 
 
-def _show_attention(options: argparse.Namespace) -> None:
-    maps = attention_maps(*load_model(options.model), options.text, options.target)
+def _show_attention(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: argparse.Namespace
+) -> None:
+    from vanilla_transformer.inspection.attention_maps import attention_maps
+
+    maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
         maps.figure(options.kind, options.layer).savefig(options.output)
     for target, source, weight in maps.alignment(options.layer, options.head):
         print(f"{target:<16} {source:<16} {weight:.2f}")
-
-
-def _inputs(
-    model: Any, tokenizer: Any, sources: Sequence[str] | None, targets: Sequence[str] | None
-) -> dict[str, Any]:
-    if sources is None:
-        return dict(model.dummy_inputs)
-    if targets is not None and len(targets) != len(sources):
-        raise ValueError(
-            f"`--target` has {len(targets)} texts and `--text` {len(sources)}: give equally many."
-        )
-    inputs = dict(tokenizer(sources, text_target=targets, padding=True, return_tensors="pt"))
-    if targets is None:
-        start = model.config.decoder_start_token_id
-        inputs["decoder_input_ids"] = inputs["input_ids"].new_full((len(sources), 1), start)
-    return {name: tensor.to(model.device) for name, tensor in inputs.items()}

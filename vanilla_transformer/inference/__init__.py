@@ -1,1 +1,1 @@
-"""Text in, text out, with a saved model."""
+"""Loads saved models and generates text with them."""

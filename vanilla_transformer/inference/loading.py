@@ -1,4 +1,4 @@
-"""Loading a saved model with its tokenizer."""
+"""Loads a saved model and its tokenizer, and explains what is wrong if that fails."""
 
 import json
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 
     Args:
         path: Directory, or name on the Hub.
-        device: Where the model goes; None: a GPU if there is one.
+        device: Device of the model. None: a GPU if there is one, otherwise the CPU.
 
     Returns:
         (model, tokenizer).
 
     Raises:
         ValueError: If the directory holds another kind of model, or weights that cannot be read.
-        FileNotFoundError: If it does not exist, or holds no weights or no tokenizer.
+        FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
     """
     check_model_directory(path)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -42,29 +42,16 @@ def load_tokenizer(path: str) -> Any:
         The tokenizer.
 
     Raises:
-        FileNotFoundError: If there is no such directory and no such name, or no tokenizer in it.
+        FileNotFoundError: If neither a directory nor a name on the Hub fits `path`, or if the
+            directory holds no tokenizer.
     """
     folder = Path(path)
     if folder.exists() and not list(folder.glob("tokenizer*.json")):
         raise FileNotFoundError(
-            f"{path!r} holds no tokenizer: save one there by `tokenizer.save_pretrained`."
+            f"{path!r} holds no tokenizer: save one there with `tokenizer.save_pretrained`."
         )
-    with _found_or_named(path):
+    with _explain_missing_path(path):
         return AutoTokenizer.from_pretrained(path)
-
-
-@contextmanager
-def _found_or_named(path: str) -> Iterator[None]:
-    """Says of a path that does not exist that it does not, whatever the Hub's client says."""
-    try:
-        yield
-    except OSError as error:
-        if Path(path).exists():
-            raise
-        raise FileNotFoundError(
-            f"{path!r} is no directory here, and could not be had from the Hub: check its name "
-            f"({str(error).splitlines()[0]})"
-        ) from error
 
 
 def load_weights(path: str, **changes: Any) -> Any:
@@ -72,17 +59,17 @@ def load_weights(path: str, **changes: Any) -> Any:
 
     Args:
         path: Directory, or name on the Hub.
-        **changes: Fields of the config to change, e.g. `dropout=0.3`.
+        **changes: Config fields to override, e.g. `dropout=0.3`.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: If the weights cannot be read, or do not fit the config with its changes.
-        FileNotFoundError: If there are none.
+        ValueError: If the weights cannot be read, or do not fit the config with the changes.
+        FileNotFoundError: If `path` does not exist, or holds no weights.
     """
     try:
-        with _found_or_named(path):
+        with _explain_missing_path(path):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 path, output_loading_info=True, **changes
             )
@@ -97,27 +84,27 @@ def load_weights(path: str, **changes: Any) -> Any:
         if "safetensor" not in f"{type(error).__name__} {error}".lower():
             raise
         raise ValueError(
-            f"The weights in {path!r} cannot be read ({error}); the file is damaged or was cut "
+            f"The weights in {path!r} cannot be read ({error}). The file is damaged or was cut "
             "off: copy it again, or use an earlier checkpoint."
         ) from error
-    unfit = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
-    if unfit:
+    misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
+    if misfits:
         raise ValueError(
-            f"The weights in {path!r} do not fit the architecture asked for ({unfit}): leave its "
+            f"The weights in {path!r} do not fit the requested architecture ({misfits}): leave the "
             "fields as they were saved, or train a new model."
         )
     return model
 
 
 def check_model_directory(path: str) -> None:
-    """Refuses a local directory that does not hold a model of this package.
+    """Raises an error if a local directory does not hold a model of this package.
 
     Args:
-        path: Directory, or name on the Hub (which is not looked at).
+        path: Directory, or name on the Hub. A name on the Hub is not checked.
 
     Raises:
-        FileNotFoundError: If it looks like a path and does not exist.
-        ValueError: If it has no config, a damaged one, or that of another kind of model.
+        FileNotFoundError: If `path` looks like a path and does not exist.
+        ValueError: If the config is missing, damaged, or of another kind of model.
     """
     folder = Path(path)
     if not folder.exists():
@@ -126,15 +113,31 @@ def check_model_directory(path: str) -> None:
         return
     config = folder / "config.json"
     if not config.is_file():
-        raise ValueError(f"{path!r} holds no config.json: it is no saved model.")
+        raise ValueError(
+            f"{path!r} holds no config.json, so it is not a saved model: give the directory of one."
+        )
     try:
         found = json.loads(config.read_text(encoding="utf-8")).get("model_type")
     except (ValueError, AttributeError) as error:
         raise ValueError(
-            f"{str(config)!r} is no config ({error}): it may be cut short; copy it again."
+            f"{str(config)!r} is not a valid config ({error}). It may be cut off: copy it again."
         ) from error
     if found != VanillaTransformerConfig.model_type:
         raise ValueError(
             f"{path!r} holds a model of type {found!r}, not "
             f"{VanillaTransformerConfig.model_type!r}: give a directory that this package saved."
         )
+
+
+@contextmanager
+def _explain_missing_path(path: str) -> Iterator[None]:
+    """Turns the Hub client's error for a path that does not exist into a plain one."""
+    try:
+        yield
+    except OSError as error:
+        if Path(path).exists():
+            raise
+        raise FileNotFoundError(
+            f"{path!r} is not a local directory and could not be loaded from the Hub: check the "
+            f"name ({str(error).splitlines()[0]})."
+        ) from error

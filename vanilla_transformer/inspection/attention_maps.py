@@ -1,16 +1,22 @@
-"""Attention weights of one text, with the tokens that they stand between; drawn as heat maps."""
+"""Records the attention weights of one text together with its tokens, and draws heat maps."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WEIGHTS = {
+# The output of the model that holds the weights of each kind.
+_OUTPUT_FIELDS = {
     "encoder": "encoder_attentions",
     "decoder": "decoder_attentions",
     "cross": "cross_attentions",
@@ -21,17 +27,17 @@ _WEIGHTS = {
 class AttentionMaps:
     """Attention weights of one source text and one target text.
 
-    A row of weights belongs to the token that attends (in the decoder: to the token that this
-    position predicts), a column to the token that is attended to; a row sums to 1.
+    A row of weights belongs to the token that attends; in the decoder, that is the token which the
+    position predicts. A column belongs to the token that is attended to. A row sums to 1.
 
     Attributes:
         source: Tokens of the source, of length source_len.
         fed: Tokens fed to the decoder, of length target_len: the start token, then the target
             without its last token.
-        predicted: Tokens of the target, of length target_len: `fed` one place later.
-        encoder: Of shape (encoder_layers, encoder_heads, source_len, source_len).
-        decoder: Of shape (decoder_layers, decoder_heads, target_len, target_len).
-        cross: Of shape (decoder_layers, decoder_heads, target_len, source_len).
+        predicted: Tokens of the target, of length target_len: `fed` shifted by one position.
+        encoder: Weights of shape (encoder_layers, encoder_heads, source_len, source_len).
+        decoder: Weights of shape (decoder_layers, decoder_heads, target_len, target_len).
+        cross: Weights of shape (decoder_layers, decoder_heads, target_len, source_len).
     """
 
     source: list[str]
@@ -42,11 +48,11 @@ class AttentionMaps:
     cross: torch.Tensor
 
     def alignment(self, layer: int = -1, head: int | None = None) -> list[tuple[str, str, float]]:
-        """Names the source token that each target token attends to most.
+        """Finds the source token that each target token attends to most.
 
         Args:
-            layer: Layer of the decoder; negative ones count from the last.
-            head: Head of that layer; None: the mean of all.
+            layer: Layer of the decoder; a negative number counts from the last layer.
+            head: Head of that layer. None: the mean over all heads.
 
         Returns:
             For each target token: the token, the source token, and the weight between them.
@@ -54,9 +60,9 @@ class AttentionMaps:
         Raises:
             ValueError: If there is no such layer or head.
         """
-        weights = self._layer("cross", layer)
+        weights = self._layer_weights("cross", layer)
         if head is not None and head not in range(len(weights)):
-            raise ValueError(f"`head` is {head}: the layer has the heads 0 to {len(weights) - 1}.")
+            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
         best = (weights.mean(0) if head is None else weights[head]).max(-1)
         pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
         return [(token, self.source[index], weight) for token, index, weight in pairs]
@@ -66,22 +72,22 @@ class AttentionMaps:
 
         Args:
             kind: "encoder", "decoder" (self-attention) or "cross".
-            layer: Layer of the stack; negative ones count from the last.
+            layer: Layer of the stack; a negative number counts from the last layer.
 
         Returns:
-            A figure of matplotlib: `.savefig("maps.png")`.
+            A matplotlib figure. Save it with `.savefig("maps.png")`.
 
         Raises:
             ValueError: If there is no such kind or layer.
             ImportError: If matplotlib is not installed.
         """
-        weights = self._layer(kind, layer)
+        weights = self._layer_weights(kind, layer)
         rows = self.source if kind == "encoder" else self.predicted
         columns = self.fed if kind == "decoder" else self.source
         wide = min(len(weights), 4)
         high = -(-len(weights) // wide)
         size = (1 + wide * (1 + 0.25 * len(columns)), 1 + high * (1 + 0.25 * len(rows)))
-        figure = _new_figure(size)
+        figure = new_figure(size)
         grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
         for head, axes in enumerate(grid.flat):
             if head >= len(weights):
@@ -95,27 +101,29 @@ class AttentionMaps:
         figure.colorbar(image, ax=grid, shrink=0.6)
         return figure
 
-    def _layer(self, kind: str, layer: int) -> torch.Tensor:
-        if kind not in _WEIGHTS:
-            raise ValueError(f"`kind` is {kind!r}: choose one of {list(_WEIGHTS)}.")
+    def _layer_weights(self, kind: str, layer: int) -> torch.Tensor:
+        """Returns the weights of a layer, of shape (heads, query_len, key_len)."""
+        if kind not in _OUTPUT_FIELDS:
+            raise ValueError(f"`kind` is {kind!r}: choose one of {list(_OUTPUT_FIELDS)}.")
         weights: torch.Tensor = getattr(self, kind)
         if layer not in range(-len(weights), len(weights)):
-            raise ValueError(
-                f"`layer` is {layer}: the stack has the layers 0 to {len(weights) - 1}."
-            )
+            raise ValueError(f"`layer` is {layer}: choose 0 to {len(weights) - 1}.")
         return weights[layer]
 
 
 def attention_maps(
-    model: Any, tokenizer: Any, source: str, target: str | None = None
+    model: VanillaTransformerForConditionalGeneration,
+    tokenizer: VanillaTransformerTokenizer,
+    source: str,
+    target: str | None = None,
 ) -> AttentionMaps:
-    """Runs a model once on a text and keeps its attention weights.
+    """Runs a model once on a text and returns its attention weights.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`. Its modes are left as they were.
-        tokenizer: Its tokenizer.
+        model: The model. It runs in eval mode; its mode is restored afterwards.
+        tokenizer: The tokenizer of the model.
         source: A source text.
-        target: A target text; None: what the model generates for the source.
+        target: A target text. None: the text that the model generates for the source.
 
     Returns:
         The weights, in float32 on the CPU, and the tokens.
@@ -127,17 +135,23 @@ def attention_maps(
         outputs = model(**inputs, decoder_input_ids=fed, output_attentions=True, use_cache=False)
     weights = {
         kind: torch.cat([layer.float().cpu() for layer in outputs[name]])
-        for kind, name in _WEIGHTS.items()
+        for kind, name in _OUTPUT_FIELDS.items()
     }
     return AttentionMaps(
-        source=_tokens(tokenizer, inputs["input_ids"], "source"),
-        fed=_tokens(tokenizer, fed, "target"),
-        predicted=_tokens(tokenizer, labels, "target"),
+        source=_token_texts(tokenizer, inputs["input_ids"], "source"),
+        fed=_token_texts(tokenizer, fed, "target"),
+        predicted=_token_texts(tokenizer, labels, "target"),
         **weights,
     )
 
 
-def _target_ids(model: Any, tokenizer: Any, inputs: Any, target: str | None) -> torch.Tensor:
+def _target_ids(
+    model: VanillaTransformerForConditionalGeneration,
+    tokenizer: VanillaTransformerTokenizer,
+    inputs: Any,
+    target: str | None,
+) -> torch.Tensor:
+    """Encodes the target, or generates one. Shape (1, target_len), without the start token."""
     if target is None:
         ids: torch.Tensor = model.generate(**inputs, num_return_sequences=1)
         return ids[:, 1:]
@@ -146,15 +160,6 @@ def _target_ids(model: Any, tokenizer: Any, inputs: Any, target: str | None) -> 
     return labels
 
 
-def _tokens(tokenizer: Any, ids: torch.Tensor, side: str) -> list[str]:
+def _token_texts(tokenizer: VanillaTransformerTokenizer, ids: torch.Tensor, side: str) -> list[str]:
+    """Returns the tokens of ids of shape (1, length)."""
     return [str(token) for token in tokenizer.convert_ids_to_tokens(ids[0].tolist(), side=side)]
-
-
-def _new_figure(size: tuple[float, float]) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'matplotlib is not installed: pip install "vanilla-transformer[plot]"'
-        ) from error
-    return Figure(figsize=size, layout="constrained")

@@ -1,9 +1,9 @@
-"""The shapes that flow through a model, module by module, as one call of it goes."""
+"""Records the shapes of inputs and outputs of every module during one call of a model."""
 
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,21 +13,21 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
 Shapes = dict[str, tuple[int, ...]]
-"""Shapes by name: of an argument, of a field of an output, or "" for an output that is a tensor."""
+"""Shapes by name of the argument or of the output field; "" if the output is one tensor."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapeRecord:
     """One call of one module.
 
     Attributes:
         name: Name of the module in the model; "" for the model itself.
-        kind: Name of its class.
-        depth: Number of calls that it happened inside of.
-        inputs: Shapes of the tensors among its arguments, by name, as they were before the call. A
-            cache counts by the keys that its layers hold; the values have the same shape.
-        outputs: Shapes of the tensors that it returned, by name; a position in a tuple is a name.
-        parameters: Number of parameters of the module and those in it, each counted once.
+        kind: Name of the module's class.
+        depth: Number of calls that this call is nested in.
+        parameters: Number of parameters of the module and its submodules. Shared ones count once.
+        inputs: Shapes of the tensor arguments before the call, by name. A cache is shown by the
+            keys that its layers hold; the values have the same shape.
+        outputs: Shapes of the returned tensors, by name, or by position in a tuple.
     """
 
     name: str
@@ -38,20 +38,20 @@ class ShapeRecord:
     outputs: Shapes = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(frozen=True)
 class ShapeWalk:
-    """The calls of all modules in the order in which they began; `str()` of it is a table.
+    """The calls of all modules, in the order in which they started. `str()` makes a table.
 
     Attributes:
-        records: One for each call.
-        total_parameters: Number of parameters of the model; those that are tied count once.
+        records: One record for each call.
+        total_parameters: Number of parameters of the model. Tied parameters count once.
     """
 
     records: list[ShapeRecord]
     total_parameters: int
 
     def __iter__(self) -> Iterator[ShapeRecord]:
-        """Goes through the records in the order of the calls."""
+        """Iterates over the records in the order of the calls."""
         return iter(self.records)
 
     def __len__(self) -> int:
@@ -59,93 +59,98 @@ class ShapeWalk:
         return len(self.records)
 
     def __str__(self) -> str:
-        """Returns a line for each call, indented as the calls are nested, and the total."""
-        rows = [("module", "parameters", "inputs -> outputs"), *self._rows()]
+        """Returns a table with an indented line for each call, and the total."""
+        rows = [("module", "parameters", "inputs -> outputs"), *self._table_rows()]
         rows.append(("total", f"{self.total_parameters:,}", ""))
         width, digits = (max(len(row[column]) for row in rows) for column in (0, 1))
         lines = (f"{name:<{width}}  {count:>{digits}}  {flow}" for name, count, flow in rows)
         return "\n".join(line.rstrip() for line in lines)
 
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        """Names each module as its caller does: without the caller's own name in front."""
+    def _table_rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the rows of the table. A name leaves out the prefix of the calling module."""
         callers: list[str] = []
         for record in self.records:
             del callers[record.depth :]
             caller = f"{callers[-1]}.".lstrip(".") if callers else ""
             callers.append(record.name)
             name = f"{record.name.removeprefix(caller)} {record.kind}".strip()
-            flow = f"{_text(record.inputs)} -> {_text(record.outputs)}"
+            flow = f"{_format_shapes(record.inputs)} -> {_format_shapes(record.outputs)}"
             yield "  " * record.depth + name, f"{record.parameters:,}", flow
 
 
-def _text(shapes: Shapes) -> str:
+def _format_shapes(shapes: Shapes) -> str:
+    """Formats shapes on one line. A position in a tuple is not shown."""
     named = ((name if not name.isdigit() else "", shape) for name, shape in shapes.items())
     return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"
 
 
 def shape_walk(model: nn.Module, inputs: Mapping[str, Any]) -> ShapeWalk:
-    """Runs a model once and records every call of a module in it, by hooks on the real model.
+    """Runs a model once and records every call of a module in it.
 
-    The call is made in eval mode and without gradients. Afterwards, also after an error, the hooks
-    are gone and every module is in the mode that it was in.
+    The model runs in eval mode and without gradients, with hooks on its modules. Afterwards, also
+    after an error, the hooks are removed and the mode of every module is restored.
 
     Args:
         model: Any module.
         inputs: Arguments of the call by name, such as a tokenizer's output.
 
     Returns:
-        The records, in the order in which the calls began.
+        The records, in the order in which the calls started.
 
     Raises:
-        ValueError: From the model, if it cannot use the inputs.
+        ValueError: If the model refuses the inputs.
     """
-    watch = _Watch(model)
+    recorder = _CallRecorder(model)
     with ExitStack() as stack:
         stack.enter_context(evaluation_mode(model))
         for module in model.modules():
-            before = module.register_forward_pre_hook(watch.before, with_kwargs=True)
+            before = module.register_forward_pre_hook(recorder.before, with_kwargs=True)
             stack.callback(before.remove)
-            stack.callback(module.register_forward_hook(watch.after).remove)
+            stack.callback(module.register_forward_hook(recorder.after).remove)
         model(**inputs)
-    return ShapeWalk(watch.records, _count(model))
+    return ShapeWalk(recorder.records, _count_parameters(model))
 
 
-class _Watch:
-    """Writes a record before each call of a module, and completes it after the call."""
+class _CallRecorder:
+    """Adds a record before each call of a module, and completes it after the call."""
 
     def __init__(self, model: nn.Module) -> None:
         self.records: list[ShapeRecord] = []
-        self._running: list[ShapeRecord] = []
+        self._running: list[int] = []  # indices of the records of the running calls
         self._names: dict[nn.Module, list[str]] = {}
         for name, module in model.named_modules(remove_duplicate=False):
             self._names.setdefault(module, []).append(name)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Opens a record; a pre-hook with keyword arguments."""
+        """Adds a record (a forward pre-hook with keyword arguments)."""
         record = ShapeRecord(
-            name=self._name(module),
+            name=self._name_for_caller(module),
             kind=type(module).__name__,
             depth=len(self._running),
-            parameters=_count(module),
-            inputs=dict(_shapes("", _arguments(module, args, kwargs))),
+            parameters=_count_parameters(module),
+            inputs=dict(_find_shapes("", _named_arguments(module, args, kwargs))),
         )
+        self._running.append(len(self.records))
         self.records.append(record)
-        self._running.append(record)
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """Completes the record opened last; a forward hook."""
-        self._running.pop().outputs = dict(_shapes("", output))
+        """Completes the record of the innermost running call (a forward hook)."""
+        index = self._running.pop()
+        outputs = dict(_find_shapes("", output))
+        self.records[index] = replace(self.records[index], outputs=outputs)
 
-    def _name(self, module: nn.Module) -> str:
-        """Of the names of a shared module, prefers one inside the module that calls it."""
+    def _name_for_caller(self, module: nn.Module) -> str:
+        """Returns the module's name; for a shared module, the one inside the calling module."""
         names = self._names[module]
-        caller = f"{self._running[-1].name}.".lstrip(".") if self._running else ""
+        running = self.records[self._running[-1]].name if self._running else ""
+        caller = f"{running}.".lstrip(".")
         return next((name for name in names if name.startswith(caller)), names[0])
 
 
-def _arguments(
+def _named_arguments(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Mapping[str, Any]:
+    """Returns the arguments of a call of a module's forward by name."""
     signature = inspect.signature(module.forward)
     named: dict[str, Any] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
@@ -154,24 +159,24 @@ def _arguments(
     return named
 
 
-def _shapes(name: str, value: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Finds the tensors in what a module takes or returns, and names each by its place in it."""
+def _find_shapes(name: str, value: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields name and shape of each tensor in an argument or output, however deeply nested."""
     parts: Mapping[str, Any] = {}
     if isinstance(value, torch.Tensor):
         yield name, tuple(value.shape)
     elif isinstance(value, Cache):
-        parts = _parts_of_cache(value)
+        parts = _cached_keys(value)
     elif isinstance(value, Mapping):
         parts = value
     elif isinstance(value, tuple | list):
         names = getattr(value, "_fields", map(str, range(len(value))))
         parts = dict(zip(names, value, strict=True))
     for part, inner in parts.items():
-        yield from _shapes(f"{name}.{part}".lstrip("."), inner)
+        yield from _find_shapes(f"{name}.{part}".lstrip("."), inner)
 
 
-def _parts_of_cache(cache: Cache) -> dict[str, Any]:
-    """Returns the keys of each layer, or one entry for all of them where the shapes are equal."""
+def _cached_keys(cache: Cache) -> dict[str, Any]:
+    """Returns the keys of each layer, or one entry for all layers if their shapes are equal."""
     if isinstance(cache, EncoderDecoderCache):
         return {"self": cache.self_attention_cache, "cross": cache.cross_attention_cache}
     keys = [getattr(layer, "keys", None) for layer in cache.layers]
@@ -181,5 +186,5 @@ def _parts_of_cache(cache: Cache) -> dict[str, Any]:
     return filled
 
 
-def _count(module: nn.Module) -> int:
+def _count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,1 +1,1 @@
-"""Import from and export to other systems, one file per system."""
+"""Converts models of other systems into models of this package."""

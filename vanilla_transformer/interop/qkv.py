@@ -1,7 +1,6 @@
-"""Exact conversions between the layouts of attention projections: separate, fused, per head.
+"""Converts between layouts of attention projections: separate, fused, and fused head by head.
 
-All of them move rows of a weight, or entries of a bias, and compute nothing: there and back again
-is the identity, bit for bit.
+The functions only move rows of weights and entries of biases, so a round trip is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,39 +8,41 @@ from collections.abc import Mapping, Sequence
 import torch
 
 _SEPARATE = ("q_proj", "k_proj", "v_proj")
-_FUSED = "self_attn.qkv_proj."
+_FUSED_NAME = "self_attn.qkv_proj."
 
 
 def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> list[torch.Tensor]:
-    """Takes apart a fused projection whose rows lie head by head.
+    """Splits a fused projection whose rows lie head by head.
 
     Args:
-        stacked: A weight of shape (parts · heads · head_dim, d_model) or a bias of its first axis;
-            the rows are [q_0, k_0, v_0, q_1, k_1, v_1, ...], each of head_dim rows.
+        stacked: A weight of shape (parts · heads · head_dim, d_model), or a bias of shape
+            (parts · heads · head_dim). The rows are [q_0, k_0, v_0, q_1, k_1, v_1, ...], where each
+            entry stands for head_dim rows.
         num_heads: Number of heads.
-        num_parts: 3 for queries, keys and values; 2 for the keys and values of a cross-attention.
+        num_parts: 3 for queries, keys and values; 2 for the keys and values of cross-attention.
 
     Returns:
-        The projections of each part, each of shape (heads · head_dim, d_model) or its first axis.
+        The weights or biases of each part, of shape (heads · head_dim, d_model) or
+        (heads · head_dim).
 
     Raises:
-        ValueError: If the rows cannot be divided so.
+        ValueError: If the number of rows is not a multiple of `num_heads` times `num_parts`.
     """
     rows = stacked.shape[0]
     if rows % (num_heads * num_parts):
         raise ValueError(
             f"A fused projection of {rows} rows cannot hold {num_parts} parts of `num_heads` "
-            f"({num_heads}) heads: give the number of heads that it was trained with."
+            f"({num_heads}) heads: give the number of heads of the trained model."
         )
     by_head = stacked.unflatten(0, (num_heads, num_parts, -1))
     return [part.flatten(0, 1) for part in by_head.unbind(1)]
 
 
 def to_per_head(parts: Sequence[torch.Tensor], num_heads: int) -> torch.Tensor:
-    """Fuses projections so that their rows lie head by head: undoes `from_per_head`.
+    """Fuses projections so that their rows lie head by head: the inverse of `from_per_head`.
 
     Args:
-        parts: Weights, or biases, of equal shape (heads · head_dim, ...).
+        parts: Weights or biases of equal shape (heads · head_dim, ...).
         num_heads: Number of heads.
 
     Returns:
@@ -52,14 +53,14 @@ def to_per_head(parts: Sequence[torch.Tensor], num_heads: int) -> torch.Tensor:
 
 
 def fuse_self_attention(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Turns weights of a model with `fused_qkv=False` into those of one with `fused_qkv=True`.
+    """Converts weights of a model with `fused_qkv=False` to a model with `fused_qkv=True`.
 
     Args:
         state_dict: Names and weights of a model.
 
     Returns:
-        The same, with one `self_attn.qkv_proj` for every three projections: the rows of all
-        queries, then of all keys, then of all values.
+        The weights with one `self_attn.qkv_proj` in place of three projections. Its rows are all
+        queries, then all keys, then all values.
     """
     fused = {}
     for name, tensor in state_dict.items():
@@ -74,29 +75,29 @@ def fuse_self_attention(state_dict: Mapping[str, torch.Tensor]) -> dict[str, tor
 def split_self_attention(
     state_dict: Mapping[str, torch.Tensor], d_model: int
 ) -> dict[str, torch.Tensor]:
-    """Turns weights of a model with `fused_qkv=True` into those of one with `fused_qkv=False`.
+    """Converts weights of a model with `fused_qkv=True` to a model with `fused_qkv=False`.
 
     Args:
         state_dict: Names and weights of a model.
-        d_model: Width of the model: so many rows are queries, and keys and values have half of the
-            rest each.
+        d_model: Width of the model. The first d_model rows are queries; the rest is divided evenly
+            between keys and values.
 
     Returns:
-        The same, with three projections for every `self_attn.qkv_proj`.
+        The weights with three projections in place of each `self_attn.qkv_proj`.
 
     Raises:
-        ValueError: If a fused projection has not enough rows.
+        ValueError: If a fused projection cannot be divided this way.
     """
     separate = {}
     for name, tensor in state_dict.items():
-        if _FUSED not in name:
+        if _FUSED_NAME not in name:
             separate[name] = tensor
             continue
         rest = tensor.shape[0] - d_model
         if rest < 2 or rest % 2:
             raise ValueError(
-                f"`{name}` has {tensor.shape[0]} rows, which are not queries, keys and values of "
-                f"`d_model` ({d_model}): give the width of the model."
+                f"`{name}` has {tensor.shape[0]} rows, which cannot be split into queries, keys "
+                f"and values for `d_model` ({d_model}): give the width of the model."
             )
         parts = tensor.split((d_model, rest // 2, rest // 2))
         for part, rows in zip(_SEPARATE, parts, strict=True):

@@ -1,8 +1,23 @@
-"""Weights of five published from-scratch systems, A to E, as weights of ours.
+"""Converts the weights of five published tutorials, systems A to E, into weights of this package.
 
-The systems are tutorials' models, which many people typed in and trained; the presets "system-a" to
-"system-e" say what each computes. Every reader names the modules as he likes, so this converter
-expects one spelling of the names and takes rules that turn a user's names into it:
+The systems are models that tutorials build from scratch:
+
+- A: "[Transformer] Transformer 코드 리뷰" ("Transformer code review"), the blog of MongTae,
+  14 February 2025. A full post-norm Transformer after the paper.
+- B: "트랜스포머 인코더 구현하기" ("Implementing the Transformer encoder"), a notebook of
+  Crimsonjoo's Easy-Transformer (https://github.com/crimsonjoo/Easy-Transformer). An encoder without
+  a decoder; its input is already embedded.
+- C: "트랜스포머 디코더 핵심 코드 구현을 통한 동작 메커니즘 이해하기" ("Understanding how the
+  Transformer decoder works by implementing its core code"), a blog post of 4 February 2024. A
+  translator of characters.
+- D: "LLM 구현 2편 - Transformer 아키텍처 이해" ("Implementing an LLM, part 2: understanding the
+  Transformer architecture"), 8 November 2025. A pre-norm model with GELU.
+- E: an untitled notebook that composes `Transformer(encoder, decoder)` from deep-copied blocks. It
+  has residual connections without norms.
+
+The presets "system-a" to "system-e" hold what each system computes. People who follow a tutorial
+choose their own names for modules. This converter expects the following names, and takes rules that
+turn other names into these:
 
     (encoder|decoder).embedding.weight
     (encoder|decoder).layers.N.self_attention.(q|k|v|out).(weight|bias)
@@ -11,34 +26,33 @@ expects one spelling of the names and takes rules that turn a user's names into 
     encoder.layers.N.norm1, norm2; decoder.layers.N.norm1, norm2, norm3: (weight|bias)
     output.(weight|bias)
 
-Systems B and C have `self_attention.qkv`, and C `cross_attention.kv` beside `cross_attention.q`,
-whose rows lie head by head. B, an encoder alone, has no prefix `encoder.`, and `norm` after its
-layers. E has no norms. The parameters of a norm may be called gain or gamma, and beta.
+Systems B and C have `self_attention.qkv`; C also has `cross_attention.kv` and `cross_attention.q`.
+The rows of these fused projections lie head by head. B has no prefix `encoder.`, and has `norm`
+after its layers. E has no norms. The parameters of a norm may also be named gain or gamma, and
+beta.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
+from vanilla_transformer.interop.renaming import RenamedWeights, Rules, Weights, rename_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 
-Rules = Mapping[str, str | None]
-Weights = dict[str, torch.Tensor]
-
 _SPELLINGS: Rules = {
     r"(.*norm\d?)\.(?:gain|gamma)": r"\1.weight",
     r"(.*norm\d?)\.beta": r"\1.bias",
-    r"(.*\.)?positions\..*": None,  # tables of sinusoids are computed here
+    r"(.*\.)?positions\..*": None,  # the model computes its sinusoids itself
 }
-_ENCODER_ALONE: Rules = {r"((?:layers|norm)\..*)": r"encoder.\1"}
+_ENCODER_ONLY: Rules = {r"((?:layers|norm)\..*)": r"encoder.\1"}
 _NAMES: Rules = {
     r"(\w+)\.embedding\.(\w+)": r"model.\1.embed_tokens.\2",
     r"(\w+)\.norm\.(\w+)": r"model.\1.final_norm.\2",
@@ -52,7 +66,8 @@ _NAMES: Rules = {
     r"output\.(\w+)": r"lm_head.\1",
 }
 _SOURCE_TABLE = "model.encoder.embed_tokens.weight"
-_FUSED = re.compile(r".*\.(qkv|kv)_proj\.\w+")
+_FUSED_PROJECTION = re.compile(r".*\.(qkv|kv)_proj\.\w+")
+# The weight and its axis that tell a size, by stack and config field.
 _SIZES = {
     "encoder": {
         "d_model": ("model.encoder.layers.0.feed_forward.fc1.weight", 1),
@@ -64,7 +79,7 @@ _SIZES = {
         "decoder_ffn_dim": ("model.decoder.layers.0.feed_forward.fc1.weight", 0),
     },
 }
-# An encoder alone still makes a whole model here: the rest is as small as it can be.
+# An encoder-only system becomes a whole model. Its other parts are as small as possible.
 _SMALLEST_REST = {
     "vocab_size": 3,
     "decoder_layers": 1,
@@ -75,40 +90,43 @@ _SMALLEST_REST = {
 
 @dataclass(frozen=True)
 class System:
-    """What the weights of a published system look like; its preset says what it computes.
+    """Describes the weights of a published system. Its preset describes what it computes.
 
     Attributes:
         preset: Name of the preset.
-        norm_slot: "post" or "pre": where its norms stand.
-        per_head: Its projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
-        encoder_alone: It has no embeddings, no decoder and no output projection.
+        tutorial: Title and author of the tutorial, as far as they are known.
+        norm_slot: Place of the norms: "post" or "pre".
+        per_head: Whether the projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
+        encoder_only: Whether embeddings, decoder and output projection are missing.
     """
 
     preset: str
+    tutorial: str
     norm_slot: str = "post"
     per_head: bool = False
-    encoder_alone: bool = False
+    encoder_only: bool = False
 
 
 SYSTEMS = {
     system.preset: system
     for system in (
-        System("system-a"),
-        System("system-b", per_head=True, encoder_alone=True),
-        System("system-c", per_head=True),
-        System("system-d", norm_slot="pre"),
-        System("system-e"),
+        System("system-a", '"[Transformer] Transformer 코드 리뷰", MongTae'),
+        System(
+            "system-b",
+            '"트랜스포머 인코더 구현하기", Crimsonjoo (Easy-Transformer)',
+            per_head=True,
+            encoder_only=True,
+        ),
+        System(
+            "system-c",
+            '"트랜스포머 디코더 핵심 코드 구현을 통한 동작 메커니즘 이해하기"',
+            per_head=True,
+        ),
+        System("system-d", '"LLM 구현 2편 - Transformer 아키텍처 이해"', norm_slot="pre"),
+        System("system-e", "an untitled notebook: Transformer(encoder, decoder)"),
     )
 }
-
-
-@dataclass
-class _Renamed:
-    """Weights under our names, and what went wrong on the way."""
-
-    weights: Weights = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+"""The systems by name of their preset."""
 
 
 def convert(
@@ -119,45 +137,45 @@ def convert(
     source_pad_token_id: int | None = None,
     **changes: Any,
 ) -> tuple[VanillaTransformerConfig, Weights]:
-    """Turns the weights of a published system into a config and weights of ours.
+    """Converts the weights of a published system into a config and weights of this package.
 
     Args:
         system: "system-a" to "system-e".
         state_dict: Names and weights of the trained model.
-        num_heads: Its number of heads, which its weights do not tell; a wrong one gives a model
-            that computes something else, without an error.
-        renames: Regular expressions that match whole names of the trained model, each with the name
-            that this module expects, which may refer to groups as in `re.sub`, or None to leave the
-            weight out. The first that matches counts; a name that none matches stays as it is.
-        source_pad_token_id: Where the source's table has its padding token, if elsewhere than the
-            target's. Here both have one id, `pad_token_id`: the two rows of the source's embedding
-            change places, and so must the two tokens in the source's table. A table that has no
-            such id grows to have it, by rows of zeros.
-        **changes: Fields of the config that differ from the preset: a dropout rate, the ids of
+        num_heads: Number of attention heads of the trained model. The weights do not show it: a
+            wrong number gives a model that computes something else, without an error.
+        renames: Rules that turn names of the trained model into the names that this module expects;
+            see `interop.renaming`.
+        source_pad_token_id: Id of the padding token in the source vocabulary, if it differs from
+            that of the target. A model here has one `pad_token_id` for both. The two rows of the
+            source embedding are swapped, and the two tokens must be swapped in the source
+            vocabulary, too. An embedding that has no row `pad_token_id` is extended with zeros.
+        **changes: Config fields that differ from the preset, such as a dropout rate or the ids of
             special tokens.
 
     Returns:
-        The config, and weights for a `VanillaTransformerForConditionalGeneration`; of system B for
-        a `VanillaTransformerModel`, of which they are the encoder without its embedding.
+        The config, and weights for a `VanillaTransformerForConditionalGeneration`. For system B,
+        the weights are those of the encoder of a `VanillaTransformerModel`, without its embedding.
 
     Raises:
-        ValueError: If there is no such system, if a rule is no regular expression, if a field is
-            illegal; and with a list of all problems if weights are left over or missing, have
-            another shape, or differ where the config ties them.
+        ValueError: If there is no such system, if a rule is not a regular expression, or if a field
+            is invalid. One error lists all weights that are left over or missing, that have another
+            shape, or that differ although the config ties them.
     """
-    kind = _system(system)
-    renamed = _rename(kind, state_dict, renames or {})
+    description = _find_system(system)
+    renamed = _rename_to_model(description, state_dict, renames)
     if source_pad_token_id is not None:
-        _make_room_for_padding(kind, renamed, source_pad_token_id, changes)
-    config = _config(kind, renamed, num_heads, changes)
-    weights = _by_part(kind, renamed, config)
-    renamed.problems += _misfits(kind, config, weights, renamed.origins)
-    _raise_if_any(kind, renamed.problems)
+        renamed = _add_padding_row(description, renamed, source_pad_token_id, changes)
+    config = _read_config(description, renamed, num_heads, changes)
+    separate = _separate_projections(description, renamed, config)
+    problems = [*separate.problems, *_find_misfits(description, config, separate)]
+    _raise_problems(description, problems)
+    weights = dict(separate.weights)
     if source_pad_token_id is not None:
-        _move_padding(weights, source_pad_token_id, config)
+        weights[_SOURCE_TABLE] = _swap_padding_rows(weights, source_pad_token_id, config)
     if config.fused_qkv:
         weights = fuse_self_attention(weights)
-    if kind.encoder_alone:
+    if description.encoder_only:
         weights = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
     return config, weights
 
@@ -169,14 +187,14 @@ def config_from(
     renames: Rules | None = None,
     **changes: Any,
 ) -> VanillaTransformerConfig:
-    """Reads the sizes of a published system from its weights and completes its preset.
+    """Reads the sizes of a published system from its weights, and takes the rest from its preset.
 
     Args:
         system: "system-a" to "system-e".
         state_dict: Names and weights of the trained model.
-        num_heads: Its number of heads.
-        renames: As for `convert`.
-        **changes: Fields that differ from the preset.
+        num_heads: Number of attention heads of the trained model.
+        renames: As in `convert`.
+        **changes: Config fields that differ from the preset.
 
     Returns:
         The config.
@@ -184,67 +202,39 @@ def config_from(
     Raises:
         ValueError: As `convert`, if the weights that tell the sizes are missing.
     """
-    kind = _system(system)
-    return _config(kind, _rename(kind, state_dict, renames or {}), num_heads, changes)
+    description = _find_system(system)
+    renamed = _rename_to_model(description, state_dict, renames)
+    return _read_config(description, renamed, num_heads, changes)
 
 
-def _system(name: str) -> System:
+def _find_system(name: str) -> System:
     if name not in SYSTEMS:
         raise ValueError(f"There is no `system` {name!r}: choose one of {list(SYSTEMS)}.")
     return SYSTEMS[name]
 
 
-def _rename(system: System, state_dict: Mapping[str, torch.Tensor], renames: Rules) -> _Renamed:
-    alone = _ENCODER_ALONE if system.encoder_alone else {}
-    names = {k: v and v.replace("SLOT", system.norm_slot) for k, v in _NAMES.items()}
-    compiled = [_compile(rules) for rules in (renames, _SPELLINGS, alone, names)]
-    renamed = _Renamed()
-    for old, tensor in state_dict.items():
-        new: str | None = old
-        for rules in compiled:
-            new = None if new is None else _apply(rules, new)
-        if new is None:
-            continue
-        if new in renamed.weights:
-            renamed.problems.append(f"`{old}` and `{renamed.origins[new]}` both become `{new}`")
-        renamed.weights[new], renamed.origins[new] = tensor, old
-    return renamed
+def _rename_to_model(
+    system: System, state_dict: Mapping[str, torch.Tensor], renames: Rules | None
+) -> RenamedWeights:
+    """Renames weights to the names of the model, before fused projections are separated."""
+    prefix = _ENCODER_ONLY if system.encoder_only else {}
+    names = {old: new and new.replace("SLOT", system.norm_slot) for old, new in _NAMES.items()}
+    return rename_weights(state_dict, (renames or {}, _SPELLINGS, prefix, names))
 
 
-def _compile(rules: Rules) -> list[tuple[re.Pattern[str], str | None]]:
-    compiled = []
-    for expression, template in rules.items():
-        try:
-            pattern = re.compile(expression)
-            re.sub(f"(?:{expression})|", template or "", "")  # checks the groups of the template
-        except (re.error, TypeError, IndexError) as error:
-            raise ValueError(
-                f"The rule {expression!r}: {template!r} in `renames` is no regular expression with "
-                f"a name ({error}): write it as Python's `re` does."
-            ) from error
-        compiled.append((pattern, template))
-    return compiled
-
-
-def _apply(rules: list[tuple[re.Pattern[str], str | None]], name: str) -> str | None:
-    for pattern, template in rules:
-        if match := pattern.fullmatch(name):
-            return None if template is None else match.expand(template)
-    return name
-
-
-def _config(
-    system: System, renamed: _Renamed, num_heads: int, changes: Mapping[str, Any]
+def _read_config(
+    system: System, renamed: RenamedWeights, num_heads: int, changes: Mapping[str, Any]
 ) -> VanillaTransformerConfig:
-    stacks = ("encoder",) if system.encoder_alone else ("encoder", "decoder")
-    sizes: dict[str, Any] = dict(_SMALLEST_REST) if system.encoder_alone else {}
+    """Completes the preset with the sizes of the weights and with the changes."""
+    stacks = ("encoder",) if system.encoder_only else ("encoder", "decoder")
+    sizes: dict[str, Any] = dict(_SMALLEST_REST) if system.encoder_only else {}
     needed = {name: where for stack in stacks for name, where in _SIZES[stack].items()}
     matrices = {name for name, tensor in renamed.weights.items() if tensor.dim() == 2}
     missing = {where for where, _ in needed.values()} - matrices
     if missing:
-        odd = [f"`{old}` is not known" for new, old in renamed.origins.items() if new == old]
+        unknown = [f"`{old}` is not known" for new, old in renamed.origins.items() if new == old]
         lost = [f"`{name}`, a matrix that tells sizes, is missing" for name in sorted(missing)]
-        _raise_if_any(system, renamed.problems + odd + lost)
+        _raise_problems(system, [*renamed.problems, *unknown, *lost])
     for name, (where, axis) in needed.items():
         sizes[name] = renamed.weights[where].shape[axis]
     for stack in stacks:
@@ -254,11 +244,14 @@ def _config(
     return VanillaTransformerConfig.from_preset(system.preset, **{**sizes, **changes})
 
 
-def _by_part(system: System, renamed: _Renamed, config: VanillaTransformerConfig) -> Weights:
-    """Takes the projections apart whose rows lie head by head."""
+def _separate_projections(
+    system: System, renamed: RenamedWeights, config: VanillaTransformerConfig
+) -> RenamedWeights:
+    """Splits fused projections, whose rows lie head by head, into queries, keys and values."""
     weights: Weights = {}
+    origins, problems = dict(renamed.origins), list(renamed.problems)
     for name, tensor in renamed.weights.items():
-        match = _FUSED.fullmatch(name) if system.per_head else None
+        match = _FUSED_PROJECTION.fullmatch(name) if system.per_head else None
         if match is None:
             weights[name] = tensor
             continue
@@ -267,80 +260,84 @@ def _by_part(system: System, renamed: _Renamed, config: VanillaTransformerConfig
         try:
             parts = from_per_head(tensor, heads, len(match[1]))
         except ValueError as error:
-            renamed.problems.append(f"`{renamed.origins[name]}`: {error}")
+            problems.append(f"`{origins[name]}`: {error}")
             continue
         for letter, part in zip(match[1], parts, strict=True):
             new = name.replace(f".{match[1]}_proj.", f".{letter}_proj.")
             if new in renamed.weights:
-                renamed.problems.append(
-                    f"`{renamed.origins[name]}` and `{renamed.origins[new]}` both hold `{new}`"
-                )
-            weights[new], renamed.origins[new] = part, renamed.origins[name]
-    return weights
+                problems.append(f"`{origins[name]}` and `{origins[new]}` both hold `{new}`")
+            weights[new], origins[new] = part, origins[name]
+    return RenamedWeights(weights, origins, tuple(problems))
 
 
-def _misfits(
-    system: System, config: VanillaTransformerConfig, weights: Weights, origins: Mapping[str, str]
+def _find_misfits(
+    system: System, config: VanillaTransformerConfig, separate: RenamedWeights
 ) -> Iterator[str]:
-    expected, tied = _expected(system, config)
+    """Yields a sentence for each weight that is unknown, missing, misshapen or wrongly untied."""
+    shapes, tied = _expected_weights(system, config)
+    weights, origins = separate.weights, separate.origins
     for name, tensor in weights.items():
-        if name not in expected:
+        if name not in shapes:
             yield f"`{origins[name]}` is not known"
-        elif tuple(tensor.shape) != expected[name]:
+        elif tuple(tensor.shape) != shapes[name]:
             found = tuple(tensor.shape)
-            yield f"`{origins[name]}` has shape {found}, but `{name}` has {expected[name]}"
-    for name in sorted(expected.keys() - weights.keys()):
+            yield f"`{origins[name]}` has shape {found}, but `{name}` has {shapes[name]}"
+    for name in sorted(shapes.keys() - weights.keys()):
         yield f"`{name}` is missing"
     for target, source in tied.items():
         if {target, source} <= weights.keys() and not weights[target].equal(weights[source]):
             yield f"`{origins[target]}` and `{origins[source]}` differ, but the config ties them"
 
 
-def _expected(
+def _expected_weights(
     system: System, config: VanillaTransformerConfig
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns name and shape of each weight, projections apart, and which are tied to which."""
+    """Returns the shape of each weight, with separate projections, and the tied weights."""
     separate = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": False})
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(separate)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if not system.encoder_alone:
+    if not system.encoder_only:
         return shapes, model._tied_weights_keys
     inside = ("model.encoder.layers.", "model.encoder.final_norm.")
     return {name: shape for name, shape in shapes.items() if name.startswith(inside)}, {}
 
 
-def _make_room_for_padding(
-    system: System, renamed: _Renamed, source_pad: int, changes: Mapping[str, Any]
-) -> None:
-    """Gives the source's embedding a row for the target's padding, if it has fewer rows."""
+def _add_padding_row(
+    system: System, renamed: RenamedWeights, source_pad: int, changes: Mapping[str, Any]
+) -> RenamedWeights:
+    """Extends the source embedding so that it has a row for the target's padding token."""
     table = renamed.weights.get(_SOURCE_TABLE)
     if table is None or table.dim() != 2:
-        return  # reported with the other problems
+        return renamed  # reported with the other problems
     if source_pad not in range(len(table)):
         raise ValueError(
-            f"`source_pad_token_id` must lie within the vocabulary (0 to {len(table) - 1}), got "
-            f"{source_pad}."
+            f"`source_pad_token_id` is {source_pad}, outside the vocabulary: choose 0 to "
+            f"{len(table) - 1}."
         )
     preset = VanillaTransformerConfig.from_preset(system.preset)
     pad = changes.get("pad_token_id", preset.pad_token_id)
-    missing = pad + 1 - len(table) if isinstance(pad, int) else 0
-    renamed.weights[_SOURCE_TABLE] = F.pad(table, (0, 0, 0, max(missing, 0)))
+    missing = max(pad + 1 - len(table), 0) if isinstance(pad, int) else 0
+    extended = {_SOURCE_TABLE: F.pad(table, (0, 0, 0, missing))}
+    return replace(renamed, weights={**renamed.weights, **extended})
 
 
-def _move_padding(weights: Weights, source_pad: int, config: VanillaTransformerConfig) -> None:
+def _swap_padding_rows(
+    weights: Weights, source_pad: int, config: VanillaTransformerConfig
+) -> torch.Tensor:
+    """Returns the source embedding with the rows of the two padding tokens swapped."""
     pad = config.pad_token_id
     if pad is None or config.share_encoder_decoder_embeddings or _SOURCE_TABLE not in weights:
         raise ValueError(
-            f"`source_pad_token_id` ({source_pad}) needs an embedding of the source alone and a "
-            f"`pad_token_id`, got {pad}: leave it out."
+            f"`source_pad_token_id` is {source_pad}, which needs a separate source embedding and a "
+            f"`pad_token_id` (got {pad}): leave it out."
         )
     order = torch.arange(config.vocab_size)
     order[[pad, source_pad]] = order[[source_pad, pad]]
-    weights[_SOURCE_TABLE] = weights[_SOURCE_TABLE][order]
+    return weights[_SOURCE_TABLE][order]
 
 
-def _raise_if_any(system: System, problems: list[str]) -> None:
+def _raise_problems(system: System, problems: Sequence[str]) -> None:
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Heads switched off: equal to weights set to zero, in every implementation, and on again after."""
+"""Ablated heads: the same as zero weights in every implementation, and restored afterwards."""
 
 import copy
 
@@ -43,9 +43,7 @@ def fail_without(model, heads, check):
     [{}, {"fused_qkv": True, "decoder_num_key_value_heads": 2, "position_embedding_type": "rope"}],
     ids=["plain", "grouped"],
 )
-def test_a_head_that_is_off_is_one_whose_columns_are_zero(
-    tiny_model, tiny_batch, attention, changes
-):
+def test_an_ablated_head_is_one_whose_columns_are_zero(tiny_model, tiny_batch, attention, changes):
     model, batch = tiny_model(attention=attention, **changes), tiny_batch()
     whole = logits(model, batch)
     with ablate_heads(model, OFF):
@@ -69,7 +67,7 @@ def test_the_implementations_agree(tiny_model, tiny_batch, monkeypatch, attentio
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
-def test_generation_goes_without_the_heads(tiny_model, tiny_batch):
+def test_generation_runs_without_the_heads(tiny_model, tiny_batch):
     model = tiny_model()
     batch = {name: tiny_batch()[name] for name in ("input_ids", "attention_mask")}
     options = {"max_new_tokens": 8, "num_beams": 2, "do_sample": False}
@@ -98,7 +96,7 @@ def test_blocks_nest_and_end_with_errors(tiny_model, tiny_batch):
     assert torch.equal(logits(model, batch), whole)
 
 
-def test_gradients_pass_by_the_heads_that_are_off(tiny_model, tiny_batch):
+def test_ablated_heads_get_no_gradient(tiny_model, tiny_batch):
     model = tiny_model().train()
     with ablate_heads(model, {"encoder.self_attn": {0: [1]}}):
         model(**tiny_batch()).loss.backward()
@@ -111,19 +109,19 @@ def test_gradients_pass_by_the_heads_that_are_off(tiny_model, tiny_batch):
     ("heads", "message"),
     [
         ({"encoder.encoder_attn": {0: [0]}}, "no attention module 'encoder.encoder_attn'.*choose"),
-        ({"decoder.self_attn": {3: [0]}}, r"no layer 3: its layers are \[0, 1, 2\]"),
-        ({"decoder.self_attn": {0: [0], 1: [4]}}, "no head 4 in layer 1: choose of 0 to 3"),
+        ({"decoder.self_attn": {3: [0]}}, r"no layer 3: choose one of \[0, 1, 2\]"),
+        ({"decoder.self_attn": {0: [0], 1: [4]}}, "no head 4 in layer 1: choose 0 to 3"),
         ({"decoder.self_attn": {0: [-1]}}, "no head -1"),
     ],
 )
-def test_what_is_not_there_is_refused(tiny_model, heads, message):
+def test_an_unknown_module_layer_or_head_is_refused(tiny_model, heads, message):
     model = tiny_model()
     with pytest.raises(ValueError, match=message), ablate_heads(model, heads):
         pass
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_scores_tell_the_change_of_each_head(tiny_model, tiny_batch):
+def test_scores_are_the_change_for_each_head(tiny_model, tiny_batch):
     model, batch = tiny_model(dropout=0.5).train(), tiny_batch()
 
     def loss(scored):

@@ -1,0 +1,155 @@
+"""The program: its subcommands, what it answers before it imports torch, and its exit status."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from toy import command, run_python
+
+from vanilla_transformer import __version__
+from vanilla_transformer.commands import program
+from vanilla_transformer.commands.convert import SYSTEM_NAMES
+from vanilla_transformer.commands.options import spell_with_hyphens
+from vanilla_transformer.interop.systems import SYSTEMS
+from vanilla_transformer.run.arguments import METRIC_NAMES
+from vanilla_transformer.training.metrics import METRICS
+
+QUICK = [
+    ["--help"],
+    ["--version"],
+    [],
+    ["trian"],
+    *([name, "--help"] for name in program.SUBCOMMANDS),
+    ["inspect", "shapes", "--help"],
+    ["generate", "model", "--num-beans", "2"],
+    ["evaluate", "./nowhere", "--test-source", "a"],
+    ["train", "nowhere.yaml"],
+    ["train", "--train_source", "nowhere.txt"],
+    ["average", "nowhere/a", "--last", "2", "--output", "mean"],
+    ["convert", "nowhere.pt", "out", "--from", "system-a", "--heads", "2"],
+    ["inspect", "attention", "/nowhere", "--text", "a"],
+]
+AND_TELL = """
+import runpy, sys
+sys.argv, sys.orig_argv = ["-m", *sys.argv[1:]], ["python", "-m", "vanilla_transformer"]
+try:
+    runpy.run_module("vanilla_transformer", run_name="__main__", alter_sys=True)
+finally:
+    heavy = {"torch", "transformers", "datasets", "numpy"} & set(sys.modules)
+    assert not heavy, f"imported {heavy}"
+    print("imported nothing heavy", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("argv", QUICK, ids=" ".join)
+def test_help_and_wrong_usage_need_no_torch(argv, tmp_path):
+    done = run_python("-c", AND_TELL, *argv, cwd=tmp_path)
+    *lines, last = done.stderr.splitlines()
+    assert last == "imported nothing heavy", done.stderr
+    asked = {"--help", "--version"} & set(argv)
+    assert len(lines) == (0 if asked else 1)
+    assert all(line.startswith("vanilla-transformer") and ": error: " in line for line in lines)
+    assert bool(done.stdout) is bool(asked)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        ([], 2, "give a subcommand: train, "),
+        (["trian"], 2, "unknown subcommand 'trian': did you mean 'train'?"),
+        (["xyz"], 2, "unknown subcommand 'xyz': choose from train, "),
+        (["inspect"], 2, "required: VIEW"),
+        (["inspect", "colours"], 2, "invalid choice: 'colours'"),
+        (["average", "a", "b", "--last", "2", "--output", "c"], 2, "directory of one run, not 2"),
+        (["inspect", "shapes", "m", "--text", "a", "--target", "b", "c"], 2, "the same number"),
+        (["generate", __file__, "a"], 1, "is a file: give the directory"),
+        (["generate", ".", "a"], 1, "holds no config.json"),
+        (["convert", __file__, __file__, "--from", "system-a", "--heads", "2"], 1, "is a file"),
+        (["train", "recipe.yaml"], 1, "'recipe.yaml' must hold one mapping"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_errors_are_one_line_with_a_status(argv, status, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text("- 1\n")
+    try:
+        found = program.main(argv)
+    except SystemExit as ended:
+        found = ended.code
+    error = capsys.readouterr().err
+    assert found == status
+    assert message in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (ValueError("a\n  b"), 1, "error: a b"),
+        (ValueError("two:\n- a\n- b"), 1, "error: two:\n- a\n- b"),
+        (FileNotFoundError(2, "No such file or directory", "x"), 1, "directory: 'x'"),
+        (ModuleNotFoundError("The package 'x' is missing"), 1, "error: The package 'x'"),
+        (KeyError("lost"), 1, "error: KeyError: 'lost' (add --debug for the traceback)"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_what_goes_wrong_at_work(error, status, message, monkeypatch, capsys):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(program, "run_subcommand", fail)
+    assert program.main(["train"]) == status
+    assert message in capsys.readouterr().err
+    for argv in (["train", "--debug"], ["--debug", "train"]):
+        with pytest.raises(type(error)):
+            program.main(argv)
+    assert program.main(["generate", "model", "--", "--debug"]) == status
+
+
+def test_the_debug_option_of_the_trainer_stays(monkeypatch):
+    seen = []
+    monkeypatch.setattr(program, "run_subcommand", lambda *words: seen.append(words))
+    program.main(["train", "--debug", "underflow_overflow", "--seed", "1", "--debug"])
+    assert seen == [("train", ["--debug", "underflow_overflow", "--seed", "1"])]
+
+
+def test_options_are_understood_with_hyphens_and_underscores():
+    words = ["a_b", "--c_d", "e_f", "--g_h=i_j", "-k_l", "--", "--m_n"]
+    assert spell_with_hyphens(words) == ["a_b", "--c-d", "e_f", "--g-h=i_j", "-k_l", "--", "--m_n"]
+
+
+def test_names_that_stand_in_for_heavy_modules():
+    assert set(METRIC_NAMES) == set(METRICS)
+    assert set(SYSTEM_NAMES) == set(SYSTEMS)
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["--version"])
+    assert capsys.readouterr().out.startswith(f"vanilla-transformer {__version__} (Python 3.")
+
+
+def test_an_interrupt_ends_quietly(trained):
+    """The program waits for lines on standard input."""
+    argv = [sys.executable, "-m", "vanilla_transformer", "generate", str(trained)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(argv, text=True, env={**os.environ}, **pipes) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error == ""
+
+
+def test_a_model_that_is_not_to_be_had_is_one_line(tmp_path):
+    done = command("generate", "nobody/nothing", "a dog", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "'nobody/nothing'" in done.stderr
+    assert not list(tmp_path.iterdir())

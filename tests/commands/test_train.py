@@ -1,0 +1,77 @@
+"""`vanilla-transformer train`: its options, its help, and its start in several processes."""
+
+import dataclasses
+import json
+
+import pytest
+from small import launch
+from toy import REPOSITORY, arguments, command
+
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+
+
+def default_in(text):
+    """What a help text gives in brackets at its end."""
+    return text.rpartition("(")[2].rstrip(")") if text.endswith(")") else None
+
+
+def test_the_most_used_options_exist_with_these_defaults(tmp_path):
+    training = {field.name: field for field in dataclasses.fields(TokenBudgetTrainingArguments)}
+    assert set(TRAINING_OPTIONS) <= set(training)
+    defaults = parse_arguments(["--output_dir", str(tmp_path)]).training
+    for name, text in TRAINING_OPTIONS.items():
+        if name != "output_dir" and (given := default_in(text)) is not None:
+            value = getattr(defaults, name)
+            assert given == str(getattr(value, "value", value)) or float(given) == value, name
+    config = VanillaTransformerConfig()
+    for name, text in ARCHITECTURE_OPTIONS.items():
+        assert default_in(text) == str(getattr(config, name)), name
+
+
+def test_the_whole_help_lists_every_option():
+    done = command("train", "--help-all")
+    assert done.returncode == 0, done.stderr
+    for name in ("--train_source", "--d_model", "--adam_beta2", "--bpe_dropout", "--max_tokens"):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options", [["--d_mode", "8"], ["--d-model", "eight"], ["--metrics", "rouge"], ["--seed"]]
+)
+def test_wrong_options_are_one_line_and_status_2(options, tmp_path):
+    done = command("train", "--output_dir", tmp_path / "out", *options)
+    assert done.returncode == 2
+    assert options[0].strip("-") in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_with_an_unknown_key(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("d_modell: 3\n")
+    done = command("train", tmp_path / "recipe.yaml", "--output-dir", tmp_path / "out")
+    assert done.returncode == 2
+    assert "d_modell" in done.stderr.splitlines()[-1]
+
+
+def test_an_output_directory_that_is_a_file(corpus, tmp_path):
+    (tmp_path / "out").write_text("text")
+    done = command("train", *arguments(corpus, tmp_path / "out"))
+    assert done.returncode == 1
+    assert "is a file" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "out").read_text() == "text"
+
+
+@pytest.mark.parametrize("start", ["-m vanilla_transformer train", "scripts/train.py"])
+def test_accelerate_starts_it_in_two_processes(start, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=4)
+    launch(*start.split(), *argv)
+    results = json.loads((tmp_path / "out" / "all_results.json").read_text(encoding="utf-8"))
+    assert "eval_bleu" in results
+
+
+def test_a_failure_in_two_processes_shows_in_the_status(corpus, tmp_path):
+    with pytest.raises(AssertionError, match="`train_source`"):
+        launch("-m", "vanilla_transformer", "train", "--train_source", tmp_path / "nowhere")

@@ -1,0 +1,99 @@
+"""Checks of models and files that need neither torch nor transformers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer.data.text_files import existing_file
+
+
+def check_model_path(path: str) -> None:
+    """Checks that a model can be there; a name on the Hub passes.
+
+    Args:
+        path: Directory of a saved model, or its name on the Hub.
+
+    Raises:
+        FileNotFoundError: If the path does not exist and cannot be a name on the Hub, or if the
+            directory holds no config.
+        NotADirectoryError: If it is a file.
+    """
+    folder = Path(path)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{path!r} holds no config.json: it is not a saved model.")
+    elif folder.exists():
+        raise NotADirectoryError(f"The model {path!r} is a file: give the directory that holds it.")
+    elif not path or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise FileNotFoundError(f"The model directory {path!r} does not exist.")
+
+
+def check_data_files(options: Mapping[str, Any]) -> None:
+    """Checks that the data files among the options exist.
+
+    Args:
+        options: Values by field of `DataArguments`; other names are ignored.
+
+    Raises:
+        FileNotFoundError: If a file does not exist. The message names its option.
+    """
+    for split in ("train", "validation", "test"):
+        for part in ("file", "source", "target"):
+            name = f"{split}_{part}"
+            if path := options.get(name):
+                try:
+                    existing_file(path)
+                except FileNotFoundError as error:
+                    raise FileNotFoundError(f"`{name}`: {error}") from None
+
+
+def check_output_file(path: str, overwrite: bool, read_from: str | None = None) -> None:
+    """Checks that a file may be written.
+
+    Args:
+        path: The file.
+        overwrite: Whether it may replace an existing file.
+        read_from: A file that is read at the same time.
+
+    Raises:
+        ValueError: If the file exists and `overwrite` is False, or if it is `read_from`.
+        IsADirectoryError: If it is a directory.
+        FileNotFoundError: If its directory does not exist.
+    """
+    output = Path(path)
+    if output.is_dir():
+        raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
+    if output.exists() and not overwrite:
+        raise ValueError(f"`--output` {path!r} exists: add --overwrite, or choose another file.")
+    if read_from and output.exists() and output.samefile(read_from):
+        raise ValueError(f"`--output` {path!r} is also the `--input`: choose another file.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(
+            f"`--output` {path!r}: the directory {str(output.parent)!r} does not exist."
+        )
+
+
+def check_output_directory(path: str, overwrite: bool) -> None:
+    """Checks that a model may be saved in a directory.
+
+    Args:
+        path: The directory; it may be missing or empty.
+        overwrite: Whether the new model may replace a saved model there.
+
+    Raises:
+        NotADirectoryError: If it is a file.
+        ValueError: If it holds something and `overwrite` is False, or anything but a saved model.
+    """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"The output {path!r} is a file: give the name of a directory.")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not overwrite:
+        raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
+    config = folder / "config.json"
+    if not config.is_file() or list(folder.glob("checkpoint-*")):
+        raise ValueError(
+            f"{path!r} holds more than a saved model, and --overwrite would delete all of it: "
+            "choose another output."
+        )

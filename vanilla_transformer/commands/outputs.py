@@ -1,0 +1,64 @@
+"""Writing of results: all of a file or directory, or nothing."""
+
+import gzip
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TextIO, cast
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[TextIO]:
+    """Opens a text file that appears, or replaces an older one, when it is complete.
+
+    Args:
+        path: The file, packed if its name ends in `.gz`; None: standard output, in UTF-8.
+
+    Yields:
+        The stream. After an error in the `with` block an older file is as it was.
+
+    Raises:
+        ValueError: If standard output is needed and closed.
+    """
+    if path is None:
+        if sys.stdout is None:
+            raise ValueError("Standard output is closed: open it, or give --output.")
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        yield sys.stdout
+    elif Path(path).exists() and not Path(path).is_file():  # a device or a pipe
+        with open(path, "w", encoding="utf-8") as stream:
+            yield stream
+    else:
+        unfinished = Path(f"{path}.unfinished")
+        try:
+            opened = gzip.open if path.endswith(".gz") else open
+            with opened(unfinished, "wt", encoding="utf-8") as file:
+                yield cast(TextIO, file)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_directory(path: str) -> Iterator[Path]:
+    """Makes a directory that takes its place, also that of an older one, when it is complete.
+
+    Args:
+        path: The directory. Its parents are made.
+
+    Yields:
+        A path for the new directory, which does not exist yet.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as unfinished:
+        made = Path(unfinished, target.name)
+        yield made
+        if target.exists():
+            shutil.rmtree(target)
+        made.rename(target)

@@ -1,0 +1,151 @@
+"""`vanilla-transformer train`: one training run."""
+
+import argparse
+from collections.abc import Sequence
+from logging import INFO, StreamHandler, getLogger
+
+from vanilla_transformer.commands.checks import check_data_files, check_model_path
+from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.extras import check_extra
+from vanilla_transformer.run.arguments import (
+    AveragingArguments,
+    CardArguments,
+    ModelArguments,
+    ShowArguments,
+    SubwordArguments,
+    TokenizerArguments,
+)
+from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
+
+SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
+EXAMPLES = """
+vanilla-transformer train --train-source train.en --train-target train.de \\
+    --validation-source val.en --validation-target val.de --output-dir runs/first \\
+    --max-tokens 4096 --learning-rate 1e-3 --num-train-epochs 10
+vanilla-transformer train scripts/recipes/multi30k.yaml --seed 2 --output-dir runs/second
+accelerate launch --num_processes 2 -m vanilla_transformer train recipe.yaml
+"""
+ARCHITECTURE_OPTIONS = {
+    "d_model": "width of the model (512)",
+    "encoder_layers": "layers of the encoder (6)",
+    "decoder_layers": "layers of the decoder (6)",
+    "encoder_attention_heads": "attention heads of each encoder layer (8)",
+    "decoder_attention_heads": "attention heads of each decoder layer (8)",
+    "encoder_ffn_dim": "width of the encoder's feed-forward layers (2048)",
+    "decoder_ffn_dim": "width of the decoder's feed-forward layers (2048)",
+    "norm_placement": "post (the paper), pre, or none (post)",
+    "position_embedding_type": "sinusoidal, learned, rope, alibi, ... (sinusoidal)",
+    "dropout": "dropout of the embeddings and of each sublayer's output (0.1)",
+    "label_smoothing": "label smoothing of the loss (0.0)",
+}
+"""The most used fields of the config, with the default of a new model in brackets."""
+TRAINING_OPTIONS = {
+    "output_dir": "directory of the model and its checkpoints (trainer_output)",
+    "max_tokens": "tokens per batch, instead of a number of examples",
+    "per_device_train_batch_size": "examples per batch on each device (8)",
+    "gradient_accumulation_steps": "batches per optimizer step (1)",
+    "learning_rate": "peak learning rate (5e-5)",
+    "lr_scheduler_type": "linear, cosine, inverse_sqrt, constant, ... (linear)",
+    "warmup_steps": "optimizer steps of rising learning rate (0)",
+    "num_train_epochs": "passes over the training data (3)",
+    "max_steps": "optimizer steps, instead of epochs",
+    "eval_strategy": "when to evaluate: no, steps or epoch (no)",
+    "save_strategy": "when to save a checkpoint: no, steps, epoch or best (steps)",
+    "load_best_model_at_end": "end with the best checkpoint instead of the last weights",
+    "resume_from_checkpoint": "checkpoint to continue from; True: the last one in output_dir",
+    "generation_num_beams": "beam width of the evaluation",
+    "bf16": "train in bfloat16 mixed precision",
+    "seed": "seed of all random numbers (42)",
+}
+"""The most used options of the Trainer, with their defaults in brackets."""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Shows the short help if it is asked for; the options themselves are read by `run`."""
+    if {"-h", "--help"} & set(words):
+        parser = _make_help_parser()
+        parser.print_help()
+        parser.exit()
+    return argparse.Namespace(words=["--help" if word == "--help-all" else word for word in words])
+
+
+def _make_help_parser() -> CommandParser:
+    parser = CommandParser("train", SUMMARY, EXAMPLES)
+    parser.usage = f"{parser.prog} [RECIPE] [--option value ...]"
+    parser.add_argument(
+        "recipe",
+        metavar="RECIPE",
+        nargs="?",
+        help="YAML or JSON file of options, as `name: value`; later options override it",
+    )
+    parser.add_argument("--help-all", action="store_true", help="list all options and exit")
+    for title, topic in {
+        "data": DataArguments,
+        "model": ModelArguments,
+        "tokenizer": TokenizerArguments,
+        "subword regularisation": SubwordArguments,
+        "averages of the weights": AveragingArguments,
+        "examples during training": ShowArguments,
+        "model card": CardArguments,
+    }.items():
+        add_fields(parser.add_argument_group(title), topic)
+    for title, options in (
+        ("architecture of a new model (most used; --help-all lists all)", ARCHITECTURE_OPTIONS),
+        ("training (most used; --help-all lists all)", TRAINING_OPTIONS),
+    ):
+        group = parser.add_argument_group(title)
+        for name, text in options.items():
+            group.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text)
+    return parser
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the recipe and the files that it and the options name.
+
+    Raises:
+        OSError: If a file or the model does not exist.
+        ValueError: If the recipe is damaged.
+        ModuleNotFoundError: If the extra `train` is not installed.
+    """
+    words = options.words
+    if words and words[0].endswith(RECIPE_SUFFIXES):
+        words = [*read_recipe(words[0]), *words[1:]]
+    values = _given_values(words)
+    check_data_files(values)
+    if model := values.get("model_name_or_path"):
+        check_model_path(model)
+    check_extra("train")
+
+
+def _given_values(words: Sequence[str]) -> dict[str, str]:
+    """Returns the text after each long option, by the option's name with underscores."""
+    values = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, sign, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and (sign or not following.startswith("--")):
+            values[name.replace("-", "_")] = value if sign else following
+    return values
+
+
+def run(options: argparse.Namespace) -> None:
+    """Reads all options and carries out the run, with messages on standard error.
+
+    Raises:
+        UsageError: If an option is unknown or wrong.
+    """
+    from transformers.utils import logging
+
+    from vanilla_transformer.run.parsing import parse_arguments
+    from vanilla_transformer.run.training_run import run as carry_out
+
+    try:
+        arguments = parse_arguments(options.words)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    logging.set_verbosity_info()
+    package = getLogger("vanilla_transformer")
+    package.setLevel(INFO)
+    if not package.handlers:
+        package.addHandler(StreamHandler())
+    carry_out(arguments)

