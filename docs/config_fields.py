@@ -6,7 +6,7 @@ A test compares the page with what this program would write.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,7 @@ def docstring_entries(docstring: str) -> list[Entry]:
         raise ValueError("The docstring of the config has no section `Args:`: add one.")
     parts = re.split(r"^ {4}(?=\S)", section[1], flags=re.MULTILINE)
     pairs = (" ".join(part.split()).partition(": ") for part in parts if part.strip())
-    return [
-        Entry(tuple(names.split(", ")), text) for names, _, text in pairs if names[0] != "*"
-    ]
+    return [Entry(tuple(names.split(", ")), text) for names, _, text in pairs if names[0] != "*"]
 
 
 def markdown_table(config_class: Any) -> str:
@@ -53,10 +51,15 @@ def markdown_table(config_class: Any) -> str:
     Returns:
         The table in Markdown.
     """
+    values = {
+        field.name: field.default_factory() if field.default is MISSING else field.default
+        for field in fields(config_class)
+        if (field.default, field.default_factory) != (MISSING, MISSING)
+    }
     lines = ["| field | default | meaning and source |", "|---|---|---|"]
     for entry in docstring_entries(config_class.__doc__):
         names = ", ".join(f"`{name}`" for name in entry.names)
-        defaults = [repr(getattr(config_class, name)).replace("'", '"') for name in entry.names]
+        defaults = [repr(values[name]).replace("'", '"') for name in entry.names]
         shown = defaults[:1] if len(set(defaults)) == 1 else defaults
         default = ", ".join(f"`{value}`" for value in shown)
         lines.append(f"| {names} | {default} | {code_spans(entry.text)} |")
