@@ -1,0 +1,77 @@
+"""The site builds without a warning, and its generated parts are up to date."""
+
+import re
+import runpy
+import subprocess
+import sys
+
+import pytest
+from pages import DOCS
+from toy import REPOSITORY
+
+from vanilla_transformer import VanillaTransformerConfig
+
+fields_page = runpy.run_path(str(DOCS / "config_fields.py"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_shows_the_docstrings_of_every_room(site):
+    rooms = [path.parent.name for path in REPOSITORY.glob("vanilla_transformer/*/__init__.py")]
+    for room in rooms:
+        page = (site / "api" / f"{room}.html").read_text(encoding="utf-8")
+        assert f'id="vanilla_transformer.{room}' in page
+    assert "Scaled" in (site / "api" / "model.html").read_text(encoding="utf-8")
+
+
+def test_a_page_loads_nothing_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        html = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]+)"', html)
+        assert [link for link in loaded if "canonical" not in link] == []
+
+
+def test_the_table_of_fields_is_up_to_date():
+    """After a change of the config's docstring: `python docs/config_fields.py`."""
+    page = (DOCS / "config.md").read_text(encoding="utf-8")
+    assert fields_page["updated_page"](page) == page
+
+
+def test_the_table_names_every_field():
+    entries = fields_page["docstring_entries"](VanillaTransformerConfig.__doc__)
+    named = [name for entry in entries for name in entry.names]
+    assert len(named) == len(set(named))
+    assert set(named) == set(VanillaTransformerConfig.__annotations__) - {"is_encoder_decoder"}
+
+
+def test_the_presets_of_the_page_are_those_of_the_config():
+    section = (DOCS / "config.md").read_text(encoding="utf-8").split("## Presets")[1]
+    rows = re.findall(r"^\| (`.*?) \|", section.split("## ")[0], re.MULTILINE)
+    names = re.findall(r"`([\w-]+)`", " ".join(rows))
+    with pytest.raises(ValueError, match="preset") as error:
+        VanillaTransformerConfig.from_preset("?")
+    assert all(repr(name) in str(error.value) for name in names)
+    assert len(names) == str(error.value).count("', '") + 1
+
+
+def test_the_layer_beside_the_figure_is_the_layer_that_runs():
+    code = (REPOSITORY / "vanilla_transformer" / "model" / "layers.py").read_text(encoding="utf-8")
+    section = (DOCS / "tour.md").read_text(encoding="utf-8").split("## The paper's figure")[1]
+    figure = section.split("```")[1]
+    quoted = re.findall(r"(?:residual|hidden_states(?:, _)?) = .*", figure)
+    assert len(quoted) == 8
+    for line in quoted:
+        assert line.strip() in code
+
+
+def test_the_tour_names_every_room():
+    tour = (DOCS / "tour.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in REPOSITORY.glob("vanilla_transformer/*/__init__.py")}
+    assert set(re.findall(r"^\| \[`(\w+)/`\]", tour, re.MULTILINE)) == rooms
