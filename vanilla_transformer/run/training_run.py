@@ -144,8 +144,9 @@ def make_trainer(
     for callback in _averaging_callbacks(plan):
         trainer.add_callback(callback)
     if "train" in plan.splits and plan.subwords.enabled:
-        trainer.train_dataset = _sampled_subwords(plan, encoded["train"], tokenizer)
-        trainer.add_callback(SubwordEpochs(trainer.train_dataset))
+        sampled = _sampled_subwords(plan, encoded["train"], tokenizer)
+        trainer.train_dataset = sampled
+        trainer.add_callback(SubwordEpochs(sampled))
     if "train" in plan.splits and plan.show.show_every is not None:
         rows = plan.splits.get("validation", plan.splits["train"])
         shown = rows.select(range(min(plan.show.show_examples, len(rows))))
