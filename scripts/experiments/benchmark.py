@@ -116,7 +116,7 @@ def make_benchmark_model(system: str, options: argparse.Namespace) -> nn.Module:
         shared[f"{side}_attention_heads"] = options.d_model // 64 or 1
         shared[f"{side}_ffn_dim"] = 4 * options.d_model
     if system == "marian":
-        tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+        tokens: dict[str, Any] = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
         marian: nn.Module = MarianMTModel(MarianConfig(**shared, **tokens, use_cache=False))
         return marian.to(options.device).train()
     model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**shared))
@@ -183,7 +183,7 @@ def measure_speed(kind: str, options: argparse.Namespace) -> dict[str, Any]:
         to the first system; `filled`: the share of positions that hold a real token.
     """
     batches = _make_batches_on_device(kind, options)
-    actions = {}
+    actions: dict[str, Callable[[], None]] = {}
     for system in options.systems:
         model = make_benchmark_model(system, options)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)

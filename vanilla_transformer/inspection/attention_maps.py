@@ -1,7 +1,7 @@
 """Records the attention weights of one text together with its tokens, and draws heat maps."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -146,7 +146,7 @@ def attention_maps(
 
 
 def _target_ids(
-    model: VanillaTransformerForConditionalGeneration,
+    model: Any,  # the type of `generate` in transformers excludes models of other packages
     tokenizer: VanillaTransformerTokenizer,
     inputs: Any,
     target: str | None,
@@ -160,6 +160,8 @@ def _target_ids(
     return labels
 
 
-def _token_texts(tokenizer: VanillaTransformerTokenizer, ids: torch.Tensor, side: str) -> list[str]:
+def _token_texts(
+    tokenizer: VanillaTransformerTokenizer, ids: torch.Tensor, side: Literal["source", "target"]
+) -> list[str]:
     """Returns the tokens of ids of shape (1, length)."""
     return [str(token) for token in tokenizer.convert_ids_to_tokens(ids[0].tolist(), side=side)]
