@@ -20,7 +20,7 @@ from toy import REPOSITORY
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.arguments import parse_arguments
+from vanilla_transformer.run.parsing import parse_arguments
 
 pytest_plugins = ["workspace"]
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))
@@ -90,7 +90,7 @@ def check_training_options(options):
     if "--output_dir" not in options:
         options = [*options, "--output_dir", "runs/x"]
     arguments = parse_arguments(options)
-    VanillaTransformerConfig(**arguments.architecture_changes())
+    VanillaTransformerConfig(**arguments.architecture)
 
 
 def check_experiment(name, options):
@@ -121,4 +121,4 @@ def test_every_block_has_a_language_and_every_mark_a_reason():
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_the_recipes_are_legal(recipe, tmp_path):
     arguments = parse_arguments([str(recipe), "--output_dir", str(tmp_path)])
-    VanillaTransformerConfig(**arguments.architecture_changes())
+    VanillaTransformerConfig(**arguments.architecture)

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from pages import DOCS, PAGES, blocks
@@ -10,6 +11,10 @@ from toy import REPOSITORY
 
 pytest_plugins = ["workspace"]
 README = REPOSITORY / "README.md"
+PACKAGE = REPOSITORY / "vanilla_transformer"
+MODULE = re.compile(
+    r"`((?:model|data|training|run|inference|inspection|interop|commands)(?:\.[A-Za-z_]+)+)(?:\([\d.]*\))?`"
+)
 PATH = re.compile(
     r"`((?:vanilla_transformer|scripts|tests|model_cards|docs)/[\w./-]*|[\w-]+\.(?:md|toml))`"
 )
@@ -56,6 +61,17 @@ def test_files_named_in_the_text_exist(page):
     for name in PATH.findall(page.read_text(encoding="utf-8")):
         places = [REPOSITORY / name, REPOSITORY / "scripts" / "recipes" / name]
         assert any(place.exists() for place in places), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_modules_and_classes_named_in_the_text_exist(page):
+    text = page.read_text(encoding="utf-8")
+    if page.stem == "changelog":  # the first column of its tables names modules that are gone
+        text = "\n".join(line.split("|")[2] for line in text.splitlines() if line.count("|") == 3)
+    for name in MODULE.findall(text):
+        module, _, member = name.rpartition(".")
+        if not (PACKAGE / f"{name.replace('.', '/')}.py").is_file():
+            assert hasattr(import_module(f"vanilla_transformer.{module}"), member), name
 
 
 def test_every_page_of_docs_is_in_the_readme_and_in_the_navigation():
