@@ -10,7 +10,7 @@ from toy import REPOSITORY, arguments, command
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 def default_in(text):

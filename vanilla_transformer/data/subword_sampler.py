@@ -111,7 +111,7 @@ def _backend_of_side(tokenizer: PreTrainedTokenizerBase, side: str) -> Tokenizer
             "sampled: use a fast one."
         )
     if side == "target" and isinstance(tokenizer, VanillaTransformerTokenizer):
-        tokenizer = tokenizer.target_alone()
+        tokenizer = tokenizer.target_tokenizer()
     backend: Tokenizer = tokenizer.backend_tokenizer
     return backend
 

@@ -21,7 +21,7 @@ from vanilla_transformer.run.arguments import (
 )
 from vanilla_transformer.run.command_line import run_command
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DATACLASSES = (
     ModelArguments,

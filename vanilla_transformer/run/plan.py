@@ -19,7 +19,7 @@ from vanilla_transformer.run.arguments import (
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.metrics import METRICS
-from vanilla_transformer.training.trainer import TokenBudgetTrainingArguments
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DEFAULT_MAX_LENGTH = 256
 

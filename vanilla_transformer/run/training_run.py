@@ -32,12 +32,13 @@ from vanilla_transformer.run.plan import (
     starting_point,
 )
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
-from vanilla_transformer.training.averaging import AverageCheckpoints
-from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
+from vanilla_transformer.training.average_callback import AverageCheckpoints
+from vanilla_transformer.training.callbacks import SubwordEpochs
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import References
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.show_translations import ShowTranslations
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 _DATA_FILES = ("_file", "_source", "_target")

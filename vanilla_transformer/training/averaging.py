@@ -7,19 +7,8 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import save_torch_state_dict
 
-from vanilla_transformer.training.average_callback import AverageCheckpoints
-from vanilla_transformer.training.checkpoint_selection import best_checkpoints, last_checkpoints
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints
 from vanilla_transformer.training.mean_weights import average_weights
-
-__all__ = [
-    "AverageCheckpoints",
-    "average_checkpoints",
-    "average_weights",
-    "best_checkpoints",
-    "checkpoints",
-    "last_checkpoints",
-]
 
 _NOT_COPIED = ("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin", TRAINER_STATE)
 

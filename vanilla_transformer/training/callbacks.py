@@ -11,9 +11,6 @@ from transformers import (
 )
 
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.training.show_translations import ShowTranslations
-
-__all__ = ["EarlyStopping", "ShowTranslations", "SubwordEpochs"]
 
 
 class EarlyStopping(EarlyStoppingCallback):

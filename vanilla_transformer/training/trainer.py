@@ -14,9 +14,6 @@ from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NOAM, NoamSchedule
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
-
-__all__ = ["TokenBudgetSeq2SeqTrainer", "TokenBudgetTrainingArguments"]
 
 _LOADER_OPTIONS = (
     "num_workers",
