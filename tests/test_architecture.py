@@ -1,4 +1,4 @@
-"""The order of imports, what the model floor may import, and lint, format and types."""
+"""The order of imports, what the files of the model may import, and lint, format and types."""
 
 import ast
 import re
@@ -52,12 +52,15 @@ LEVELS = {
     "stacks": 6,
     "modeling_vanilla_transformer": 7,
 }
-FLOOR = [*LEVELS, "tokenization_vanilla_transformer"]
+MODEL_FILES = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
 ALSO_ALLOWED = {  # transformers depends on them
     "tokenization_vanilla_transformer": {"tokenizers"},
     "sharing": {"huggingface_hub"},
 }
+FILES = sorted(PACKAGE.rglob("*.py"))
+MOST_LINES = 50
+NAMES_OF_BASE_CLASSES = {"_tokenizer", "_decode", "_forward", "_info", "_compute"}
 RELATIVE_IMPORTS = (  # the two expressions by which transformers finds files to copy
     re.compile(r"^\s*import\s+\.(\S+)\s*$", re.MULTILINE),
     re.compile(r"^\s*from\s+\.(\S+)\s+import", re.MULTILINE),
@@ -74,7 +77,7 @@ def imports(source):
 
 
 def upward_imports(name, source):
-    """The imports of a floor module that do not run down the order of the design."""
+    """The imports of a file of the model that do not run down the order of the design."""
     allowed = {module for module, height in LEVELS.items() if height < LEVELS.get(name, 0)}
     libraries = ALLOWED | ALSO_ALLOWED.get(name, set())
     problems = []
@@ -97,8 +100,8 @@ def branches_in_forward(source):
     ]
 
 
-@pytest.mark.parametrize("name", FLOOR)
-def test_a_floor_module_imports_only_what_stands_below_it(name):
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_a_file_of_the_model_imports_only_what_stands_below_it(name):
     assert upward_imports(name, (MODEL / f"{name}.py").read_text()) == []
 
 
@@ -120,16 +123,16 @@ def test_the_check_of_imports_sees_what_is_wrong(name, line):
     assert not upward_imports(name, "import torch\nfrom transformers.cache_utils import Cache")
 
 
-@pytest.mark.parametrize("name", FLOOR)
+@pytest.mark.parametrize("name", MODEL_FILES)
 def test_no_line_looks_like_an_import_of_a_file_that_is_not_there(name):
     text = (MODEL / f"{name}.py").read_text()
     for expression in RELATIVE_IMPORTS:
-        assert set(expression.findall(text)) <= set(FLOOR)
+        assert set(expression.findall(text)) <= set(MODEL_FILES)
 
 
-def test_the_floor_is_complete():
+def test_the_levels_name_every_file_of_the_model():
     files = {path.stem for path in MODEL.glob("*.py")} - {"__init__"}
-    assert files == set(FLOOR)
+    assert files == set(MODEL_FILES)
 
 
 def test_a_saved_model_carries_exactly_the_files_of_the_model_room(tiny_model, tmp_path):
@@ -150,11 +153,10 @@ def rooms_imported(source):
             yield from parts[1:2] or names
 
 
-def files_of_rooms():
-    return [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE]
+ROOM_FILES = [path for path in FILES if path.parent != PACKAGE]
 
 
-@pytest.mark.parametrize("path", files_of_rooms(), ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", ROOM_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_of_rooms_run_one_way(path):
     room = path.relative_to(PACKAGE).parts[0]
     used = {name for name in rooms_imported(path.read_text()) if name in ROOMS}
@@ -174,13 +176,26 @@ def test_a_layer_forward_has_no_branch():
     assert branches_in_forward("def forward(x):\n    return 1 if x else 2") == [(2, "IfExp")]
 
 
-@pytest.mark.parametrize("name", FLOOR[:-1])
-def test_functions_are_short(name):
-    for node in ast.walk(ast.parse((MODEL / f"{name}.py").read_text())):
-        if isinstance(node, ast.FunctionDef):
+def functions(source):
+    """(name, lines of body without the docstring) of every function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
-            lines = node.end_lineno - body[0].lineno + 1 if body else 0
-            assert lines <= 50, f"{name}.{node.name} has {lines} lines"
+            yield node.name, node.end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_functions_are_short_and_private_names_say_something(path):
+    for name, lines in functions(path.read_text()):
+        assert lines <= MOST_LINES, f"{name} has {lines} lines"
+        is_private = name.startswith("_") and not name.startswith("__")
+        assert not is_private or "_" in name[1:] or name in NAMES_OF_BASE_CLASSES, name
+
+
+def test_few_functions_are_long():
+    lines = [count for path in FILES for _, count in functions(path.read_text())]
+    assert sum(count > 35 for count in lines) <= len(lines) // 100
+    assert sorted(lines)[len(lines) // 2] <= 10
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Saving and loading: tying, Auto classes, code beside the weights, broken directories."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
-from vanilla_transformer import model as model_package
 
 LAYOUTS = [
     {"share_encoder_decoder_embeddings": share, "tie_word_embeddings": tie, **vocab}
@@ -226,8 +224,6 @@ def test_the_saved_code_runs_where_the_package_is_not_installed(
         assert found["tokens"] == tokens.tolist()
         assert found["hidden"] == pytest.approx(hidden.sum().item(), abs=1e-4)
     code = {path.name for path in first.glob("*.py")}
-    written = {path.name for path in Path(model_package.__file__).parent.glob("*.py")}
-    assert code == written - {"__init__.py", "tokenization_vanilla_transformer.py"}
     assert {path.name for path in third.glob("*.py")} == code
     loaded = VanillaTransformerForConditionalGeneration.from_pretrained(third)
     assert torch.equal(loaded.generate(torch.tensor(ids), max_new_tokens=6), tokens)

@@ -554,7 +554,7 @@ class VanillaTransformerForSequenceClassification(EncoderClassifier):
         logits = self.classifier(self.dropout(pooled))
         loss = None
         if labels is not None:
-            loss = self._loss(logits, labels, num_items_in_batch)
+            loss = self._sequence_loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
@@ -562,7 +562,7 @@ class VanillaTransformerForSequenceClassification(EncoderClassifier):
             attentions=outputs.attentions,
         )
 
-    def _loss(
+    def _sequence_loss(
         self,
         logits: torch.Tensor,
         labels: torch.Tensor,
