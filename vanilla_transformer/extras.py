@@ -29,7 +29,7 @@ def check_extra(name: str) -> None:
     """
     for package in EXTRAS[name]:
         if find_spec(package) is None:
-            raise _missing_package(package, name)
+            raise missing_package(package, name)
 
 
 @contextmanager
@@ -45,11 +45,20 @@ def optional_packages() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         for name, packages in EXTRAS.items():
             if package in packages:
-                raise _missing_package(package, name) from error
+                raise missing_package(package, name) from error
         raise
 
 
-def _missing_package(package: str, extra: str) -> ModuleNotFoundError:
+def missing_package(package: str, extra: str) -> ModuleNotFoundError:
+    """Makes the error for a package that is not installed.
+
+    Args:
+        package: Name of the module.
+        extra: Key of `EXTRAS`.
+
+    Returns:
+        The error. Its message tells how to install the package.
+    """
     return ModuleNotFoundError(
         f'The package {package!r} is not installed: pip install "vanilla-transformer[{extra}]"',
         name=package,

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datasets import Dataset, DatasetDict
 from pronunciations import split_of
 
+from vanilla_transformer.extras import optional_packages
+
 LIMIT = 100_000
 """Numbers are drawn below this limit."""
 
@@ -31,7 +33,7 @@ def load_numerals(limit: int = LIMIT, count: int = COUNT) -> DatasetDict:
         "three hundred and five", and `target`, such as "삼백오".
 
     Raises:
-        ImportError: If the package `num2words` is not installed.
+        ModuleNotFoundError: If the package `num2words` is not installed.
         ValueError: If `count` is not between 1 and `limit`, or a split would be empty.
     """
     if not 1 <= count <= limit:
@@ -53,11 +55,7 @@ def load_numerals(limit: int = LIMIT, count: int = COUNT) -> DatasetDict:
 
 
 def _import_num2words() -> Callable[..., str]:
-    try:
+    with optional_packages():
         from num2words import num2words
-    except ImportError as error:
-        raise ImportError(
-            'The package num2words is not installed: pip install "vanilla-transformer[demo]"'
-        ) from error
     name_number: Callable[..., str] = num2words
     return name_number

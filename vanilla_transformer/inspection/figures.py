@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from vanilla_transformer.extras import optional_packages
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -17,12 +19,8 @@ def new_figure(size: tuple[float, float], dpi: float = 100) -> "Figure":
         A matplotlib figure.
 
     Raises:
-        ImportError: If matplotlib is not installed.
+        ModuleNotFoundError: If matplotlib is not installed.
     """
-    try:
+    with optional_packages():
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'matplotlib is not installed: pip install "vanilla-transformer[plot]"'
-        ) from error
     return Figure(figsize=size, dpi=dpi, layout="constrained")

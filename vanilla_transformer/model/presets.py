@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "label_smoothing": 0.1,
         "share_encoder_decoder_embeddings": False,
     },
-    # A tutorial's model: two vocabularies, untied embeddings, no embedding scale.
+    # MongTae, "Transformer code review": two vocabularies, untied embeddings, no embedding scale.
     "system-a": {
         **SEPARATE_EMBEDDINGS,
         "vocab_size": 1000,
@@ -51,7 +51,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "bos_token_id": 1,
         "decoder_start_token_id": 1,
     },
-    # A tutorial's encoder for inputs that are already embedded; the tutorial has no decoder.
+    # Crimsonjoo, Easy-Transformer: an encoder without a decoder, for inputs already embedded.
     "system-b": {
         "encoder_layers": 5,
         "fused_qkv": True,
