@@ -5,6 +5,7 @@ import platform
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 import transformers
@@ -72,7 +73,7 @@ def write_model_card(
         command=shlex.join(plan.command),
         recipe=_recipe_listing(plan.recipe),
         procedure=_training_procedure(plan, results),
-        architecture=_architecture_table(model.config),
+        architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
     path = plan.directory.folder / "README.md"
     if plan.training.hub_token:

@@ -93,9 +93,10 @@ def parse_arguments(
     recipe = Path(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
     words = argv if recipe is None else [*read_recipe(recipe), *argv[1:]]
     parser = option_parser()
-    model, architecture, *topics, training, unknown = parser.parse_args_into_dataclasses(
+    parsed: Any = parser.parse_args_into_dataclasses(
         words, return_remaining_strings=True, look_for_args_file=False
     )
+    model, architecture, *topics, training, unknown = parsed
     if unknown:
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
     _check_metric_is_computed(training.metric_for_best_model, model.metrics)
@@ -103,7 +104,7 @@ def parse_arguments(
         if (value := getattr(training, name)) is not None and value < smallest:
             raise ValueError(f"`{name}` is {value}: it must be at least {smallest}.")
     changes = architecture_changes(architecture)
-    return RunArguments(model, changes, *topics, training, tuple(command), recipe)
+    return RunArguments(*[model, changes, *topics, training, tuple(command), recipe])
 
 
 def _unknown_option_message(word: str) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from logging import INFO, StreamHandler, getLogger
-from typing import Any
+from typing import Any, cast
 
 from datasets import Dataset, DatasetDict
-from transformers import DataCollatorForSeq2Seq, TrainerCallback, set_seed
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallback, set_seed
 from transformers.utils import logging
 
 from vanilla_transformer.data.encoding import encode
@@ -233,7 +233,8 @@ def _save_history_and_card(
         return
     example = next(iter(plan.splits.values()))[0]["source"]
     repo_id: str | None = trainer.hub_model_id
-    write_model_card(plan, trainer.model, figures, signatures, example, repo_id)
+    model = cast(PreTrainedModel, trainer.model)
+    write_model_card(plan, model, figures, signatures, example, repo_id)
     if plan.training.push_to_hub:
         push_directory(
             plan.directory.folder,
