@@ -131,9 +131,9 @@ def _show_shapes(
             tokenizer(options.text, text_target=options.target, padding=True, return_tensors="pt")
         )
         if options.target is None:
-            start = model.config.decoder_start_token_id
-            inputs["decoder_input_ids"] = inputs["input_ids"].new_full(
-                (len(options.text), 1), start
+            first = inputs["input_ids"][:, :1]
+            inputs["decoder_input_ids"] = first.new_tensor(
+                [[model.config.decoder_start_token_id]] * len(first)
             )
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     print(shape_walk(model, inputs))
