@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
 from vanilla_transformer.commands.options import (
@@ -67,16 +68,19 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _add_search_options(group: argparse._ArgumentGroup) -> None:
-    integer, number = {"type": positive_integer, "metavar": "N"}, {"metavar": "X"}
+    integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
     group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
     group.add_argument("--num-return-sequences", **integer, help="outputs per line")
     group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
     group.add_argument(
-        "--length-penalty", type=float, **number, help="above 0 favours long outputs of a beam"
+        "--length-penalty", type=float, metavar="X", help="above 0 favours long outputs of a beam"
     )
     group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
     group.add_argument(
-        "--temperature", type=positive_number, **number, help="below 1 samples likely tokens more"
+        "--temperature",
+        type=positive_number,
+        metavar="X",
+        help="below 1 samples likely tokens more",
     )
     group.add_argument(
         "--top-k", type=nonnegative_integer, metavar="N", help="sample from the N likeliest tokens"
@@ -84,7 +88,7 @@ def _add_search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--top-p",
         type=probability,
-        **number,
+        metavar="X",
         help="sample from the likeliest tokens whose probabilities add up to X",
     )
 

@@ -2,14 +2,17 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
 from vanilla_transformer.commands.options import CommandParser, UsageError
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from vanilla_transformer import (
+        VanillaTransformerForConditionalGeneration,
+        VanillaTransformerTokenizer,
+    )
 
 SUMMARY = "Shows the shapes or the attention of a saved model."
 EXAMPLES = """
@@ -18,11 +21,23 @@ vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --out
 """
 
 
+class ViewParser(CommandParser):
+    """Parser of one view.
+
+    Args:
+        prog: The program with the names of the subcommand and the view; the last word counts.
+        **_: What argparse derives for the view from the parser above it.
+    """
+
+    def __init__(self, prog: str, **_: object) -> None:
+        super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
+
+
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
     views = parser.add_subparsers(
-        dest="view", required=True, metavar="VIEW", parser_class=_make_view_parser
+        dest="view", required=True, metavar="VIEW", parser_class=ViewParser
     )
     shapes = views.add_parser("shapes", help="shapes and parameters of each module, as called")
     _add_model(shapes)
@@ -58,11 +73,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     maps.add_argument("--overwrite", action="store_true", help="replace an existing --output")
     return parser.parse_words(words)
-
-
-def _make_view_parser(prog: str, **_: Any) -> CommandParser:
-    name = prog.split()[-1]
-    return CommandParser(f"inspect {name}", SUMMARY, EXAMPLES)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +116,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _show_shapes(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: argparse.Namespace
+    model: "VanillaTransformerForConditionalGeneration",
+    tokenizer: "VanillaTransformerTokenizer",
+    options: argparse.Namespace,
 ) -> None:
     from vanilla_transformer.inspection.shapes import shape_walk
 
@@ -119,16 +131,18 @@ def _show_shapes(
             tokenizer(options.text, text_target=options.target, padding=True, return_tensors="pt")
         )
         if options.target is None:
-            start = model.config.decoder_start_token_id
-            inputs["decoder_input_ids"] = inputs["input_ids"].new_full(
-                (len(options.text), 1), start
+            first = inputs["input_ids"][:, :1]
+            inputs["decoder_input_ids"] = first.new_tensor(
+                [[model.config.decoder_start_token_id]] * len(first)
             )
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     print(shape_walk(model, inputs))
 
 
 def _show_attention(
-    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: argparse.Namespace
+    model: "VanillaTransformerForConditionalGeneration",
+    tokenizer: "VanillaTransformerTokenizer",
+    options: argparse.Namespace,
 ) -> None:
     from vanilla_transformer.inspection.attention_maps import attention_maps
 

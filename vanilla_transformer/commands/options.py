@@ -110,11 +110,9 @@ def add_fields(
         kind = (
             kinds[0] if kinds and get_origin(hints[field.name]) is not list else hints[field.name]
         )
-        has_factory = field.default_factory is not dataclasses.MISSING
-        settings: dict[str, Any] = {
-            "help": field.metadata.get("help"),
-            "default": field.default_factory() if has_factory else field.default,  # type: ignore[misc]  # checked above
-        }
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        settings: dict[str, Any] = {"help": field.metadata.get("help"), "default": default}
         if kind is bool:
             settings["action"] = "store_true"
         elif get_origin(kind) is list:

@@ -67,7 +67,7 @@ def evaluate_model(
     column = "references" if "references" in examples.column_names else "target"
     references = list(examples[column])
     scores = {
-        name: METRICS[name]().compute(predictions=predictions, references=references)
+        name: METRICS[name]().compute(predictions=predictions, references=references) or {}
         for name in metrics
     }
     return Evaluation(scores, list(examples["source"]), predictions)
