@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from logging import INFO, StreamHandler, getLogger
 
 from vanilla_transformer.commands.checks import check_data_files, check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
@@ -134,18 +133,12 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UsageError: If an option is unknown or wrong.
     """
-    from transformers.utils import logging
-
+    from vanilla_transformer.run import training_run
     from vanilla_transformer.run.parsing import parse_arguments
-    from vanilla_transformer.run.training_run import run as carry_out
 
     try:
         arguments = parse_arguments(options.words)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    logging.set_verbosity_info()
-    package = getLogger("vanilla_transformer")
-    package.setLevel(INFO)
-    if not package.handlers:
-        package.addHandler(StreamHandler())
-    carry_out(arguments)
+    training_run.show_messages()
+    training_run.run(arguments)

@@ -53,12 +53,17 @@ def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     Returns:
         The figures of all_results.json.
     """
+    show_messages()
+    return run(parse_arguments(argv))
+
+
+def show_messages() -> None:
+    """Shows the messages of transformers and of this package on standard error."""
     logging.set_verbosity_info()
     package = getLogger("vanilla_transformer")
     package.setLevel(INFO)
     if not package.handlers:
         package.addHandler(StreamHandler())
-    return run(parse_arguments(argv))
 
 
 def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, float]:
