@@ -70,8 +70,8 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Chooses the models and writes their mean."""
-    from vanilla_transformer.training.averaging import (
-        average_checkpoints,
+    from vanilla_transformer.training.averaging import average_checkpoints
+    from vanilla_transformer.training.checkpoint_selection import (
         best_checkpoints,
         last_checkpoints,
     )

@@ -126,7 +126,7 @@ def describe_error(error: BaseException) -> str:
     message = str(error)
     if "\n- " not in message:
         message = " ".join(message.split())
-    if isinstance(error, ValueError | OSError | ImportError):
+    if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return message
     return f"{type(error).__name__}: {message or 'no message'} (add --debug for the traceback)"
 

@@ -144,7 +144,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         Returns:
             The Hub's information on the commit of the weights.
         """
-        pushed = super().push_to_hub(repo_id, **kwargs)
+        pushed: Any = super().push_to_hub(repo_id, **kwargs)
         options = {name: kwargs.get(name) for name in ("token", "revision")}
         push_card(self.model.name_or_path, pushed, **options)
         return pushed
