@@ -78,7 +78,10 @@ def modules_imported(node, needed=True):
 def distributions_imported(paths):
     """(distribution, whether it is needed) of what files import from outside."""
     own = {
-        path.stem for folder in ("tests", "scripts") for path in (REPOSITORY / folder).rglob("*.py")
+        name
+        for folder in ("tests", "scripts")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        for name in (path.stem, path.parent.name)
     }
     own |= {PACKAGE.name} | set(sys.stdlib_module_names)
     names = packages_distributions()

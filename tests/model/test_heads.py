@@ -339,7 +339,7 @@ def test_the_kind_of_problem_is_told_by_the_labels_and_kept(
         (CLASSIFIERS[0], torch.zeros(3, 4), r"shape \(3, 4\).*\(3, 2\)"),
         (CLASSIFIERS[1], torch.full((3, 7), -1), "class -1"),
         (CLASSIFIERS[1], torch.zeros(3, 6).long(), r"\(3, 6\).*\(3, 7\)"),
-        (CLASSIFIERS[1], torch.zeros(3, 7), "torch.float32.*whole"),
+        (CLASSIFIERS[1], torch.zeros(3, 7), "torch.float32.*integers"),
         (VanillaTransformerForCausalLM, torch.full((3, 7), 40), "`labels` holds the id 40"),
     ],
 )

@@ -29,7 +29,7 @@ def check_token_ids(
         outside &= ids != ignore_index
     if outside.any():
         raise ValueError(
-            f"`{name}` contains the id {int(ids[outside][0])}, but the vocabulary has ids 0 to "
+            f"`{name}` holds the id {int(ids[outside][0])}, but the vocabulary has ids 0 to "
             f"{vocab_size - 1}: use the tokenizer that the model was trained with, or resize the "
             "embeddings."
         )
