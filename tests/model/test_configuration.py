@@ -8,6 +8,7 @@ from transformers.activations import ACT2FN
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
+    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
@@ -138,6 +139,46 @@ def test_key_value_heads_must_divide_the_heads(side):
         VanillaTransformerConfig(d_model=16, **changes)
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_the_number_of_key_value_heads_is_stored(tiny_config, tmp_path, side):
+    config = tiny_config()
+    heads = getattr(config, f"{side}_attention_heads")
+    assert getattr(config, f"{side}_num_key_value_heads") == heads
+    stack = config.get_text_config(**{side: True})
+    assert (stack.num_attention_heads, stack.num_key_value_heads) == (heads, heads)
+    config.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    fields = json.loads(path.read_text())
+    assert fields.pop(f"{side}_num_key_value_heads") == heads
+    path.write_text(json.dumps(fields))  # a config that an earlier version wrote
+    for old in (fields, {**fields, f"{side}_num_key_value_heads": None}):
+        path.write_text(json.dumps(old))
+        loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
+        assert getattr(loaded, f"{side}_num_key_value_heads") == heads
+
+
+def test_tools_read_the_key_value_heads_of_the_stack_that_runs(tiny_config, tiny_model):
+    grouped = {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2}
+    config = tiny_config(**grouped)
+    assert config.get_text_config(decoder=True).num_key_value_heads == 2
+    assert config.get_text_config(encoder=True).num_key_value_heads == 1
+    model = tiny_model(VanillaTransformerForCausalLM, **grouped)
+    assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (4, 2)
+
+
+def test_key_value_heads_follow_the_heads_while_they_are_equal(tiny_config, tmp_path):
+    config = tiny_config(encoder_num_key_value_heads=1)
+    config.save_pretrained(tmp_path)
+    config.decoder_attention_heads = 8
+    config.num_attention_heads = 4
+    assert (config.decoder_num_key_value_heads, config.encoder_num_key_value_heads) == (8, 1)
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path, decoder_attention_heads=8)
+    assert loaded.decoder_num_key_value_heads == 8
+    grouped = {"decoder_num_key_value_heads": 4, "decoder_attention_heads": 8}
+    loaded = VanillaTransformerConfig.from_pretrained(tmp_path, **grouped)
+    assert (loaded.decoder_attention_heads, loaded.decoder_num_key_value_heads) == (8, 4)
+
+
 def test_sharing_needs_equal_vocabularies(tiny_config):
     with pytest.raises(ValueError, match="share_encoder_decoder_embeddings=False"):
         tiny_config(decoder_vocab_size=50, share_encoder_decoder_embeddings=True)
@@ -237,7 +278,7 @@ CHANGES = [
     {"norm_placement": "pre", "final_layer_norm": False},
     {"norm_placement": "none", "final_layer_norm": True},
     {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
-    {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": None},
+    {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": 1},
     {"position_embedding_type": "alibi"},
     {
         "position_embedding_type": "rope",

@@ -274,6 +274,23 @@ def test_bad_parameters_of_rotation_are_named(tiny_config, parameters, message):
     assert "rope_parameters" in str(error.value) or "partial_rotary_factor" in str(error.value)
 
 
+@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "proportional"])
+def test_a_trained_length_that_a_rotation_does_not_use_changes_nothing(
+    tiny_model, tiny_batch, heard, kind
+):
+    """As in Llama: transformers' own test of scaling merges it into every kind."""
+    plain = {"rope_type": kind, "rope_theta": 100.0, **SCALINGS.get(kind, {})}
+    extra = {**plain, "original_max_position_embeddings": 16}
+    models = [
+        tiny_model(position_embedding_type="rope", rope_parameters=parameters, noise=0)
+        for parameters in (plain, extra)
+    ]
+    assert models[1].config.rope_parameters == extra
+    assert f"has no effect with `rope_type` {kind!r}" in heard.text
+    batch = tiny_batch()
+    torch.testing.assert_close(models[1](**batch).logits, models[0](**batch).logits)
+
+
 def test_what_cannot_be_rotated_is_named(tiny_config):
     odd = {"d_model": 6, "encoder_attention_heads": 2, "decoder_attention_heads": 3}
     with pytest.raises(ValueError, match=r"3 of the 3 dim.*`d_model` \(6\).*encoder_attention"):

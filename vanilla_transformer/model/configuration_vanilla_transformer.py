@@ -105,7 +105,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         encoder_num_key_value_heads, decoder_num_key_value_heads: Number of key and value heads in
             self-attention and cross-attention. Each must divide the number of heads of its stack.
             Fewer heads give grouped-query attention (Ainslie et al. 2023), and 1 gives multi-query
-            attention (Shazeer 2019). None: equal to the number of heads.
+            attention (Shazeer 2019). None: the number of heads, which the config then holds. While
+            both numbers are equal, setting the number of heads sets this one too.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
             self-attention; `interop.qkv` converts between both layouts. Cross-attention reads two
             inputs and keeps separate matrices.
@@ -179,6 +180,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
         "num_hidden_layers": "encoder_layers",
+        "num_key_value_heads": "encoder_num_key_value_heads",
     }
 
     # Names relative to a stack. Each model keeps the rules that match one of its modules.
@@ -275,6 +277,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets a field, and the fields that must stay consistent with it."""
+        name = self.attribute_map.get(name, name)
+        if name.endswith("_attention_heads"):
+            key_value_heads = name.replace("attention", "num_key_value")
+            if getattr(self, key_value_heads, None) == getattr(self, name):
+                super().__setattr__(key_value_heads, value)  # type: ignore[no-untyped-call]  # as below
         super().__setattr__(name, value)  # type: ignore[no-untyped-call]  # the base class is untyped
         if name == "vocab_size" and self.share_encoder_decoder_embeddings:
             self.decoder_vocab_size = value  # a shared matrix has one size
@@ -352,7 +359,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"`model_type` is {kind!r}, not {cls.model_type!r}: the directory holds another "
                 "model. Load it with transformers' Auto classes, or give another directory."
             )
-        return super().from_dict(config_dict, **kwargs)
+        # Heads come first, because setting them may also set the number of key and value heads.
+        ordered = sorted(kwargs.items(), key=lambda field: field[0].endswith("key_value_heads"))
+        return super().from_dict(config_dict, **dict(ordered))
 
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
@@ -404,6 +413,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             self.decoder_vocab_size = self.vocab_size
         if self.share_encoder_decoder_embeddings is None:
             self.share_encoder_decoder_embeddings = self.vocab_size == self.decoder_vocab_size
+        for stack in ("encoder", "decoder"):
+            if getattr(self, f"{stack}_num_key_value_heads") is None:
+                heads = getattr(self, f"{stack}_attention_heads")
+                setattr(self, f"{stack}_num_key_value_heads", heads)
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
         given = getattr(self, "rope_parameters", None)

@@ -8,6 +8,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
 
 class RopeType(NamedTuple):
     """The parameters of one `rope_type`, apart from those that every type has.
@@ -49,9 +53,12 @@ ROPE_TYPES: dict[str, RopeType] = {
     ),
     "proportional": RopeType(optional=("factor",)),
 }
+TRAINED_LENGTH = "original_max_position_embeddings"
+"""A parameter that some types use; for the others, a warning says that it has no effect."""
+
 COMMON_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
 LOWER_BOUNDS = {  # each number must be above its bound
-    **dict.fromkeys(("rope_theta", "original_max_position_embeddings"), 1),
+    **dict.fromkeys(("rope_theta", TRAINED_LENGTH), 1),
     **dict.fromkeys(("partial_rotary_factor", "factor", "attention_factor"), 0),
     **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_slow", "beta_fast"), 0),
     **dict.fromkeys(("mscale", "mscale_all_dim"), 0),
@@ -74,12 +81,14 @@ def with_rope_defaults(
     complete = {"rope_type": "default", "rope_theta": 10000.0, **(parameters or {})}
     scaled = [name for name, kind in ROPE_TYPES.items() if kind.has_trained_length]
     if complete["rope_type"] in scaled:
-        complete.setdefault("original_max_position_embeddings", max_position_embeddings)
+        complete.setdefault(TRAINED_LENGTH, max_position_embeddings)
     return complete
 
 
 def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
     """Checks the names and values of RoPE parameters.
+
+    Warns, once, of a trained length that the type does not use.
 
     Args:
         parameters: Complete parameters, as `with_rope_defaults` returns them.
@@ -90,6 +99,12 @@ def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
     """
     if problem := _find_name_problem(parameters) or _find_value_problem(parameters):
         raise ValueError(f"`rope_parameters` {parameters!r} {problem}.")
+    name = parameters["rope_type"]
+    if TRAINED_LENGTH in parameters and not ROPE_TYPES[name].has_trained_length:
+        logger.warning_once(
+            f"`{TRAINED_LENGTH}` ({parameters[TRAINED_LENGTH]}) in `rope_parameters` has no effect "
+            f"with `rope_type` {name!r}: leave it out, or choose a type that uses it."
+        )
 
 
 def _find_name_problem(parameters: Mapping[str, Any]) -> str | None:
@@ -98,9 +113,7 @@ def _find_name_problem(parameters: Mapping[str, Any]) -> str | None:
     if not isinstance(name, str) or name not in ROPE_TYPES:
         return f"has an unknown `rope_type`: choose one of {sorted(ROPE_TYPES)}"
     kind = ROPE_TYPES[name]
-    legal = {*COMMON_PARAMETERS, *kind.required, *kind.optional}
-    if kind.has_trained_length:
-        legal.add("original_max_position_embeddings")
+    legal = {*COMMON_PARAMETERS, *kind.required, *kind.optional, TRAINED_LENGTH}
     if unknown := [key for key in parameters if key not in legal]:
         return f"has unknown keys for {name!r}, {unknown}: choose from {sorted(legal)}"
     if missing := set(kind.required) - parameters.keys():
