@@ -38,8 +38,9 @@ def run(folder, decay=DECAY, **options):
 
 def mean_of(seen):
     mean = seen[0]
-    for one in seen[1:]:
-        mean = {name: DECAY * mean[name] + (1 - DECAY) * one[name] for name in mean}
+    for count, one in enumerate(seen[1:], 1):
+        decay = min(DECAY, (1 + count) / (10 + count))
+        mean = {name: decay * mean[name] + (1 - decay) * one[name] for name in mean}
     return mean
 
 
@@ -63,6 +64,14 @@ def test_training_is_the_same_and_the_mean_is_what_is_saved(tmp_path):
         assert_same(weights(saved), mean_of(recorder.seen[:step]))
         raw = load_file(tmp_path / "mean" / f"checkpoint-{step}" / "training_weights.safetensors")
         assert_same(raw, recorder.seen[step - 1], exactly=True)
+
+
+def test_a_slow_mean_forgets_the_initial_weights(tmp_path):
+    averaged, recorder = run(tmp_path, decay=0.999, max_steps=40, save_strategy="no")
+    averaged.train()
+    start, mean = recorder.seen[0], weights(averaged.model)
+    for name, last in recorder.seen[-1].items():
+        assert (mean[name] - last).norm() < (mean[name] - start[name]).norm(), name
 
 
 def test_the_mean_is_what_is_evaluated(tmp_path):
