@@ -10,9 +10,8 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from vanilla_transformer.training.resumption import TRAINING_WEIGHTS
 from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
-
-_TRAINING_WEIGHTS = "training_weights.safetensors"
 
 
 class ExponentialMovingAverage(TrainerCallback):
@@ -32,8 +31,7 @@ class ExponentialMovingAverage(TrainerCallback):
 
     Raises:
         ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
-            float32 or are sharded over processes, the resumed checkpoint holds no average, or
-            `enable_jit_checkpoint` is set, whose checkpoints would not hold the average.
+            float32 or are sharded over processes, or the resumed checkpoint holds no average.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
@@ -57,11 +55,6 @@ class ExponentialMovingAverage(TrainerCallback):
     ) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
         refuse_sharded_weights("ExponentialMovingAverage", "train without it")
-        if getattr(args, "enable_jit_checkpoint", False):
-            raise ValueError(
-                "`enable_jit_checkpoint` saves checkpoints without ExponentialMovingAverage, so "
-                "they could not be resumed: leave one of them out."
-            )
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if low := sorted(name for name, p in named.items() if p.dtype != torch.float32):
             raise ValueError(
@@ -87,7 +80,7 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
-        path = checkpoint / _TRAINING_WEIGHTS
+        path = checkpoint / TRAINING_WEIGHTS
         if not path.is_file():
             raise ValueError(
                 f"{str(path)!r} does not exist: pass ExponentialMovingAverage the `checkpoint` "
@@ -163,7 +156,7 @@ class ExponentialMovingAverage(TrainerCallback):
         if not args.should_save or self._saved_step == state.global_step:
             return
         self._saved_step = state.global_step
-        path = _checkpoint_path(args, state) / _TRAINING_WEIGHTS
+        path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
         weights = zip(self._names, self._other_weights(), strict=True)
         tensors = {name: weight.contiguous() for name, weight in weights}
