@@ -8,7 +8,7 @@ from torch import nn
 _TOLERATED = 100  # steps in a row that the scaler of fp16 may skip while it looks for its scale
 
 
-class Divergence(ValueError):
+class DivergenceError(ValueError):
     """The loss, the gradient or the weights of a training are not finite."""
 
 
@@ -32,14 +32,14 @@ class FiniteValues:
             has_scaler: Whether a loss scaler skips bad steps.
 
         Raises:
-            Divergence: If the number is not finite.
+            DivergenceError: If the number is not finite.
         """
         if value is None or bool(torch.isfinite(torch.as_tensor(value)).all()):
             self._in_a_row = 0
             return
         self._in_a_row += 1
         if not has_scaler or self._in_a_row > _TOLERATED:
-            raise Divergence(f"The {what} at step {step + 1} is {float(value)}. {_REMEDY}")
+            raise DivergenceError(f"The {what} at step {step + 1} is {float(value)}. {_REMEDY}")
 
 
 def check_weights(model: nn.Module, step: int) -> None:
@@ -50,12 +50,12 @@ def check_weights(model: nn.Module, step: int) -> None:
         step: Number of steps that are complete.
 
     Raises:
-        Divergence: If a weight is not finite; the error names it.
+        DivergenceError: If a weight is not finite; the error names it.
     """
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if not bool(torch.isfinite(local).all()):
-            raise Divergence(f"The weights {name} after step {step} are not finite. {_REMEDY}")
+            raise DivergenceError(f"The weights {name} after step {step} are not finite. {_REMEDY}")
 
 
 _REMEDY = (

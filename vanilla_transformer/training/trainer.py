@@ -63,7 +63,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer; its time and its loss cover all steps, and a training that is complete trains no
-    further step. A training that diverges stops with a `Divergence` before it saves its weights.
+    further step. A training that diverges stops with a `DivergenceError` before it saves its weights.
 
     Attributes:
         record: What the training has done, also before a resumption.
@@ -126,7 +126,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the loss of one batch, after its gradient has been added.
 
         Raises:
-            Divergence: If the loss is not finite.
+            DivergenceError: If the loss is not finite.
         """
         loss = super().training_step(*args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
@@ -137,7 +137,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the norm of the gradient.
 
         Raises:
-            Divergence: If it is not finite.
+            DivergenceError: If it is not finite.
         """
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
