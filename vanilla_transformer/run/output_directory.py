@@ -20,7 +20,7 @@ from vanilla_transformer.training.resumption import (
 
 logger = logging.get_logger(__name__)
 
-_WRITTEN_BEFORE_A_CHECKPOINT = ("checkpoint-", "runs", "logs", ".")
+_SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
 _INPUT_OPTIONS = ("_path", "_file", "_source", "_target", "dataset_name")
 
 
@@ -93,12 +93,12 @@ def _newest_checkpoint(folder: Path, needs: ResumptionNeeds) -> str | None:
             f"`output_dir` {str(folder)!r} holds a model but no checkpoint to resume from: "
             "fine-tune the model with `--model_name_or_path`, in another directory."
         )
-    names = [path.name for path in sorted(folder.iterdir())] if folder.exists() else []
-    if foreign := [name for name in names if not name.startswith(_WRITTEN_BEFORE_A_CHECKPOINT)]:
+    paths = sorted(folder.iterdir()) if folder.exists() else []
+    if foreign := [path.name for path in paths if path.suffix in _SUFFIXES_OF_A_RUN]:
         raise ValueError(
             f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but other files "
-            f"({', '.join(foreign[:3])}), which a new training would overwrite: choose another "
-            "directory."
+            f"({', '.join(foreign[:3])}), of the kinds that a new training writes: choose "
+            "another directory."
         )
     logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
     return None

@@ -159,6 +159,8 @@ def make_trainer(
     """
     with plan.training.main_process_first(desc="tokenizing"):
         encoded = encode(plan.splits, tokenizer, plan.limits.source, plan.limits.target)
+    if not plan.training.remove_unused_columns:  # the model would get all columns
+        encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,

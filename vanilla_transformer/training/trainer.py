@@ -8,10 +8,10 @@ from typing import Any, cast
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments, get_scheduler
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
-from transformers.trainer_utils import has_length
+from transformers.trainer_utils import SchedulerType, has_length
 
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
@@ -20,6 +20,7 @@ from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.option_checks import schedule_options
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.resumed_settings import (
     check_settings,
@@ -62,8 +63,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     `args.early_stopping_patience` adds the callback `EarlyStopping`.
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
-    its optimizer; its time and its loss cover all steps, and a training that is complete trains no
-    further step. A training that diverges stops with a `DivergenceError` before it saves its weights.
+    its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
+    further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
     Attributes:
         record: What the training has done, also before a resumption.
@@ -266,25 +267,41 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Returns the scheduler that `args.lr_scheduler_type` names, including "noam".
+        """Returns the schedule that `args.lr_scheduler_type` names.
+
+        "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
+        tenth of the training.
 
         Args:
             num_training_steps: Number of optimizer steps of the training.
             optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
-        if self.args.lr_scheduler_type != NOAM or self.lr_scheduler is not None:
+        stable = self.args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY
+        if stable and self.lr_scheduler is None:
+            schedule: Any = get_scheduler(
+                SchedulerType.WARMUP_STABLE_DECAY,
+                cast(Any, optimizer or self.optimizer),
+                self.args.get_warmup_steps(num_training_steps),
+                num_training_steps,
+                schedule_options(self.args, num_training_steps),
+            )
+        elif self.args.lr_scheduler_type == NOAM and self.lr_scheduler is None:
+            schedule = self._make_noam_schedule(num_training_steps, optimizer)
+        else:
             return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = schedule
+        # As the base class does: a second training then makes a new schedule.
+        self._created_lr_scheduler = True
+        return cast("torch.optim.lr_scheduler.LRScheduler", schedule)
+
+    def _make_noam_schedule(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None
+    ) -> NoamSchedule:
         model: Any = self.model
         given = cast("dict[str, Any]", self.args.lr_scheduler_kwargs or {})
         options = {"d_model": model.config.hidden_size} | given
         warmup = self.args.get_warmup_steps(num_training_steps)
-        schedule = NoamSchedule(
-            cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options
-        )
-        self.lr_scheduler = cast("torch.optim.lr_scheduler.LambdaLR", schedule)
-        # As the base class does: a second training then makes a new schedule.
-        self._created_lr_scheduler = True
-        return schedule
+        return NoamSchedule(cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options)
 
     def compute_loss(
         self,
