@@ -116,12 +116,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             check_checkpoint(resume_from_checkpoint, needs)
         return super().train(resume_from_checkpoint, *args, **options)
 
-    def _run_epoch(self, **options: Any) -> None:
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
         """Trains one epoch, unless the training was complete when it was resumed."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         if not self.control.should_training_stop:
-            super()._run_epoch(**options)
+            cast(Any, super())._run_epoch(*args, **options)
 
     def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
         """Returns the loss of one batch, after its gradient has been added.
@@ -140,14 +140,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Raises:
             DivergenceError: If it is not finite.
         """
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Saves a checkpoint, unless the training has diverged."""
-        check_weights(self.model, self.state.global_step)
+        check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         super()._save_checkpoint(model, trial)
 
@@ -165,12 +165,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""
-        check_weights(self.model, self.state.global_step)
+        check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
         start_time -= self.record.seconds_before
-        output = super()._finalize_training(trial, num_train_samples, start_time)
+        output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint
                 states = cast("dict[str, Any]", self.state.stateful_callbacks)
