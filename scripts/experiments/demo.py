@@ -162,10 +162,15 @@ def train_model(
     argv = [str(path), "--output_dir", str(folder), start, "True", *overrides]
     arguments = parse_arguments(argv, command=["bash", "scripts/demo.sh", *sys.argv[1:]])
     data = task.load()
+    limits = {
+        "train": arguments.data.max_train_samples,
+        "validation": arguments.data.max_eval_samples,
+        "test": arguments.data.max_test_samples,
+    }
+    for split, limit in limits.items():
+        if limit is not None and limit < len(data[split]):
+            data[split] = data[split].shuffle(seed=0).select(range(limit))
     print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
-    limit = arguments.data.max_eval_samples
-    if limit is not None:
-        data["validation"] = data["validation"].shuffle(seed=0).select(range(limit))
     run(arguments, data)
 
 

@@ -256,6 +256,36 @@ def test_bad_files(write, name, content, message):
         load(train_file=write(name, content))
 
 
+def test_long_fields(write):
+    text = "word " * 100_000
+    path = write_columns(write, "x.csv", {"source": [text], "target": ["a"]})
+    assert load(train_file=path)["train"]["source"][0] == text
+
+
+def test_references_in_a_csv_file_are_refused(write):
+    path = write_columns(write, "x.csv", {**PAIRS, "references": ["a", "b"]})
+    with pytest.raises(ValueError, match=r"A CSV file cannot hold lists: rename the column"):
+        load(test_file=path)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz"])
+def test_texts_that_look_like_dates(write, name):
+    columns = {"source": ["2020-01-31", "1999-12-01"], "target": ["2020-01-31 10:00:00", "x"]}
+    columns |= {"references": [["2020-01-31"], ["2021-05-05", "2021-05-06"]]}
+    assert load(train_file=write_columns(write, name, columns))["train"].to_dict() == columns
+    rows = [{"translation": {"en": text, "de": "2000-01-01"}} for text in columns["source"]]
+    path = write("nested.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    data = load(train_file=path, source_lang="en", target_lang="de")["train"]
+    assert data.to_dict() == {"source": columns["source"], "target": ["2000-01-01"] * 2}
+
+
+def test_a_data_set_of_csv_files_keeps_every_text(write, tmp_path):
+    columns = {"source": ["NA", "null", "None"], "target": ["a", "nan", "b"]}
+    write_columns(write, "train.csv", columns)
+    (tmp_path / "plain.csv").unlink()
+    assert load(dataset_name=str(tmp_path))["train"].to_dict() == columns
+
+
 # The Hub's forms, from disk
 
 

@@ -174,3 +174,10 @@ def test_a_remainder_that_cannot_be_shared_comes_with_the_next_buffer():
     assert [len(share) for share in shares] == [9, 9]
     epoch = [row["labels"][0] for share in shares for batch in share[:3] for row in batch]
     assert sorted(epoch) == list(range(6))  # the seventh is fewer than there are processes
+
+
+@pytest.mark.parametrize("row", [{"source": "a", "target": "b"}, {"input_ids": [4, 2]}])
+def test_a_stream_that_is_not_encoded_says_so(row):
+    rows = IterableDataset.from_generator(lambda: iter([row]))
+    with pytest.raises(ValueError, match=r"have no .*'labels'\], only .*: encode them first"):
+        next(iter(TokenBudgetStream(rows, 100)))

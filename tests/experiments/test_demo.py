@@ -102,3 +102,19 @@ def test_a_task_without_a_long_recipe_says_so(capsys):
     with pytest.raises(SystemExit):
         demo.main(["--task", "numerals", "--full"])
     assert "'numerals' has no long recipe" in capsys.readouterr().err
+
+
+def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(demo, "run", lambda _, data: seen.update(data))
+    limits = {"train": 50, "validation": 7, "test": 5}
+    options = [f"--max_{name}_samples={count}" for name, count in limits.items()]
+    task = demo.TASKS["pronunciation"]
+    demo.train_model(
+        task,
+        "cmudict-demo",
+        tmp_path / "model",
+        [text.replace("validation", "eval") for text in options],
+        overwrite=False,
+    )
+    assert {name: len(rows) for name, rows in seen.items()} == limits

@@ -44,6 +44,7 @@ def test_a_file_holds_arguments_and_the_command_line_wins(tmp_path, suffix):
         "learning_rate": 0.003,
         "metrics": ["chrf", "ter"],
         "load_best_model_at_end": False,
+        "lr_scheduler_type": "cosine_with_restarts",
         "lr_scheduler_kwargs": {"num_cycles": 2},
         "max_tokens": None,
     }
@@ -212,6 +213,11 @@ def test_the_command_on_the_card_is_the_one_that_repeats_the_run(tmp_path):
             "/usr/bin/python3.11 -m accelerate.commands.launch --num_processes 2 s.py",
             "python -m accelerate.commands.launch --num_processes 2 s.py",
         ),
+        (
+            "/usr/bin/python -u -Xdev /opt/bin/accelerate launch s.py",
+            "accelerate launch s.py",
+        ),
+        ("/opt/bin/accelerate-launch s.py", "accelerate-launch s.py"),
         ("bash -c accelerate", None),
         ("", None),
     ],

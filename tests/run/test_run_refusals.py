@@ -261,3 +261,33 @@ def test_what_is_refused_when_the_training_begins_deletes_nothing(copy, corpus, 
         main(arguments(corpus, copy, "train", overwrite=True, **changes))
     assert contents(copy) == before
     assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def test_a_run_that_keeps_unused_columns_is_scored(corpus, tmp_path):
+    changes = {"max_steps": 1, "remove_unused_columns": False}
+    assert "test_bleu" in main(arguments(corpus, tmp_path / "out", **changes))
+
+
+def test_the_best_checkpoints_are_saved_by_the_first_metric(corpus, tmp_path):
+    changes = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "best"}
+    main(arguments(corpus, tmp_path / "out", "train", "validation", **changes))
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text(encoding="utf-8"))
+    scores = [row["eval_bleu"] for row in state["log_history"] if "eval_bleu" in row]
+    assert state["best_metric"] == max(scores)
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"num_return_sequences": 2, "num_beams": 2}, "`num_return_sequences` 2, but an evalua"),
+        ({"num_beams": 0}, "`num_beams` 0"),
+    ],
+)
+def test_searches_that_cannot_be_scored_are_refused_before_the_training(
+    corpus, tmp_path, search, message
+):
+    (tmp_path / "generation_config.json").write_text(json.dumps(search))
+    argv = arguments(corpus, tmp_path / "out", generation_config=tmp_path)
+    with pytest.raises(ValueError, match=message):
+        main(without(argv, "generation_num_beams"))
+    assert not (tmp_path / "out").exists()

@@ -1,5 +1,8 @@
 """Sentences are shown during training, without an effect on the training."""
 
+import io
+import sys
+
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -144,3 +147,13 @@ def test_a_trainer_needs_a_tokenizer_and_the_options_a_number(make_trainer, tmp_
         ShowTranslations(trainer, ["a"], ["b"], 1)
     with pytest.raises(ValueError, match="`show_every` is 0"):
         parse_arguments(["--output_dir", str(tmp_path), "--show_every", "0"])
+
+
+def test_an_output_that_is_not_utf_8_shows_escapes(make_trainer, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    trainer = make_trainer(max_steps=1)
+    trainer.add_callback(ShowTranslations(trainer, ["ein Bäume"], ["über"], every=1))
+    trainer.train()
+    sys.stdout.flush()
+    assert rb"source     ein B\xe4ume" in written.getvalue()

@@ -38,8 +38,9 @@ def run(folder, decay=DECAY, **options):
 
 def mean_of(seen):
     mean = seen[0]
-    for one in seen[1:]:
-        mean = {name: DECAY * mean[name] + (1 - DECAY) * one[name] for name in mean}
+    for count, one in enumerate(seen[1:], 1):
+        decay = min(DECAY, (1 + count) / (10 + count))
+        mean = {name: decay * mean[name] + (1 - decay) * one[name] for name in mean}
     return mean
 
 
@@ -63,6 +64,14 @@ def test_training_is_the_same_and_the_mean_is_what_is_saved(tmp_path):
         assert_same(weights(saved), mean_of(recorder.seen[:step]))
         raw = load_file(tmp_path / "mean" / f"checkpoint-{step}" / "training_weights.safetensors")
         assert_same(raw, recorder.seen[step - 1], exactly=True)
+
+
+def test_a_slow_mean_forgets_the_initial_weights(tmp_path):
+    averaged, recorder = run(tmp_path, decay=0.999, max_steps=40, save_strategy="no")
+    averaged.train()
+    start, mean = recorder.seen[0], weights(averaged.model)
+    for name, last in recorder.seen[-1].items():
+        assert (mean[name] - last).norm() < (mean[name] - start[name]).norm(), name
 
 
 def test_the_mean_is_what_is_evaluated(tmp_path):
@@ -138,7 +147,7 @@ def test_what_cannot_be_is_refused(tmp_path):
         half.train()
     trainer(tmp_path / "plain", max_steps=3, **SAVED).train()
     late, _ = run(tmp_path / "plain")
-    with pytest.raises(ValueError, match="was saved without it cannot be used"):
+    with pytest.raises(ValueError, match="its training kept no running mean"):
         late.train(resume_from_checkpoint=True)
 
 
@@ -174,8 +183,8 @@ def test_a_second_training_saves_weights_of_its_own(tmp_path):
     assert any(not torch.equal(value, first[name]) for name, value in load_file(path).items())
 
 
-def test_checkpoints_on_a_signal_are_refused(tmp_path):
-    options = {"max_steps": 2, "enable_jit_checkpoint": True}
-    run = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
-    with pytest.raises(ValueError, match="`enable_jit_checkpoint`"):
-        run.train()
+def test_a_checkpoint_of_the_mean_is_not_trained_on_without_it(tmp_path):
+    averaged, _ = run(tmp_path, max_steps=3)
+    averaged.train()
+    with pytest.raises(ValueError, match="is a running mean of the weights: resume with"):
+        trainer(tmp_path, max_steps=6, **SAVED).train(resume_from_checkpoint=True)

@@ -56,7 +56,8 @@ def _check_columns(dataset: Dataset, wanted: dict[str, str], origin: str) -> Non
     references = dataset.features.get("references")
     if references is not None and not _holds_text(getattr(references, "feature", None)):
         raise ValueError(
-            f"{origin}: column 'references' holds {references}: it must hold lists of text."
+            f"{origin}: column 'references' holds {references}: it must hold lists of text. A CSV "
+            "file cannot hold lists: rename the column, or use .jsonl or .parquet."
         )
 
 

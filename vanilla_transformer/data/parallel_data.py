@@ -1,10 +1,11 @@
 """Loads parallel data, from files or the Hub, into columns of text."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, load_from_disk
 from numpy.typing import NDArray
 from transformers.utils import logging
 
@@ -98,7 +99,7 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     if Path(name, "dataset_dict.json").is_file():
         found = load_from_disk(name)
     else:
-        found = load_dataset(name, args.dataset_config_name)
+        found = load_dataset(name, args.dataset_config_name, **_text_options(name, args))
     splits = {split: found[split] for split in SPLITS if split in found}
     if not splits:
         raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}.")
@@ -106,6 +107,12 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
         split: select_text_columns(rows, args, f"{name} ({split})")
         for split, rows in splits.items()
     }
+
+
+def _text_options(name: str, args: DataArguments) -> dict[str, Any]:
+    """Returns the options with which a data set of CSV files keeps texts such as "NA"."""
+    builder = load_dataset_builder(name, args.dataset_config_name)
+    return {"keep_default_na": False} if builder.name == "csv" else {}
 
 
 def drop_empty_pairs(dataset: Dataset, split: str) -> Dataset:

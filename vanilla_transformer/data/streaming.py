@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, islice
+from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -10,7 +11,8 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 Example = Mapping[str, list[int]]
 """An encoded pair: "input_ids" and "labels", and optionally "attention_mask"."""
 
-_COLUMNS = ("input_ids", "attention_mask", "labels")
+_NEEDED_COLUMNS = ("input_ids", "labels")
+_COLUMNS = (*_NEEDED_COLUMNS, "attention_mask")
 
 
 class TokenBudgetStream(IterableDataset[list[Example]]):
@@ -38,8 +40,8 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
 
     Raises:
         ValueError: If `buffer_size` is below the number of processes, or the examples can be read
-            only once. While iterating: if there are fewer examples than processes, an example
-            exceeds the budget, or a loader has more than one worker.
+            only once. While iterating: if there are fewer examples than processes, an example is
+            not encoded or exceeds the budget, or a loader has more than one worker.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
         """Yields the examples of an epoch in buffers that the processes can share equally."""
         if hasattr(self.examples, "set_epoch"):
             self.examples.set_epoch(epoch)
-        rows = ({name: row[name] for name in _COLUMNS if name in row} for row in self.examples)
+        rows = (_encoded_columns(row) for row in self.examples)
         buffer: list[Example] = []
         while True:
             buffer += islice(rows, self.buffer_size - len(buffer))
@@ -112,3 +114,13 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
         sampler.set_epoch(epoch)
         for batch in sampler:
             yield [buffer[index] for index in batch]
+
+
+def _encoded_columns(row: Mapping[str, Any]) -> Example:
+    """Returns the columns of an example that the model takes."""
+    if missing := [name for name in _NEEDED_COLUMNS if name not in row]:
+        raise ValueError(
+            f"The stream's examples have no {missing}, only {sorted(row)}: encode them first, as "
+            "the tokenizer does with `text` and `text_target`."
+        )
+    return {name: row[name] for name in _COLUMNS if name in row}

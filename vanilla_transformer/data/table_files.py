@@ -1,8 +1,10 @@
 """Reads files with named columns: CSV, JSON and Parquet."""
 
 import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
@@ -13,6 +15,8 @@ from vanilla_transformer.data.arguments import FORMATS
 from vanilla_transformer.data.arrow_cache import content_digest, dataset_from_rows
 from vanilla_transformer.data.text_files import read_lines
 
+_TIMES = ("timestamp", "date", "time", "duration")
+_LONGEST_FIELD = 2**31 - 1
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
 
@@ -41,17 +45,23 @@ def load_table(path: str) -> Dataset:
     if suffix != ".parquet" and not sum(1 for line in read_lines(path) if line.strip()):
         raise ValueError(f"{path} is empty: give a file with data.")
     try:
-        return load_dataset(
+        loaded = load_dataset(
             _BUILDERS[suffix], data_files={"train": path}, split="train", cache_dir=str(cache)
         )
     except (DatasetGenerationError, pa.ArrowInvalid) as error:
         raise ValueError(
             f"{path} cannot be read as {suffix} ({error.__cause__ or error}): correct the file."
         ) from error
+    if suffix != ".parquet" and _holds_times(loaded.features):
+        # The reader of JSON takes texts like 2020-01-31 for dates, if a column has no others.
+        features = _times_as_text(loaded.features)
+        return dataset_from_rows(_read_json_rows, features, {"path": path})
+    return loaded
 
 
 def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
     """Yields the records of a CSV file, each with the number of its last line."""
+    csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     try:
         yield from ((reader.line_num, record) for record in reader if record)
@@ -81,3 +91,33 @@ def _read_csv_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, st
         yield dict(zip(header, record, strict=True))
     if line == 1:
         raise ValueError(f"{path} has a header and no data: give a file with data.")
+
+
+def _holds_times(feature: Any) -> bool:
+    """Returns whether a feature is a date or a time, or holds one."""
+    if isinstance(feature, dict):
+        return any(_holds_times(part) for part in feature.values())
+    inner = getattr(feature, "feature", None)
+    return _holds_times(inner) if inner is not None else _is_time(feature)
+
+
+def _is_time(feature: Any) -> bool:
+    return str(getattr(feature, "dtype", "")).startswith(_TIMES)
+
+
+def _times_as_text(feature: Any) -> Any:
+    """Returns a feature in which dates and times are text."""
+    if isinstance(feature, dict):
+        return Features({name: _times_as_text(part) for name, part in feature.items()})
+    if (inner := getattr(feature, "feature", None)) is not None:
+        return datasets.List(_times_as_text(inner))
+    return Value("string") if _is_time(feature) else feature
+
+
+def _read_json_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file of JSON lines, or of one JSON array."""
+    text = "\n".join(read_lines(path))
+    if text.lstrip().startswith("["):
+        yield from json.loads(text)
+    else:
+        yield from (json.loads(line) for line in text.split("\n") if line.strip())

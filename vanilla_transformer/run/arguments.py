@@ -5,6 +5,7 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 `data.arguments`, those of the Trainer in `training.trainer`.
 """
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -156,9 +157,9 @@ class SubwordArguments:
             raise ValueError(
                 f"`bpe_dropout` is {self.bpe_dropout}: give a probability from 0 to 1, e.g. 0.1."
             )
-        if self.unigram_alpha is not None and self.unigram_alpha < 0:
+        if self.unigram_alpha is not None and not 0 <= self.unigram_alpha < math.inf:
             raise ValueError(
-                f"`unigram_alpha` is {self.unigram_alpha}: it must not be negative, e.g. 0.2."
+                f"`unigram_alpha` is {self.unigram_alpha}: it must be 0 or greater, e.g. 0.2."
             )
         if self.sampled_sides not in SAMPLED_SIDES:
             raise ValueError(
@@ -203,9 +204,9 @@ class AveragingArguments:
         if len(given) > 1:
             raise ValueError(f"`{'`, `'.join(given)}` exclude each other: give one of them.")
         for name, value in given.items():
-            if value <= 0:
+            if not value > 0:
                 raise ValueError(f"`{name}` is {value}: it must be positive, or left out.")
-        if self.ema_decay is not None and self.ema_decay >= 1:
+        if self.ema_decay is not None and not self.ema_decay < 1:
             raise ValueError(f"`ema_decay` is {self.ema_decay}: it must be below 1, e.g. 0.999.")
 
 

@@ -4,8 +4,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-_LAUNCHERS = ("accelerate", "torchrun")
-_LAUNCHER_MODULES = ("accelerate.commands.launch", "torch.distributed.run")
+_LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun")
+_LAUNCHER_MODULES = (
+    "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+)
 
 
 def run_command(argv: Sequence[str]) -> tuple[str, ...]:
@@ -30,11 +35,15 @@ def launcher_command(words: Sequence[str]) -> tuple[str, ...] | None:
     Returns:
         The words from the launcher's name on; None if the process is not a launcher.
     """
-    for place, word in enumerate(words[:2]):
-        if (name := Path(word).name) in _LAUNCHERS:
-            return (name, *words[place + 1 :])
-    if len(words) > 2 and words[1] == "-m" and words[2] in _LAUNCHER_MODULES:
-        return ("python", *words[1:])
+    rest = list(words)
+    if rest and Path(rest[0]).name.startswith("python"):
+        del rest[0]
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+            del rest[0]  # an option of Python, such as -u
+    if rest and (name := Path(rest[0]).name) in _LAUNCHERS:
+        return (name, *rest[1:])
+    if rest[:1] == ["-m"] and rest[1:2] and rest[1] in _LAUNCHER_MODULES:
+        return ("python", *rest)
     return None
 
 

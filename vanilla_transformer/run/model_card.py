@@ -11,6 +11,7 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
@@ -78,7 +79,7 @@ def write_model_card(
     path = plan.directory.folder / "README.md"
     if plan.training.hub_token:
         card = ModelCard(str(card).replace(plan.training.hub_token, "..."))
-    card.save(path)
+    write_whole(path, str(card))
     return path
 
 

@@ -1,21 +1,26 @@
 """The directory that a run writes to: what it resumes, what it overwrites, and what it keeps."""
 
-import shutil
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.training.checkpoints import is_complete, numbered_checkpoints
+from vanilla_transformer.training.checkpoints import TRAINER_STATE
+from vanilla_transformer.training.resumption import (
+    ResumptionNeeds,
+    check_checkpoint,
+    newest_checkpoint,
+)
 
 logger = logging.get_logger(__name__)
 
+_SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
 _INPUT_OPTIONS = ("_path", "_file", "_source", "_target", "dataset_name")
 
 
@@ -48,20 +53,24 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
 
     Raises:
         ValueError: If the directory is not empty and is neither resumed nor overwritten, if
-            overwriting would delete what the run needs, if it holds a model but no checkpoint to
-            resume from, or if the given checkpoint is incomplete.
+            overwriting would delete what the run needs, if it is resumed and holds other files but
+            no checkpoint, or under the conditions of `newest_checkpoint` and `check_checkpoint`.
         FileNotFoundError: If the given checkpoint does not exist.
     """
     training = arguments.training
     folder, overwrite = Path(str(training.output_dir)), arguments.model.overwrite
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`output_dir` {str(folder)!r} is a file: choose another name.")
+    if os.path.lexists(folder) and not folder.is_dir():
+        what = "a link to nothing" if folder.is_symlink() and not folder.exists() else "a file"
+        raise ValueError(f"`output_dir` {str(folder)!r} is {what}: choose another name.")
+    has_mean = arguments.averaging.ema_decay is not None
+    needs = ResumptionNeeds(has_mean, num_processes=training.world_size)
     checkpoint, resumes_here = None, False
     resume = str(training.resume_from_checkpoint or False)
     if resume.lower() == "true":
-        checkpoint, resumes_here = _newest_checkpoint(folder), True
+        checkpoint, resumes_here = _newest_checkpoint(folder, needs), True
     elif resume.lower() != "false":
-        checkpoint = _check_checkpoint(resume)
+        check_checkpoint(resume, needs)
+        checkpoint = resume
         resumes_here = Path(resume).resolve().parent == folder.resolve()
     in_use = folder.exists() and any(folder.iterdir())
     if training.process_index == 0 and in_use and not resumes_here:
@@ -75,33 +84,24 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
     return OutputDirectory(folder, checkpoint, overwrite and not resumes_here)
 
 
-def _newest_checkpoint(folder: Path) -> str | None:
+def _newest_checkpoint(folder: Path, needs: ResumptionNeeds) -> str | None:
     """Returns the newest complete checkpoint; None: the directory holds no checkpoint yet."""
-    for path in reversed(numbered_checkpoints(folder)):
-        if is_complete(path):
-            return str(path)
-        logger.warning(f"The checkpoint {str(path)!r} is incomplete and is skipped.")
+    if (newest := newest_checkpoint(folder, needs)) is not None:
+        return str(newest)
     if (folder / "config.json").exists():
         raise ValueError(
             f"`output_dir` {str(folder)!r} holds a model but no checkpoint to resume from: "
             "fine-tune the model with `--model_name_or_path`, in another directory."
         )
+    paths = sorted(folder.iterdir()) if folder.exists() else []
+    if foreign := [path.name for path in paths if path.suffix in _SUFFIXES_OF_A_RUN]:
+        raise ValueError(
+            f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but other files "
+            f"({', '.join(foreign[:3])}), of the kinds that a new training writes: choose "
+            "another directory."
+        )
     logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
     return None
-
-
-def _check_checkpoint(path: str) -> str:
-    if not Path(path).is_dir():
-        raise FileNotFoundError(
-            f"`resume_from_checkpoint` {path!r} does not exist: check the path, or give `True` for "
-            "the newest checkpoint."
-        )
-    if not is_complete(Path(path)):
-        raise ValueError(
-            f"`resume_from_checkpoint` {path!r} is an incomplete checkpoint, because the run was "
-            "stopped while it was written: use an earlier one, or `True` for the newest."
-        )
-    return path
 
 
 def _check_inputs_are_elsewhere(
@@ -127,40 +127,42 @@ def _check_inputs_are_elsewhere(
 
 
 @contextmanager
-def overwritten_contents(directory: OutputDirectory, is_main: bool) -> Iterator[TrainerCallback]:
-    """Sets the contents of an overwritten directory aside while a run starts.
+def overwritten_contents(directory: OutputDirectory, is_main: bool) -> Iterator["FormerContents"]:
+    """Keeps the contents of an overwritten directory until a run has something to replace them.
 
     They are deleted when the first training step begins, or when the block ends. If an error ends
-    the block earlier, they are put back.
+    the block earlier, what the run has added is deleted instead.
 
     Args:
         directory: Output directory.
-        is_main: Whether this is the first process; only this process moves files.
+        is_main: Whether this is the first process; only this process deletes files.
 
     Yields:
         A callback for the Trainer, which deletes the contents at the first step.
     """
-    folder = directory.folder.resolve()
-    if not is_main or not directory.overwritten or not folder.is_dir():
-        yield TrainerCallback()
-        return
-    former = _FormerContents(folder)
+    overwrites = is_main and directory.overwritten and directory.folder.is_dir()
+    former = FormerContents(directory.folder.resolve() if overwrites else None)
     try:
         yield former
     except BaseException:
-        former.put_back()
+        former.delete_additions()
         raise
     former.delete()
 
 
-class _FormerContents(TrainerCallback):
-    """The former contents of a directory, in a temporary directory beside it."""
+class FormerContents(TrainerCallback):
+    """The files that were in a directory before a run began.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.place = Path(mkdtemp(dir=folder.parent, prefix=f"{folder.name}.overwritten-"))
-        for path in folder.iterdir():
-            path.rename(self.place / path.name)
+    They stay where they are until they are deleted, so that a process that is killed before then
+    leaves the directory as it was.
+
+    Args:
+        folder: The directory; None: nothing is deleted.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._files, self._folders = _contents(folder) if folder else ({}, set[Path]())
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -169,18 +171,45 @@ class _FormerContents(TrainerCallback):
         self.delete()
 
     def delete(self) -> None:
-        """Deletes the former contents for good."""
-        shutil.rmtree(self.place, ignore_errors=True)
-
-    def put_back(self) -> None:
-        """Restores the directory, unless the former contents are already deleted."""
-        if not self.place.exists():
+        """Deletes the former contents for good, and keeps what the run has written since."""
+        if self._folder is None:
             return
-        for path in self.folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
+        now, _ = _contents(self._folder)
+        # Checkpoints first lose the file that completes them: none is ever resumed by mistake.
+        for path in sorted(self._files, key=lambda path: path.name != TRAINER_STATE):
+            if now.get(path) == self._files[path]:
                 path.unlink()
-        for path in self.place.iterdir():
-            path.rename(self.folder / path.name)
-        self.place.rmdir()
+        _delete_empty(self._folders)
+        self._folder = None
+
+    def delete_additions(self) -> None:
+        """Deletes what the run has written, unless the former contents are already deleted."""
+        if self._folder is None:
+            return
+        files, folders = _contents(self._folder)
+        for path in files.keys() - self._files.keys():
+            path.unlink()
+        _delete_empty(folders - self._folders)
+
+
+def _contents(folder: Path) -> tuple[dict[Path, tuple[int, int]], set[Path]]:
+    """Returns the files below a folder, with numbers that change when one is written, and folders.
+
+    A link to a folder counts as a file.
+    """
+    files, folders = {}, set[Path]()
+    for root, folder_names, file_names in os.walk(folder):
+        for path in (Path(root, name) for name in [*folder_names, *file_names]):
+            if path.is_dir() and not path.is_symlink():
+                folders.add(path)
+            else:
+                status = path.lstat()
+                files[path] = (status.st_ino, status.st_mtime_ns)
+    return files, folders
+
+
+def _delete_empty(folders: set[Path]) -> None:
+    """Deletes those of the folders that are empty, the deepest first."""
+    for path in sorted(folders, key=lambda path: -len(path.parts)):
+        if not any(path.iterdir()):
+            path.rmdir()

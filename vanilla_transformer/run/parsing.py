@@ -21,6 +21,7 @@ from vanilla_transformer.run.arguments import (
 )
 from vanilla_transformer.run.command_line import run_command
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
+from vanilla_transformer.training.option_checks import check_direction
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DATACLASSES = (
@@ -100,6 +101,8 @@ def parse_arguments(
     if unknown:
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
     _check_metric_is_computed(training.metric_for_best_model, model.metrics)
+    if not training.metric_is_chosen:
+        check_direction(model.metrics[0], training.chosen_direction)
     for name, smallest in _SMALLEST_SEARCH.items():
         if (value := getattr(training, name)) is not None and value < smallest:
             raise ValueError(f"`{name}` is {value}: it must be at least {smallest}.")

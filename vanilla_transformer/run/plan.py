@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
-from transformers.trainer_utils import SchedulerType
+from transformers.trainer_utils import SaveStrategy, SchedulerType
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.arguments import (
@@ -215,6 +215,9 @@ def plan_search(
 
     Returns:
         The settings, which are saved with the model, and what the Trainer needs.
+
+    Raises:
+        ValueError: If the settings ask for no beam, or for several outputs per source.
     """
     settings = deepcopy(settings)
     beams, max_length = training.generation_num_beams, training.generation_max_length
@@ -222,6 +225,7 @@ def plan_search(
         settings.update(**Seq2SeqTrainer.load_generation_config(cast(Any, given)).to_diff_dict())
     elif is_new:
         beams = beams or 1
+    _check_settings(settings, beams)
     if settings.max_length is None and settings.max_new_tokens is None:
         max_length = max_length or _DEFAULT_MAX_LENGTH
     if max_length is not None:
@@ -233,6 +237,21 @@ def plan_search(
         stop = settings.early_stopping if keeps_stop else beams > 1
         settings.update(num_beams=beams, early_stopping=stop)
     return Search(settings, beams, max_length)
+
+
+def _check_settings(settings: GenerationConfig, beams: int | None) -> None:
+    """Refuses settings of a file or a saved model with which the outputs cannot be scored."""
+    where = "Correct the file in `generation_config`, or that of the saved model."
+    if (settings.num_return_sequences or 1) != 1:
+        raise ValueError(
+            f"The generation config has `num_return_sequences` {settings.num_return_sequences}, "
+            f"but an evaluation scores one output per source. {where}"
+        )
+    if beams is None and settings.num_beams is not None and settings.num_beams < 1:
+        raise ValueError(
+            f"The generation config has `num_beams` {settings.num_beams}: it must be at least 1. "
+            f"{where}"
+        )
 
 
 def watched_metric(arguments: RunArguments) -> WatchedMetric:
@@ -250,6 +269,7 @@ def watched_metric(arguments: RunArguments) -> WatchedMetric:
     training, first = arguments.training, arguments.model.metrics[0]
     selects = (
         training.load_best_model_at_end
+        or training.save_strategy == SaveStrategy.BEST
         or training.early_stopping_patience is not None
         or arguments.averaging.average_best is not None
     )

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from logging import INFO, StreamHandler, getLogger
+from signal import SIGTERM
 from typing import Any, cast
 
+import torch
 from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallback, set_seed
 from transformers.utils import logging
@@ -13,6 +15,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
+from vanilla_transformer.run.finished_run import finished_figures
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.model_loading import (
     load_generation_settings,
@@ -20,6 +23,7 @@ from vanilla_transformer.run.model_loading import (
     make_model,
 )
 from vanilla_transformer.run.output_directory import (
+    FormerContents,
     overwritten_contents,
     resolve_output_directory,
 )
@@ -31,6 +35,7 @@ from vanilla_transformer.run.plan import (
     splits_in_use,
     starting_point,
 )
+from vanilla_transformer.run.results import save_results
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
 from vanilla_transformer.training.average_callback import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
@@ -41,6 +46,9 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.show_translations import ShowTranslations
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
+logger = logging.get_logger(__name__)
+
+_STATUS_OF_SIGTERM = 128 + SIGTERM  # what a shell shows for a process that a signal ended
 _DATA_FILES = ("_file", "_source", "_target")
 
 
@@ -104,12 +112,31 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     trainer, encoded = make_trainer(plan, model, tokenizer, scorer)
 
-    with overwritten_contents(directory, plan.training.process_index == 0) as deletes_old_files:
+    if "train" in splits and (finished := _figures_if_finished(trainer, plan)):
+        return finished
+    with overwritten_contents(directory, plan.training.process_index == 0) as former:
         trainer.accelerator.wait_for_everyone()
-        trainer.add_callback(deletes_old_files)
-        figures = _train_and_score(trainer, plan, encoded, scorer)
+        trainer.add_callback(former)
+        figures = _train_and_score(trainer, plan, encoded, scorer, former)
     if "train" in splits:
         _save_history_and_card(trainer, plan, figures, scorer.signatures)
+    return figures
+
+
+def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> dict[str, float]:
+    """Returns the figures of a run that is resumed although it is finished; otherwise none."""
+    if plan.directory.checkpoint is None or plan.training.push_to_hub:
+        return {}
+    with torch.random.fork_rng([]):  # making the loader may draw a random number
+        loader = trainer.get_train_dataloader()
+    max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
+    figures = finished_figures(plan, max_steps)
+    trainer.accelerator.wait_for_everyone()  # all processes have read the files
+    if figures:
+        logger.warning(
+            f"The run in {str(plan.directory.folder)!r} is finished: nothing is changed. To train "
+            "further, give a larger `--num_train_epochs` or `--max_steps`."
+        )
     return figures
 
 
@@ -137,6 +164,8 @@ def make_trainer(
     """
     with plan.training.main_process_first(desc="tokenizing"):
         encoded = encode(plan.splits, tokenizer, plan.limits.source, plan.limits.target)
+    if not plan.training.remove_unused_columns:  # the model would get all columns
+        encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,
@@ -192,29 +221,51 @@ def _train_and_score(
     plan: RunPlan,
     encoded: DatasetDict,
     scorer: GenerationMetrics,
+    former: FormerContents,
 ) -> dict[str, float]:
     """Trains on the training split and scores the others; saves the model and the figures."""
     figures: dict[str, float] = {}
-    if "train" in plan.splits:
+    trains = "train" in plan.splits
+    if trains:
         scorer.references = references(plan.splits, "validation")
-        figures |= _train_and_save(trainer, plan.directory.checkpoint)
+        figures |= _train_and_save(trainer, plan, former)
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
             scorer.references = references(plan.splits, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             trainer.log_metrics(prefix, scores)
-            trainer.save_metrics(prefix, scores)
             figures |= scores
+            if trains:
+                _save_figures(trainer, plan, figures)
+    if not trains:
+        former.delete()
+        _save_figures(trainer, plan, figures)
     return figures
 
 
-def _train_and_save(trainer: TokenBudgetSeq2SeqTrainer, checkpoint: str | None) -> dict[str, float]:
-    metrics: dict[str, float] = trainer.train(resume_from_checkpoint=checkpoint).metrics
+def _train_and_save(
+    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, former: FormerContents
+) -> dict[str, float]:
+    metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+    if trainer.was_terminated:
+        logger.warning(
+            f"SIGTERM has ended the training after step {trainer.state.global_step}: go on with "
+            "`--resume_from_checkpoint True`."
+        )
+        raise SystemExit(_STATUS_OF_SIGTERM)
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
+    former.delete()
     trainer.save_model()
-    trainer.save_metrics("train", figures)
+    _save_figures(trainer, plan, figures)
     return figures
+
+
+def _save_figures(
+    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, figures: dict[str, float]
+) -> None:
+    if trainer.is_world_process_zero():
+        save_results(plan.directory.folder, figures)
 
 
 def references(data: DatasetDict, split: str) -> References | None:
@@ -247,3 +298,7 @@ def _save_history_and_card(
             token=plan.training.hub_token,
             revision=plan.training.hub_revision,
         )
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ class EarlyStopping(EarlyStoppingCallback):
     """Stops a training without progress, as in transformers; the count survives an interruption.
 
     A resumed run uses its own patience, which may differ from that of the interrupted run. A run
-    that had already stopped stops again after one step.
+    that had already stopped trains no further step.
 
     Args:
         early_stopping_patience: Number of evaluations without a better score before the training

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)", re.ASCII)
@@ -54,8 +55,20 @@ def is_complete(checkpoint: Path) -> bool:
     Returns:
         False if the process was killed while it wrote the checkpoint.
     """
+    return bool(read_trainer_state(checkpoint))
+
+
+def read_trainer_state(folder: Path) -> dict[str, Any]:
+    """Reads the state of the Trainer in a checkpoint or at the end of a run.
+
+    Args:
+        folder: Directory of the checkpoint or of the run.
+
+    Returns:
+        The fields of the state; empty if the file is missing or damaged.
+    """
     try:
-        json.loads((checkpoint / TRAINER_STATE).read_text(encoding="utf-8"))
+        state = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return True
+        return {}
+    return state if isinstance(state, dict) else {}

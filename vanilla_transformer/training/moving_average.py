@@ -1,36 +1,37 @@
 """An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from vanilla_transformer.training.resumption import TRAINING_WEIGHTS
 from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
-
-_TRAINING_WEIGHTS = "training_weights.safetensors"
 
 
 class ExponentialMovingAverage(TrainerCallback):
     """Keeps an exponential moving average of the weights, which is evaluated and saved.
 
-    After each step the average moves by (1 - decay) towards the weights. Evaluations, checkpoints
-    and the model at the end of the training hold the average. The training continues with its own
+    After step t the average moves by 1 - min(decay, t / (t + 9)) towards the weights, so that the
+    initial weights are soon forgotten. Evaluations, checkpoints and the model at the end of the
+    training hold the average. The training continues with its own
     weights, which each checkpoint keeps in training_weights.safetensors. A resumed run equals the
     uninterrupted run bit for bit.
 
     Args:
-        decay: Share of the average that each step keeps, e.g. 0.999: about the last 1000 steps.
+        decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000
+            steps.
         checkpoint: Directory that the training is resumed from. Only needed if it is not in
             `output_dir` and not named by `TrainingArguments.resume_from_checkpoint`.
 
     Raises:
         ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
-            float32 or are sharded over processes, the resumed checkpoint holds no average, or
-            `enable_jit_checkpoint` is set, whose checkpoints would not hold the average.
+            float32 or are sharded over processes, or the resumed checkpoint holds no average.
     """
 
     def __init__(self, decay: float, checkpoint: str | Path | None = None) -> None:
@@ -54,11 +55,6 @@ class ExponentialMovingAverage(TrainerCallback):
     ) -> None:
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
         refuse_sharded_weights("ExponentialMovingAverage", "train without it")
-        if getattr(args, "enable_jit_checkpoint", False):
-            raise ValueError(
-                "`enable_jit_checkpoint` saves checkpoints without ExponentialMovingAverage, so "
-                "they could not be resumed: leave one of them out."
-            )
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if low := sorted(name for name, p in named.items() if p.dtype != torch.float32):
             raise ValueError(
@@ -67,11 +63,13 @@ class ExponentialMovingAverage(TrainerCallback):
             )
         self._names, self._weights = list(named), nn.ParameterList(named.values())
         self._other = AveragedModel(
-            self._weights, multi_avg_fn=get_ema_multi_avg_fn(self.decay), use_buffers=False
+            self._weights, multi_avg_fn=_average_update(self.decay), use_buffers=False
         )
         self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
             self._load_training_weights(self._find_checkpoint(args, state))
+            # One average per step: with 0, the next step would start a new average.
+            self._other.n_averaged.fill_(state.global_step)
 
     def _find_checkpoint(self, args: TrainingArguments, state: TrainerState) -> Path:
         """Returns the directory that the training is resumed from."""
@@ -82,7 +80,7 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
-        path = checkpoint / _TRAINING_WEIGHTS
+        path = checkpoint / TRAINING_WEIGHTS
         if not path.is_file():
             raise ValueError(
                 f"{str(path)!r} does not exist: pass ExponentialMovingAverage the `checkpoint` "
@@ -93,7 +91,6 @@ class ExponentialMovingAverage(TrainerCallback):
         with torch.no_grad():
             for name, parameter in zip(self._names, self._other_weights(), strict=True):
                 parameter.copy_(saved[name])
-        self._other.n_averaged.fill_(1)  # at 0, the next step would start a new average
         self._model_holds_average = True
 
     def on_step_begin(
@@ -159,11 +156,28 @@ class ExponentialMovingAverage(TrainerCallback):
         if not args.should_save or self._saved_step == state.global_step:
             return
         self._saved_step = state.global_step
-        path = _checkpoint_path(args, state) / _TRAINING_WEIGHTS
+        path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
         weights = zip(self._names, self._other_weights(), strict=True)
         tensors = {name: weight.contiguous() for name, weight in weights}
         save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _average_update(decay: float) -> Callable[[Any, Any, Any], None]:
+    """Returns the step of an average, in the form that `AveragedModel` takes.
+
+    The decay grows with the number of averaged steps, as in TensorFlow's
+    `train.ExponentialMovingAverage`: with a constant decay of 0.999, a third of the average would
+    still be the initial weights after 1000 steps.
+    """
+
+    @torch.no_grad()
+    def update(averages: list[torch.Tensor], weights: list[torch.Tensor], count: Any) -> None:
+        steps = int(count)
+        grown = min(decay, (1 + steps) / (10 + steps))
+        torch._foreach_lerp_(averages, weights, 1 - grown)
+
+    return update
 
 
 def _checkpoint_path(args: TrainingArguments, state: TrainerState) -> Path:

@@ -1,5 +1,6 @@
 """A callback that shows, during training, what the model makes of fixed sentences."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -73,7 +74,7 @@ class ShowTranslations(TrainerCallback):
             return
         with evaluation_mode(model), _preserved_random_state(model.device):
             text = self.describe(model, state.global_step)
-        tqdm.write(text)  # print would break a progress bar
+        tqdm.write(_printable(text))  # print would break a progress bar
         for callback in self.trainer.callback_handler.callbacks:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 preformatted = "".join(f"    {line}\n" for line in text.splitlines())
@@ -132,6 +133,12 @@ class ShowTranslations(TrainerCallback):
             if self.tokenizer.eos_token_id in row:
                 del row[row.index(self.tokenizer.eos_token_id) :]
         return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
+
+
+def _printable(text: str) -> str:
+    """Replaces the characters that the encoding of the standard output lacks."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager

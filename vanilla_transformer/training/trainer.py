@@ -1,19 +1,42 @@
 """The trainer: the stock `Seq2SeqTrainer` with token-budget batches and other losses."""
 
+import dataclasses
+import json
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments
-from transformers.trainer_utils import has_length
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments, get_scheduler
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_jit_checkpoint import JITCheckpointCallback
+from transformers.trainer_utils import SchedulerType, has_length
 
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.training.callbacks import EarlyStopping
+from vanilla_transformer.training.checkpoints import TRAINER_STATE
+from vanilla_transformer.training.finite_values import FiniteValues, check_weights
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.option_checks import schedule_options
 from vanilla_transformer.training.rdrop import rdrop_loss
+from vanilla_transformer.training.resumed_settings import (
+    check_settings,
+    optimizer_settings,
+    readable_state,
+    schedule_settings,
+)
+from vanilla_transformer.training.resumption import (
+    ResumptionNeeds,
+    check_checkpoint,
+    newest_checkpoint,
+)
 from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NOAM, NoamSchedule
+from vanilla_transformer.training.signals import CheckpointOnSignal
+from vanilla_transformer.training.training_record import TrainingRecord
 
 _LOADER_OPTIONS = (
     "num_workers",
@@ -38,6 +61,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     With `args.rdrop_alpha` the training loss is that of R-Drop, and with `args.scheduled_sampling`
     the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam".
     `args.early_stopping_patience` adds the callback `EarlyStopping`.
+
+    A training resumes only from a checkpoint that has every file it needs, and with the settings of
+    its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
+    further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
+
+    Attributes:
+        record: What the training has done, also before a resumption.
     """
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
@@ -50,6 +80,108 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
+        self.record, self._finite = TrainingRecord(), FiniteValues()
+        self.add_callback(self.record)
+        for place, callback in enumerate(callbacks):
+            if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
+                callbacks[place] = CheckpointOnSignal(callback.jit_manager)
+
+    @property
+    def was_terminated(self) -> bool:
+        """Whether SIGTERM has ended the training early (with `args.enable_jit_checkpoint`)."""
+        found = self.callback_handler.callbacks
+        return any(isinstance(one, CheckpointOnSignal) and one.has_stopped for one in found)
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+    ) -> Any:
+        """Trains, as in transformers, from a checkpoint that is checked.
+
+        Args:
+            resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
+                directory; None: the training starts at step 0.
+            *args: Further arguments of transformers.
+            **options: Further arguments of transformers.
+
+        Raises:
+            ValueError: Under the conditions of `newest_checkpoint` and `check_checkpoint`.
+        """
+        means = (isinstance(c, ExponentialMovingAverage) for c in self.callback_handler.callbacks)
+        scaler = getattr(self.accelerator, "scaler", None)
+        needs = ResumptionNeeds(any(means), scaler is not None, self.args.world_size)
+        if resume_from_checkpoint is True:
+            found = newest_checkpoint(str(self.args.output_dir), needs)
+            resume_from_checkpoint = True if found is None else str(found)
+        elif resume_from_checkpoint:
+            check_checkpoint(resume_from_checkpoint, needs)
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def _run_epoch(self, *args: Any, **options: Any) -> None:
+        """Trains one epoch, unless the training was complete when it was resumed."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        if not self.control.should_training_stop:
+            cast(Any, super())._run_epoch(*args, **options)
+
+    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
+        """Returns the loss of one batch, after its gradient has been added.
+
+        Raises:
+            DivergenceError: If the loss is not finite.
+        """
+        loss = super().training_step(*args, **options)
+        if getattr(self.accelerator, "scaler", None) is None:
+            self._finite.check("loss", loss, self.state.global_step, False)
+        return loss
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """Returns the norm of the gradient.
+
+        Raises:
+            DivergenceError: If it is not finite.
+        """
+        norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
+        has_scaler = getattr(self.accelerator, "scaler", None) is not None
+        self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
+        return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Saves a checkpoint, unless the training has diverged."""
+        check_weights(cast(Any, self.model), self.state.global_step)
+        self.record.update(self._total_loss_scalar + self._tr_loss.item())
+        super()._save_checkpoint(model, trial)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Loads the states of a checkpoint, which must agree with the arguments."""
+        if checkpoint is None or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        optimizer, schedule = cast(Any, self.optimizer), cast(Any, self.lr_scheduler)
+        given = optimizer_settings(optimizer), schedule_settings(schedule)
+        with readable_state(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+        loaded = optimizer_settings(optimizer), schedule_settings(schedule)
+        check_settings(given, loaded, checkpoint)
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
+        """Returns the figures of the whole training, also of the steps before a resumption."""
+        check_weights(cast(Any, self.model), self.state.global_step)
+        self.record.update(self._total_loss_scalar + self._tr_loss.item())
+        self._total_loss_scalar += self.record.loss_before
+        self._initial_global_step = self.record.first_step
+        start_time -= self.record.seconds_before
+        output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint
+                states = cast("dict[str, Any]", self.state.stateful_callbacks)
+                states[type(callback).__name__] = callback.state()
+        return output
+
+    def save_state(self) -> None:
+        """Saves the state of the training; a process that is killed leaves no half file."""
+        if self.is_world_process_zero():
+            text = json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True) + "\n"
+            write_whole(Path(str(self.args.output_dir), TRAINER_STATE), text)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set.
@@ -135,25 +267,41 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Returns the scheduler that `args.lr_scheduler_type` names, including "noam".
+        """Returns the schedule that `args.lr_scheduler_type` names.
+
+        "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
+        tenth of the training.
 
         Args:
             num_training_steps: Number of optimizer steps of the training.
             optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
-        if self.args.lr_scheduler_type != NOAM or self.lr_scheduler is not None:
+        stable = self.args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY
+        if stable and self.lr_scheduler is None:
+            schedule: Any = get_scheduler(
+                SchedulerType.WARMUP_STABLE_DECAY,
+                cast(Any, optimizer or self.optimizer),
+                self.args.get_warmup_steps(num_training_steps),
+                num_training_steps,
+                schedule_options(self.args, num_training_steps),
+            )
+        elif self.args.lr_scheduler_type == NOAM and self.lr_scheduler is None:
+            schedule = self._make_noam_schedule(num_training_steps, optimizer)
+        else:
             return super().create_scheduler(num_training_steps, optimizer)
+        self.lr_scheduler = schedule
+        # As the base class does: a second training then makes a new schedule.
+        self._created_lr_scheduler = True
+        return cast("torch.optim.lr_scheduler.LRScheduler", schedule)
+
+    def _make_noam_schedule(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None
+    ) -> NoamSchedule:
         model: Any = self.model
         given = cast("dict[str, Any]", self.args.lr_scheduler_kwargs or {})
         options = {"d_model": model.config.hidden_size} | given
         warmup = self.args.get_warmup_steps(num_training_steps)
-        schedule = NoamSchedule(
-            cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options
-        )
-        self.lr_scheduler = cast("torch.optim.lr_scheduler.LambdaLR", schedule)
-        # As the base class does: a second training then makes a new schedule.
-        self._created_lr_scheduler = True
-        return schedule
+        return NoamSchedule(cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options)
 
     def compute_loss(
         self,

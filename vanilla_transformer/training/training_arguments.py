@@ -1,5 +1,6 @@
 """The training arguments: those of transformers, and the options that this package adds."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -8,6 +9,12 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
 from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.option_checks import (
+    check_direction,
+    check_json_options,
+    check_numbers,
+    check_schedule,
+)
 from vanilla_transformer.training.schedules import NOAM
 
 _SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
@@ -23,11 +30,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
 
     Attributes:
         metric_is_chosen: Whether `metric_for_best_model` was given, not set by transformers.
+        chosen_direction: `greater_is_better` as it was given; None: it was not.
 
     Raises:
-        ValueError: If `max_tokens`, `stream_buffer` or `early_stopping_patience` is below 1,
-            `rdrop_alpha` is negative, `scheduled_sampling` is not from 0 to 1, or options
-            contradict each other.
+        ValueError: If a number is out of range, `lr_scheduler_kwargs` do not fit the schedule, or
+            options contradict each other.
     """
 
     # None is not a value of the base class: it means "if there are such data".
@@ -94,16 +101,20 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if is_noam:  # the base class only accepts its own names
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
-        greater_is_better = self.greater_is_better
+        self.chosen_direction = self.greater_is_better
+        check_json_options(self)
+        check_numbers(self)
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         if is_noam:
             self.lr_scheduler_type = NOAM
             self._check_noam_options()
+        else:
+            check_schedule(self)
         if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
             self.do_eval = True  # as the base class does for False
-        self._choose_direction(greater_is_better)
+        self._choose_direction()
         self._check_early_stopping()
         self._check_losses()
         if self.max_tokens is not None:
@@ -127,27 +138,24 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
                 f"`lr_scheduler_kwargs` {unknown} are unknown: the schedule 'noam' takes factor "
                 "and d_model."
             )
+        for name, value in options.items():
+            if not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ValueError(
+                    f"`lr_scheduler_kwargs` have a {name} of {value!r}: it must be a number above "
+                    "0."
+                )
 
-    def _choose_direction(self, asked: bool | None) -> None:
+    def _choose_direction(self) -> None:
         """Sets `greater_is_better` to False if an error rate chooses the best model."""
-        name = (self.metric_for_best_model or "").rpartition("_")[2]
-        if name not in METRICS or not METRICS[name].lower_is_better:
-            return
-        if asked:
-            raise ValueError(
-                f"`greater_is_better` is True, but `metric_for_best_model` {name!r} is an error "
-                "rate, and lower is better: leave `greater_is_better` out."
-            )
-        self.greater_is_better = False
+        metric = self.metric_for_best_model or ""
+        check_direction(metric, self.chosen_direction if self.metric_is_chosen else None)
+        name = metric.rpartition("_")[2]
+        if name in METRICS and METRICS[name].lower_is_better:
+            self.greater_is_better = False
 
     def _check_early_stopping(self) -> None:
         if self.early_stopping_patience is None:
             return
-        if self.early_stopping_patience < 1:
-            raise ValueError(
-                f"`early_stopping_patience` is {self.early_stopping_patience}: it must be at least "
-                "1."
-            )
         if self.eval_strategy == IntervalStrategy.NO:
             raise ValueError(
                 "`early_stopping_patience` counts evaluations, but `eval_strategy` is 'no': set "
@@ -159,8 +167,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"`scheduled_sampling` is {self.scheduled_sampling}: it must be from 0 to 1."
             )
-        if self.rdrop_alpha is not None and self.rdrop_alpha < 0:
-            raise ValueError(f"`rdrop_alpha` is {self.rdrop_alpha}: it must be 0 or greater.")
 
     def _check_token_budget(self, max_tokens: int) -> None:
         for name, number in (("max_tokens", max_tokens), ("stream_buffer", self.stream_buffer)):

@@ -1,0 +1,152 @@
+"""Runs that are resumed: finished ones, cut-off ones, and directories with other contents."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_run_refusals import contents, copy  # noqa: F401 - a fixture
+from toy import arguments
+
+from vanilla_transformer.run import training_run
+from vanilla_transformer.run.output_directory import OutputDirectory, overwritten_contents
+from vanilla_transformer.run.results import read_results, save_results
+from vanilla_transformer.run.training_run import main
+
+STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
+RESUMED = {**STEPS, "resume_from_checkpoint": True}
+
+
+@pytest.fixture(scope="module")
+def argv(corpus):
+    """Makes the arguments of a run of a few steps."""
+    return lambda folder, *splits, **changes: arguments(
+        corpus, folder, *splits, **{**STEPS, **changes}
+    )
+
+
+def versions(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("file", ["README.md", "tokenizer.json", "tools.py"])
+def test_resuming_overwrites_no_other_files(argv, tmp_path, file):
+    (tmp_path / file).write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"holds no checkpoint to resume from, but other files"):
+        main(argv(tmp_path, resume_from_checkpoint=True))
+    assert contents(tmp_path) == before
+
+
+def test_what_a_run_leaves_that_is_killed_before_its_first_checkpoint_is_no_obstacle(
+    argv, tmp_path
+):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "train.log").write_text("what the program that starts it again has kept")
+    (tmp_path / "checkpoint-2").mkdir()
+    (tmp_path / "checkpoint-2" / "config.json").write_text("{")
+    assert "train_loss" in main(argv(tmp_path, "train", resume_from_checkpoint=True))
+
+
+def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, caplog):
+    figures = main(argv(tmp_path))
+    before = versions(tmp_path)
+    assert main(argv(tmp_path, resume_from_checkpoint=True)) == pytest.approx(figures)
+    assert versions(tmp_path) == before
+    assert "is finished: nothing is changed" in caplog.text
+    more = main(argv(tmp_path, resume_from_checkpoint=True, max_steps=6))
+    assert more["train_runtime"] > 0
+    assert versions(tmp_path) != before
+    assert (tmp_path / "checkpoint-6").is_dir()
+
+
+def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):
+    early = {"max_steps": 8, "learning_rate": 0, "early_stopping_patience": 2, "save_steps": 1}
+    early |= {"eval_strategy": "steps", "eval_steps": 1}
+    main(argv(tmp_path, **early))
+    before = versions(tmp_path)
+    main(argv(tmp_path, **early, resume_from_checkpoint=True))
+    assert versions(tmp_path) == before
+    assert "is finished" in caplog.text
+    main(argv(tmp_path, **{**early, "early_stopping_patience": 4}, resume_from_checkpoint=True))
+    assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 5
+
+
+@pytest.mark.parametrize("damaged", ["all_results.json", "trainer_state.json", "README.md"])
+def test_a_run_that_was_cut_off_at_its_end_is_completed(argv, tmp_path, caplog, damaged):
+    figures = main(argv(tmp_path))
+    path = tmp_path / damaged
+    if damaged == "README.md":
+        path.unlink()
+    else:
+        path.write_text(path.read_text()[:20])
+    again = main(argv(tmp_path, resume_from_checkpoint=True))
+    assert again["train_loss"] == pytest.approx(figures["train_loss"])
+    assert again["train_runtime"] > 0
+    assert again["test_loss"] == pytest.approx(figures["test_loss"])
+    assert json.loads((tmp_path / "all_results.json").read_text()) == pytest.approx(again)
+    assert json.loads((tmp_path / "trainer_state.json").read_text())["global_step"] == 4
+    assert "test" in path.read_text()
+    assert damaged != "all_results.json" or "is damaged" in caplog.text
+
+
+def test_figures_of_former_weights_do_not_survive(argv, tmp_path):
+    main(argv(tmp_path))
+    main(argv(tmp_path, "train", resume_from_checkpoint=True, max_steps=6))
+    names = set(read_results(tmp_path))
+    assert "train_loss" in names
+    assert not [name for name in names if name.startswith(("eval", "test"))]
+    assert not (tmp_path / "test_results.json").exists()
+
+
+def test_a_figure_that_is_not_finite_is_null(tmp_path, caplog):
+    save_results(tmp_path, {"eval_loss": float("nan"), "eval_bleu": 1.0})
+    assert json.loads((tmp_path / "eval_results.json").read_text())["eval_loss"] is None
+    assert "eval_loss is nan" in caplog.text
+
+
+def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_run.TokenBudgetSeq2SeqTrainer, "was_terminated", True)
+    with pytest.raises(SystemExit) as ended:
+        main(argv(tmp_path, enable_jit_checkpoint=True))
+    assert ended.value.code == 143
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-4"}
+
+
+def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
+    """On a mount point nothing can be moved to a folder beside it."""
+
+    def refuse(source, *_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(source))
+
+    (copy / "link").symlink_to(copy / "checkpoint-132")
+    monkeypatch.setattr(Path, "rename", refuse)
+    main(argv(copy, "train", overwrite=True, report_to="tensorboard"))
+    names = {path.name for path in copy.iterdir()}
+    assert {"checkpoint-2", "checkpoint-4", "runs"} <= names
+    assert not {"checkpoint-132", "link", "test_results.json"} & names
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+def test_the_old_run_stays_whole_until_the_first_step(copy):  # noqa: F811
+    before = contents(copy)
+    with overwritten_contents(OutputDirectory(copy, None, True), True) as former:
+        assert contents(copy) == before
+        (copy / "runs").mkdir()
+        (copy / "runs" / "log").write_text("new")
+        (copy / "config.json").write_text("new")
+        former.on_step_begin(None, None, None)
+        assert contents(copy) == {
+            Path("runs/log"): b"new",
+            Path("config.json"): b"new",
+        }
+        os.utime(copy / "config.json")
+    assert (copy / "config.json").read_text() == "new"
+    assert {path.name for path in copy.iterdir()} == {"runs", "config.json"}
+
+
+def test_a_link_to_nothing_is_no_output_directory(argv, tmp_path):
+    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="is a link to nothing"):
+        main(argv(tmp_path / "out"))

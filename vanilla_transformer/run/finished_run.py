@@ -1,0 +1,49 @@
+"""Recognises a run that is finished, so that its resume command changes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.results import read_results
+from vanilla_transformer.training.callbacks import EarlyStopping
+from vanilla_transformer.training.checkpoints import checkpoint_step, read_trainer_state
+from vanilla_transformer.training.training_record import leads_to
+
+_PREFIXES = {"validation": "eval", "test": "test"}
+
+
+def finished_figures(plan: RunPlan, max_steps: int) -> dict[str, float]:
+    """Returns the figures of a run that its output directory holds complete.
+
+    Args:
+        plan: Plan of the run.
+        max_steps: Number of steps of its training.
+
+    Returns:
+        The figures of all_results.json; empty if something is left to do.
+    """
+    folder, checkpoint = plan.directory.folder, plan.directory.checkpoint
+    if checkpoint is None or Path(checkpoint).resolve().parent != folder.resolve():
+        return {}
+    state = read_trainer_state(folder)  # written at the end of a run
+    is_same = bool(state) and leads_to(Path(checkpoint), folder)
+    if not is_same or state["global_step"] < checkpoint_step(Path(checkpoint)):
+        return {}
+    if state["global_step"] < max_steps and not _has_stopped_early(state, plan):
+        return {}
+    figures = read_results(folder)
+    wanted = {"train_loss"}
+    for split, prefix in _PREFIXES.items():
+        if split in plan.splits:
+            wanted |= {f"{prefix}_{name}" for name in ("loss", *plan.metrics)}
+    is_complete = wanted <= figures.keys() and (folder / "README.md").is_file()
+    return figures if is_complete else {}
+
+
+def _has_stopped_early(state: dict[str, Any], plan: RunPlan) -> bool:
+    """Returns whether the training has used up the patience that this run has too."""
+    patience = plan.training.early_stopping_patience
+    saved = state.get("stateful_callbacks", {}).get(EarlyStopping.__name__)
+    if patience is None or not isinstance(saved, dict):
+        return False
+    return int(saved["attributes"]["early_stopping_patience_counter"]) >= patience

@@ -1,0 +1,96 @@
+"""Settings of the optimizer and the schedule that a checkpoint brings along."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_OPTIONS = {
+    "initial_lr": "learning_rate",
+    "weight_decay": "weight_decay",
+    "betas": "adam_beta1` and `adam_beta2",
+    "eps": "adam_epsilon",
+}
+_SCHEDULE_OPTIONS = {
+    "warmup_steps": "warmup_steps",
+    **dict.fromkeys(
+        ("factor", "d_model", "patience", "threshold", "min_lrs", "cooldown"),
+        "lr_scheduler_kwargs",
+    ),
+}
+_Settings = list[dict[str, Any]]
+
+
+def optimizer_settings(optimizer: torch.optim.Optimizer) -> _Settings:
+    """Returns the settings of each parameter group; None stands for what may change."""
+    return [
+        {name: _as_number(value) if name in _OPTIONS else None for name, value in group.items()}
+        for group in optimizer.param_groups
+    ]
+
+
+def schedule_settings(schedule: Any) -> dict[str, Any]:
+    """Returns the settings of a schedule that its saved state replaces."""
+    return {name: value for name, value in vars(schedule).items() if name in _SCHEDULE_OPTIONS}
+
+
+def check_settings(
+    given: tuple[_Settings, dict[str, Any]], loaded: tuple[_Settings, dict[str, Any]], path: str
+) -> None:
+    """Refuses settings that loading the checkpoint has replaced by others.
+
+    Args:
+        given: Settings of the optimizer and of the schedule before loading.
+        loaded: The same after loading.
+        path: Directory of the checkpoint.
+
+    Raises:
+        ValueError: If the checkpoint belongs to another optimizer or has other settings.
+    """
+    for own, saved in zip(given[0], loaded[0], strict=True):
+        if own.keys() - saved.keys() and saved.keys() - own.keys():
+            raise ValueError(
+                f"The state in {path!r} is that of another optimizer, which has the settings "
+                f"{sorted(saved.keys() - {'params'})}: resume with the `--optim` of the training."
+            )
+        _refuse_changes(own, saved, _OPTIONS, path)
+    _refuse_changes(given[1], loaded[1], _SCHEDULE_OPTIONS, path)
+
+
+def _refuse_changes(
+    own: dict[str, Any], saved: dict[str, Any], options: dict[str, str], path: str
+) -> None:
+    for name in own.keys() & saved.keys() & options.keys():
+        if own[name] != saved[name]:
+            what = "" if name == options[name] else f" ({name})"
+            raise ValueError(
+                f"`{options[name]}`{what} is {own[name]}, but the training in {path!r} has "
+                f"{saved[name]}, which a resumed training keeps: give that value, or train the "
+                "model further, in another directory, with `--model_name_or_path`."
+            )
+
+
+@contextmanager
+def readable_state(path: str) -> Iterator[None]:
+    """Explains that a checkpoint's state of the optimizer or the schedule cannot be read.
+
+    Args:
+        path: Directory of the checkpoint.
+
+    Raises:
+        ValueError: In place of the errors of torch.
+    """
+    try:
+        yield
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"optimizer.pt or scheduler.pt in {path!r} cannot be loaded ({error}): it is damaged, "
+            "or belongs to another `--optim`. Use an earlier checkpoint, or the options of the "
+            "training."
+        ) from error
+
+
+def _as_number(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) else value
