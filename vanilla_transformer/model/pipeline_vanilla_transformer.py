@@ -205,9 +205,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:
-            # `generate` looks stop strings up among the tokens of the target.
-            get_tokenizer = getattr(self.tokenizer, "target_tokenizer", lambda: self.tokenizer)
-            options = {"tokenizer": get_tokenizer(), **options}
+            options = {"tokenizer": self.tokenizer, **options}
         with evaluation_mode(self.model):
             output = self.model.generate(**inputs, **options)
             sequences = cast(torch.Tensor, getattr(output, "sequences", output))

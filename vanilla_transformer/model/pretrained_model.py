@@ -12,6 +12,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .initialization import set_initial_values
 from .packing import NO_SHORTCUTS, TrainingShortcuts
 from .sharing import push_card
+from .stop_strings import take_stop_strings
 from .tracing import is_tracing
 
 
@@ -118,6 +119,16 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 "'flex_attention' or 'eager'."
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
+
+    # Generation ----------------------------------------------------------------------------------
+
+    def _get_stopping_criteria(
+        self, generation_config: Any, stopping_criteria: Any, tokenizer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Builds the criteria that stop `generate()`; stop strings work for any vocabulary."""
+        build: Any = super()._get_stopping_criteria  # type: ignore[misc]  # of models that generate
+        config, criteria = take_stop_strings(generation_config, stopping_criteria, tokenizer)
+        return build(config, criteria, tokenizer=tokenizer, **kwargs)
 
     # Tied and resized embeddings -----------------------------------------------------------------
 
