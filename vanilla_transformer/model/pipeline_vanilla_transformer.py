@@ -135,7 +135,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
-        """Pushes the model, tokenizer, code and model card of the directory they were loaded from.
+        """Pushes the model, tokenizer and code, and the card that was saved with the same weights.
 
         Args:
             repo_id: Name of the repository. It is created if it does not exist.
@@ -144,9 +144,9 @@ class Seq2SeqGenerationPipeline(Pipeline):
         Returns:
             The Hub's information on the commit of the weights.
         """
-        pushed = super().push_to_hub(repo_id, **kwargs)
+        pushed: Any = super().push_to_hub(repo_id, **kwargs)  # typed as a text, but a commit
         options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(self.model.name_or_path, pushed, **options)
+        push_card(self.model, pushed, **options)
         return pushed
 
     def _sanitize_parameters(

@@ -220,7 +220,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, **target}
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
-        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+        """Pushes weights, configs and code, and the card that was saved with the same weights.
 
         Args:
             repo_id: Name of the repository; it is created if it does not exist.
@@ -232,5 +232,5 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
         pushed = push(repo_id, **kwargs)
         options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(str(self.name_or_path), pushed, **options)
+        push_card(self, pushed, **options)
         return pushed
