@@ -708,6 +708,18 @@ def test_missing_and_broken_files_are_named(separate, tmp_path):
         separate.save_vocabulary(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("loader", [AutoTokenizer, VanillaTransformerTokenizer])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"version": "1.0"}', "half"])
+def test_a_damaged_vocabulary_is_named(shared, tmp_path, loader, content):
+    shared.save_pretrained(tmp_path)
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[: len(text) // 2] if content == "half" else content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tokenizer\.json' is not a saved tokenizer"):
+        loader.from_pretrained(tmp_path)
+
+
 def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_path):
     separate.save_pretrained(tmp_path)
     shared.save_pretrained(tmp_path)

@@ -601,6 +601,19 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
 
     @classmethod
+    def _from_pretrained(
+        cls, resolved_vocab_files: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Loads the files; an error of the base class's own reading is explained by the file."""
+        try:
+            return super()._from_pretrained(resolved_vocab_files, *args, **kwargs)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            for name in ("tokenizer", "target_tokenizer"):
+                if (path := resolved_vocab_files.get(f"{name}_file")) is not None:
+                    _load_backend(None, path, name)
+            raise
+
+    @classmethod
     def convert_to_native_format(
         cls, trust_remote_code: bool = False, **kwargs: Any
     ) -> dict[str, Any]:
