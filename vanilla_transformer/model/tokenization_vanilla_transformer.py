@@ -606,7 +606,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     ) -> Any:
         """Loads the files; an error of the base class's own reading is explained by the file."""
         try:
-            return super()._from_pretrained(resolved_vocab_files, *args, **kwargs)
+            return super()._from_pretrained(resolved_vocab_files, *args, **kwargs)  # type: ignore[no-untyped-call]  # as __init__
         except (ValueError, TypeError, KeyError, AttributeError):
             for name in ("tokenizer", "target_tokenizer"):
                 if (path := resolved_vocab_files.get(f"{name}_file")) is not None:
