@@ -33,6 +33,7 @@ LEVELS = {
     "remote_code": 0,
     "rope_parameters": 0,
     "sharing": 0,
+    "stop_strings": 0,
     "tracing": 0,
     "configuration_vanilla_transformer": 1,
     "dropout": 1,

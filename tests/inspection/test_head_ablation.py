@@ -1,6 +1,9 @@
 """Ablated heads: the same as zero weights in every implementation, and restored afterwards."""
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,6 +13,36 @@ from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.inspection import ablate_heads, attention_heads, head_scores
 
 OFF = {"encoder.self_attn": {1: [0]}, "decoder.encoder_attn": {0: [1, 3], 2: [2]}}
+
+
+LOADED_FROM_DIRECTORY = """
+import sys
+import torch
+from transformers import AutoModelForSeq2SeqLM
+torch.set_num_threads(1)
+model = AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1], trust_remote_code=True)
+from vanilla_transformer.inspection import ablate_heads, attention_heads, shape_walk
+assert type(model).__module__.startswith("transformers_modules."), type(model)
+assert attention_heads(model)["decoder.encoder_attn"] == {0: 4, 1: 4, 2: 4}, attention_heads(model)
+ids = {"input_ids": torch.tensor([[4, 5]]), "decoder_input_ids": torch.tensor([[0, 6]])}
+whole = model(**ids).logits
+with ablate_heads(model, {"decoder.encoder_attn": {0: [1, 3]}}):
+    assert not torch.allclose(whole, model(**ids).logits)
+assert torch.equal(whole, model(**ids).logits)
+assert shape_walk(model, ids).total_parameters == model.num_parameters()
+"""
+
+
+def test_a_model_whose_code_came_from_a_directory_has_heads(tiny_model, tmp_path):
+    tiny_model().save_pretrained(tmp_path / "model")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_FROM_DIRECTORY, tmp_path / "model"],
+        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def logits(model, batch):

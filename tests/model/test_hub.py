@@ -127,7 +127,8 @@ import sys
 import vanilla_transformer
 from datasets import Dataset
 from transformers import (
-    AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer,
+    AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification,
+    AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer,
     Seq2SeqTrainingArguments, pipeline,
 )
 from vanilla_transformer.training.hub import CompletePushes
@@ -143,6 +144,13 @@ model.config.push_to_hub("somebody/config")
 pipe = pipeline("seq2seq-generation", model=directory, device="cpu")
 pipe.push_to_hub("somebody/pipe")
 pipe.push_to_hub("somebody/pipe")
+AutoModelForSequenceClassification.from_pretrained(directory).push_to_hub("somebody/classifier")
+AutoModelForCausalLM.from_pretrained(directory).push_to_hub("somebody/language-model")
+AutoModelForSeq2SeqLM.from_pretrained(directory, dtype="bfloat16").push_to_hub("somebody/half")
+changed = pipeline("seq2seq-generation", model=directory, device="cpu")
+changed.model.lm_head.weight.data[7, 3] += 1
+changed.push_to_hub("somebody/changed-pipe")
+changed.model.push_to_hub("somebody/changed")
 loaded = pipeline("seq2seq-generation", model="somebody/pipe", device="cpu")
 assert loaded("a dog sees a cat .") == pipe("a dog sees a cat .")
 
@@ -177,7 +185,7 @@ def test_code_and_tokenizer_are_there_after_the_second_push(hub, pushed_by_hand,
         assert all(set(files) >= MODEL_CODE for _, _, files in commits if "config.json" in files)
 
 
-@pytest.mark.parametrize("name", ["by-hand", "pipe"])
+@pytest.mark.parametrize("name", ["by-hand", "pipe", "half"])
 def test_the_card_of_the_directory_goes_with_the_model(hub, pushed_by_hand, trained, name):
     card, own = card_of(hub, f"somebody/{name}"), ModelCard.load(trained / "README.md")
     assert card.data.license == own.data.license == "apache-2.0"
@@ -188,6 +196,13 @@ def test_the_card_of_the_directory_goes_with_the_model(hub, pushed_by_hand, trai
     assert "More Information Needed" not in card.text
     assert set(own.data.tags) <= set(card.data.tags)
     assert ("toy" in card.data.tags) is (name == "by-hand")
+
+
+@pytest.mark.parametrize("name", ["classifier", "language-model", "changed", "changed-pipe"])
+def test_the_card_stays_behind_when_class_or_weights_are_others(hub, pushed_by_hand, name):
+    card = card_of(hub, f"somebody/{name}")
+    assert not card.data.eval_results
+    assert "More Information Needed" in card.text
 
 
 def test_only_the_example_of_a_card_is_changed():

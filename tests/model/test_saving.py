@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from conftest import run_stranger
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BertConfig, BertModel
 
@@ -227,6 +228,36 @@ def test_the_saved_code_runs_where_the_package_is_not_installed(
     assert {path.name for path in third.glob("*.py")} == code
     loaded = VanillaTransformerForConditionalGeneration.from_pretrained(third)
     assert torch.equal(loaded.generate(torch.tensor(ids), max_new_tokens=6), tokens)
+
+
+TWO_OF_ONE_NAME = """
+import shutil
+from pathlib import Path
+from transformers import AutoModelForSeq2SeqLM
+
+def load(folder):
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+    return model, sys.modules[type(model).__module__.rpartition(".")[0] + "." + name]
+
+folder, name = Path(sys.argv[1]), Path(sys.argv[2]).name
+other = folder.parent / "other" / folder.name
+shutil.copytree(folder, other)
+file = other / f"{name}.py"
+file.write_text(file.read_text() + "\\nOTHER = True\\n")
+first, code = load(folder)
+second, other_code = load(other)
+again, _ = load(folder)
+assert type(first) is type(again) is not type(second)
+assert type(first.config) is not type(second.config)
+print(json.dumps([hasattr(code, "OTHER"), hasattr(other_code, "OTHER")]))
+"""
+
+
+@pytest.mark.parametrize("name", ["normalization", "modeling_vanilla_transformer"])
+def test_directories_of_one_name_run_their_own_code(tiny_model, tmp_path, name):
+    tiny_model().save_pretrained(tmp_path / "model")
+    found = run_stranger(tmp_path / "model", tmp_path / name, [], tmp_path, TWO_OF_ONE_NAME)
+    assert found == [False, True]
 
 
 # --- broken directories --------------------------------------------------------------------------

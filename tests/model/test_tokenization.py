@@ -252,7 +252,7 @@ def test_text_that_looks_like_a_special_token_is_not_one(kind, token):
         ids = tokenizer(text).input_ids
         assert set(ids) & {0, 1, 2} == {2}
         assert ids.count(2) == 1
-        if kind != "word":
+        if kind != "word" or text in " ".join(texts).split():
             assert 3 not in ids
             assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
@@ -261,6 +261,35 @@ def test_special_tokens_are_recognised_on_request(shared):
     ids = shared("a</s>", split_special_tokens=False, add_special_tokens=False).input_ids
     assert ids[-1] == 2
     assert shared("a</s>", add_special_tokens=False).input_ids[-1] != 2
+
+
+def test_words_that_look_like_special_tokens_survive_lower_case():
+    texts = ["a </S> b </s> x</s>x"]
+    tokenizer = VanillaTransformerTokenizer.train(texts, kind="word", lowercase=True)
+    ids = tokenizer(texts[0]).input_ids
+    assert set(ids) & {0, 1, 2, 3} == {2}
+    assert tokenizer.decode(ids, skip_special_tokens=True) == texts[0].lower()
+    assert tokenizer.training_options["kind"] == "word"
+    del tokenizer.init_kwargs["training_options"]
+    assert tokenizer.training_options["kind"] == "word"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copied", [False, True])
+def test_special_tokens_that_a_user_adds_are_recognised(kind, copied, tmp_path):
+    tokenizer = train(kind)
+    roles = {"additional_special_tokens": ["<2fr>", "<2de>"], "mask_token": "<mask>"}
+    assert tokenizer.add_special_tokens(roles) == 3
+    if copied:
+        tokenizer.save_pretrained(tmp_path)
+        tokenizer = VanillaTransformerTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer("<2fr> dog <mask> </s> <2de>").input_ids
+    tags = tokenizer.convert_tokens_to_ids(["<2fr>", "<mask>", "<2de>"])
+    assert [index for index in ids if index in tags] == tags
+    assert ids[0] == tags[0]
+    assert ids.count(2) == 1
+    assert "<2" not in tokenizer.decode(ids, skip_special_tokens=True)
+    assert tokenizer("<2fr>", split_special_tokens=False).input_ids == [tags[0], 2]
 
 
 def test_word_splits_at_white_space_only():
@@ -425,6 +454,57 @@ def test_one_thread_in_target_mode_does_not_disturb_another(separate):
     finally:
         separate._switch_to_input_mode()
     assert found == [expected]
+
+
+def test_threads_with_other_options_do_not_disturb_each_other(separate):
+    def encode(number):
+        length = 3 + number % 5
+        text = {"text": "greentreehill"[: 5 + number], "text_target": " ".join("ABCDEFGH"[:number])}
+        options = {"truncation": number % 2 == 0, "padding": "max_length", "max_length": length}
+        if number % 3 == 0:
+            options = {"split_special_tokens": False}
+            text["text"] += "</s>"
+        return dict(separate(**text, **options, verbose=False))
+
+    expected = [encode(number) for number in range(8)]
+    wrong = []
+
+    def work(number):
+        wrong.extend(number for _ in range(150) if encode(number) != expected[number])
+
+    before, interval = separate.backend_tokenizer.to_str(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+    assert separate.backend_tokenizer.to_str() == before
+
+
+def test_a_call_does_not_touch_the_backend(shared):
+    class Untouchable:
+        """A backend on which nothing can be set."""
+
+        def __init__(self, backend):
+            object.__setattr__(self, "backend", backend)
+
+        def __getattr__(self, name):
+            assert not name.startswith(("enable_", "no_", "add_")), name
+            return getattr(self.backend, name)
+
+        def __setattr__(self, name, value):
+            raise AssertionError(name)
+
+    tokenizer = copy.deepcopy(shared)
+    tokenizer._tokenizer = Untouchable(tokenizer._tokenizer)
+    options = {"truncation": True, "max_length": 4, "padding": True, "split_special_tokens": False}
+    encoded = tokenizer(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
+    assert encoded == shared(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
 
 
 def test_added_tokens_go_to_the_source_unless_told_otherwise(separate, tmp_path):
@@ -626,6 +706,18 @@ def test_missing_and_broken_files_are_named(separate, tmp_path):
         VanillaTransformerTokenizer.from_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match="is not a directory"):
         separate.save_vocabulary(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("loader", [AutoTokenizer, VanillaTransformerTokenizer])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"version": "1.0"}', "half"])
+def test_a_damaged_vocabulary_is_named(shared, tmp_path, loader, content):
+    shared.save_pretrained(tmp_path)
+    VanillaTransformerConfig().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[: len(text) // 2] if content == "half" else content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"tokenizer\.json' is not a saved tokenizer"):
+        loader.from_pretrained(tmp_path)
 
 
 def test_a_target_file_left_over_from_before_is_not_read(separate, shared, tmp_path):

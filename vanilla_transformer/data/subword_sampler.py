@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.data.segmentation import BpeDropout, Segmenter, UnigramSampling
-from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 
 class SubwordSampler:
@@ -110,8 +109,8 @@ def _backend_of_side(tokenizer: PreTrainedTokenizerBase, side: str) -> Tokenizer
             f"{type(tokenizer).__name__} is not a fast tokenizer, so its subwords cannot be "
             "sampled: use a fast one."
         )
-    if side == "target" and isinstance(tokenizer, VanillaTransformerTokenizer):
-        tokenizer = tokenizer.target_tokenizer()
+    if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
+        tokenizer = get_target()  # also of a class from the code of a saved directory
     backend: Tokenizer = tokenizer.backend_tokenizer
     return backend
 

@@ -153,7 +153,8 @@ def _target_ids(
 ) -> torch.Tensor:
     """Encodes the target, or generates one. Shape (1, target_len), without the start token."""
     if target is None:
-        ids: torch.Tensor = model.generate(**inputs, num_return_sequences=1)
+        options = {"num_return_sequences": 1, "return_dict_in_generate": False}
+        ids: torch.Tensor = model.generate(**inputs, **options)
         return ids[:, 1:]
     encoded = tokenizer(text_target=[target], return_tensors="pt")
     labels: torch.Tensor = encoded["input_ids"].to(model.device)

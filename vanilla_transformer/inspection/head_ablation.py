@@ -125,19 +125,25 @@ class _ZeroHeads:
         return (heads.masked_fill(ablated, 0).flatten(-2),)
 
 
-def _attention_modules(model: nn.Module) -> dict[str, dict[int, AttentionCore]]:
+def _attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
     """Finds the attention modules of a model, by name and layer."""
-    found: dict[str, dict[int, AttentionCore]] = {}
+    found: dict[str, dict[int, Any]] = {}
     for path, module in model.named_modules():
         match = _ATTENTION_PATH.fullmatch(path)
-        if match and isinstance(module, AttentionCore):
+        if match and _is_attention(module):
             stack, layer, attention = match.groups()
             found.setdefault(f"{stack}.{attention}", {})[int(layer)] = module
     return found
 
 
-def _count_heads(module: AttentionCore) -> int:
-    return module.out_proj.in_features // module.head_dim
+def _is_attention(module: nn.Module) -> bool:
+    """Compares names, because the class may come from the code of a saved directory."""
+    return any(base.__name__ == AttentionCore.__name__ for base in type(module).__mro__)
+
+
+def _count_heads(module: Any) -> int:
+    heads: int = module.out_proj.in_features // module.head_dim
+    return heads
 
 
 def _check_module_name(known: Collection[str], name: str) -> None:
@@ -148,8 +154,8 @@ def _check_module_name(known: Collection[str], name: str) -> None:
 
 
 def _find_module(
-    modules: Mapping[str, Mapping[int, AttentionCore]], name: str, layer: int, heads: list[int]
-) -> AttentionCore:
+    modules: Mapping[str, Mapping[int, Any]], name: str, layer: int, heads: list[int]
+) -> Any:
     """Finds a module and checks that it has the layer and the heads."""
     _check_module_name(modules, name)
     if layer not in modules[name]:

@@ -1,12 +1,10 @@
 """Reads the files that a conversion starts from: weights, and rules that rename them."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 
@@ -40,6 +38,12 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         raise ValueError(
             f"{str(path)!r} holds no weights but {kind}: save `model.state_dict()` instead."
         )
+    unnamed = [name for name in content if not isinstance(name, str)]
+    if unnamed:
+        raise ValueError(
+            f"{str(path)!r} has keys that are not names of weights: {unnamed[:8]}. Save "
+            "`model.state_dict()` instead."
+        )
     others = [name for name, value in content.items() if not isinstance(value, torch.Tensor)]
     if others:
         raise ValueError(
@@ -55,10 +59,13 @@ def _load_tensors(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(
             f"{str(path)!r} cannot be read as weights: save `model.state_dict()` rather than the "
-            f"model ({str(error).splitlines()[0]})"
+            f"model ({reason})"
         ) from error
 
 

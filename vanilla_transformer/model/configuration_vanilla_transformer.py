@@ -1,4 +1,11 @@
-"""Every choice of architecture: its name, meaning, legal values and source."""
+"""Every choice of architecture: its name, meaning, legal values and source.
+
+transformers keeps one model class for each config class, and one config class for each content of
+this file and of the files that it names in a line like the next. That line therefore leads to all
+code of the model: two directories with different code have different classes.
+
+    from .modeling_vanilla_transformer import ...
+"""
 
 import difflib
 import math

@@ -135,7 +135,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
-        """Pushes the model, tokenizer, code and model card of the directory they were loaded from.
+        """Pushes the model, tokenizer and code, and the card that was saved with the same weights.
 
         Args:
             repo_id: Name of the repository. It is created if it does not exist.
@@ -144,9 +144,9 @@ class Seq2SeqGenerationPipeline(Pipeline):
         Returns:
             The Hub's information on the commit of the weights.
         """
-        pushed: Any = super().push_to_hub(repo_id, **kwargs)
+        pushed: Any = super().push_to_hub(repo_id, **kwargs)  # typed as a text, but a commit
         options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(self.model.name_or_path, pushed, **options)
+        push_card(self.model, pushed, **options)
         return pushed
 
     def _sanitize_parameters(
@@ -205,9 +205,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:
-            # `generate` looks stop strings up among the tokens of the target.
-            get_tokenizer = getattr(self.tokenizer, "target_tokenizer", lambda: self.tokenizer)
-            options = {"tokenizer": get_tokenizer(), **options}
+            options = {"tokenizer": self.tokenizer, **options}
         with evaluation_mode(self.model):
             output = self.model.generate(**inputs, **options)
             sequences = cast(torch.Tensor, getattr(output, "sequences", output))

@@ -12,6 +12,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .initialization import set_initial_values
 from .packing import NO_SHORTCUTS, TrainingShortcuts
 from .sharing import push_card
+from .stop_strings import take_stop_strings
 from .tracing import is_tracing
 
 
@@ -119,6 +120,16 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
+    # Generation ----------------------------------------------------------------------------------
+
+    def _get_stopping_criteria(
+        self, generation_config: Any, stopping_criteria: Any, tokenizer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Builds the criteria that stop `generate()`; stop strings work for any vocabulary."""
+        build: Any = super()._get_stopping_criteria  # type: ignore[misc]  # of models that generate
+        config, criteria = take_stop_strings(generation_config, stopping_criteria, tokenizer)
+        return build(config, criteria, tokenizer=tokenizer, **kwargs)
+
     # Tied and resized embeddings -----------------------------------------------------------------
 
     @property
@@ -209,7 +220,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, **target}
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
-        """Pushes weights, configs and code, and the card of the directory they were loaded from.
+        """Pushes weights, configs and code, and the card that was saved with the same weights.
 
         Args:
             repo_id: Name of the repository; it is created if it does not exist.
@@ -221,5 +232,5 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
         pushed = push(repo_id, **kwargs)
         options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(str(self.name_or_path), pushed, **options)
+        push_card(self, pushed, **options)
         return pushed

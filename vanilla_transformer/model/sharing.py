@@ -1,9 +1,11 @@
 """Pushes the model card of a saved directory to the Hub, which transformers itself leaves out."""
 
-import os
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
 UNFILLED_FIELD = "[More Information Needed]"
@@ -11,25 +13,28 @@ PATH_LINE = re.compile(r'^path = ".*"$', re.MULTILINE)
 
 
 def push_card(
-    source: str | os.PathLike[str],
+    model: Any,
     pushed: CommitInfo,
     *,
     token: str | bool | None = None,
     revision: str | None = None,
 ) -> None:
-    """Replaces the empty card that transformers pushed with the card of a directory.
+    """Replaces the empty card that transformers pushed with the card of the model's directory.
 
-    A card on the Hub that has been filled in is not replaced.
+    A card belongs to the class and the weights that it was written for. It does not go along with a
+    model that has been trained further, or was loaded as another class. A card on the Hub that has
+    been filled in is not replaced.
 
     Args:
-        source: The directory that the model was loaded from. Without a card in it, nothing happens.
+        model: The pushed model. Without a card in the directory it was loaded from, nothing
+            happens.
         pushed: The commit of the push.
         token: Access token of the Hub. None: the saved token.
         revision: Branch of the push. None: the main branch. For a pull request, its own branch is
             used.
     """
-    path = Path(source) / "README.md"
-    if not path.is_file():
+    path = Path(model.name_or_path) / "README.md"
+    if not path.is_file() or not is_as_saved(model, path.parent):
         return
     api, repo_id = HfApi(), pushed.repo_url.repo_id
     revision = pushed.pr_revision or revision
@@ -46,6 +51,33 @@ def push_card(
         token=token,
         revision=revision,
         commit_message="Upload model card",
+    )
+
+
+def is_as_saved(model: Any, folder: Path) -> bool:
+    """Returns whether a model has the class and the weights that a directory holds.
+
+    Args:
+        model: A model.
+        folder: Directory of a saved model.
+
+    Returns:
+        False also if the directory holds no model, or if weights of the model are not in memory.
+    """
+    config = folder / "config.json"
+    if not config.is_file():
+        return False
+    architectures = json.loads(config.read_text(encoding="utf-8")).get("architectures") or [None]
+    own: dict[str, torch.Tensor] = model.state_dict()
+    if type(model).__name__ != architectures[0] or any(value.is_meta for value in own.values()):
+        return False
+    try:
+        saved = type(model).from_pretrained(folder, dtype=model.dtype).state_dict()
+    except (OSError, RuntimeError):  # no weights, or weights of other shapes
+        return False
+    return saved.keys() == own.keys() and all(
+        saved[name].dtype == value.dtype and torch.equal(saved[name], value.cpu())
+        for name, value in own.items()
     )
 
 

@@ -14,8 +14,9 @@ trust_remote_code=True)` therefore works where this package is not installed. Th
 | `char` | single code points, including the space | the text; unseen characters become `<unk>` |
 | `byte_bpe` | merged UTF-8 bytes (Radford et al. 2019) | exactly the text, for any text |
 
-`bpe` and `unigram` write a space as U+2581 (`▁`), so a literal U+2581 is decoded as a space. No kind
-can encode a lone surrogate (`"\ud800"`), because it is not Unicode text.
+`bpe` and `unigram` write a space as U+2581 (`▁`), so a literal U+2581 is decoded as a space. `word`
+writes U+2060 (a word joiner) after the `<` of a literal `<s>`, `<pad>`, `</s>` or `<unk>`. No kind can
+encode a lone surrogate (`"\ud800"`), because it is not Unicode text.
 """  # noqa: E501 - a table row is one line
 
 import os
@@ -56,11 +57,16 @@ _WORDS_OR_SIGNS = Regex(
     rf"{_SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{_SPACE}?[^{_SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{_SPACE}"
 )
 _ANY_CHARACTER = Regex(r"[\s\S]")
+_WORD_JOINER = "\u2060"
 _BRACKET_OF_SPECIAL_TOKEN = Regex(r"<(?=(?:/?s|pad|unk)>)")
+_MARKED_BRACKET_OF_SPECIAL_TOKEN = Regex(rf"<{_WORD_JOINER}(?=(?:/?s|pad|unk)>)")
 _SCORE_DIGITS = 6
 
 _in_target_mode: ContextVar["VanillaTransformerTokenizer | None"] = ContextVar(
     "vanilla_transformer_tokenizer_in_target_mode", default=None
+)
+_backend_of_call: ContextVar["tuple[VanillaTransformerTokenizer, Tokenizer] | None"] = ContextVar(
+    "vanilla_transformer_tokenizer_backend_of_call", default=None
 )
 
 
@@ -78,9 +84,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     number of target ids. With a shared vocabulary, both sides are the same.
 
     Special tokens in texts: by default, `"</s>"` inside a text is encoded as its characters and
-    never as the end of the sequence (`split_special_tokens=True`). To recognise special tokens in
-    texts, pass `split_special_tokens=False` to a call or set the attribute. Add tags that must be
-    recognised in texts, such as `<2de>`, with `add_tokens` and not as special tokens.
+    never as the end of the sequence (`split_special_tokens=True`). The same holds for `<s>`,
+    `<pad>` and `<unk>`. To recognise these four in texts too, pass `split_special_tokens=False` to
+    a call or set the attribute. Tokens that are added later, such as the tag `<2de>`, are always
+    recognised in texts; decoding can skip those that are added as special tokens.
+
+    Threads: calls may run at the same time. No call changes the tokenizer.
 
     Files: `tokenizer.json` (the source or shared vocabulary), `target_tokenizer.json` (only with
     separate vocabularies), `tokenizer_config.json` and this module.
@@ -258,11 +267,14 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     @property
     def _tokenizer(self) -> Tokenizer | None:
-        """The backend in use: the target's in target mode, otherwise the source's.
+        """The backend in use: that of the running call, or the one of the current side.
 
         The source's backend is stored under the same name in `__dict__`, where `datasets` reads it
         to compute fingerprints.
         """
+        owner, backend = _backend_of_call.get() or (None, None)
+        if owner is self:
+            return backend
         if _in_target_mode.get() is self and self._target_tokenizer is not None:
             return self._target_tokenizer
         return self.__dict__.get("_tokenizer")
@@ -287,6 +299,21 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             yield
         finally:
             _in_target_mode.reset(reset_token)
+
+    @contextmanager
+    def _on_backend_of_its_own(self) -> Iterator[None]:
+        """Gives the current thread a backend whose options it may set without effect on others.
+
+        The base class sets truncation, padding and `encode_special_tokens` on the backend for each
+        call.
+        """
+        core = {str(getattr(self, name)) for name in _CORE_TOKEN_NAMES}
+        backend = _copy_for_call(self.backend_tokenizer, core)
+        reset_token = _backend_of_call.set((self, backend))
+        try:
+            yield
+        finally:
+            _backend_of_call.reset(reset_token)
 
     def _switch_to_target_mode(self) -> None:
         """Selects the target; the base class calls it before it encodes `text_target`."""
@@ -332,16 +359,11 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                     f"(return_tensors={return_tensors!r}): pass at least one text."
                 )
             return BatchEncoding({name: [] for name in self.model_input_names})
-        with self._on_side(side):
-            backend = self.backend_tokenizer
+        with self._on_side(side), self._on_backend_of_its_own():
             try:
                 return super()._encode_plus(text, text_pair, **kwargs)
             except (TypeError, UnicodeEncodeError) as error:
                 raise _explain_text_error(text, error) from error
-            finally:
-                # The options of one call must not be saved, nor change a fingerprint.
-                backend.no_truncation()
-                backend.no_padding()
 
     def decode(
         self,
@@ -474,8 +496,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         Args:
             new_tokens: One or more tokens, as strings or `tokenizers.AddedToken`.
-            special_tokens: Whether decoding can skip them. Special tokens are recognised in texts
-                only with `split_special_tokens=False`.
+            special_tokens: Whether decoding can skip them.
             side: Vocabulary to extend: "source" (the default) or "target". A shared vocabulary is
                 extended for both sides.
 
@@ -580,6 +601,19 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
 
     @classmethod
+    def _from_pretrained(
+        cls, resolved_vocab_files: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Loads the files; an error of the base class's own reading is explained by the file."""
+        try:
+            return super()._from_pretrained(resolved_vocab_files, *args, **kwargs)  # type: ignore[no-untyped-call]  # as __init__
+        except (ValueError, TypeError, KeyError, AttributeError):
+            for name in ("tokenizer", "target_tokenizer"):
+                if (path := resolved_vocab_files.get(f"{name}_file")) is not None:
+                    _load_backend(None, path, name)
+            raise
+
+    @classmethod
     def convert_to_native_format(
         cls, trust_remote_code: bool = False, **kwargs: Any
     ) -> dict[str, Any]:
@@ -660,6 +694,23 @@ def _load_backend(
         ) from error
 
 
+def _copy_for_call(backend: Tokenizer, core_tokens: set[str]) -> Tokenizer:
+    """Copies a backend for one call; the vocabulary and the other parts are shared, not copied.
+
+    Only the core tokens stay special, because the option `encode_special_tokens` of a backend
+    would otherwise encode tokens that a user added as text.
+    """
+    copied = Tokenizer(backend.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+        if (value := getattr(backend, part)) is not None:
+            setattr(copied, part, value)
+    added = backend.get_added_tokens_decoder()
+    for token in added.values():  # copies
+        token.special = token.content in core_tokens
+    copied.add_tokens([added[index] for index in sorted(added)])  # each gets its id again
+    return copied
+
+
 def _explain_text_error(batch: object, error: Exception) -> Exception:
     """Returns an error that names the first entry that is not a text; otherwise the given one."""
     texts = batch if isinstance(batch, (list, tuple)) else [batch]
@@ -704,7 +755,8 @@ def _detect_kind(state: dict[str, Any]) -> str | None:
     return {
         ("BPE", "Metaspace"): "bpe",
         ("Unigram", "Metaspace"): "unigram",
-        ("WordLevel", None): "word",
+        ("WordLevel", None): "word",  # as earlier versions trained it
+        ("WordLevel", "Sequence"): "word",
         ("WordLevel", "Fuse"): "char",
         ("BPE", "ByteLevel"): "byte_bpe",
     }.get(parts)
@@ -786,8 +838,9 @@ def _too_small_for_alphabet(kind: str, vocab_size: int) -> ValueError:
 def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
     """Assembles the untrained backend of a kind.
 
-    In every kind, a text that looks like a special token is split at least after its first bracket.
-    It can therefore never be encoded as the special token.
+    No text can be encoded as a special token. `word` puts a word joiner (U+2060) after the first
+    bracket of what looks like one, and removes it when it decodes; the other kinds split it at
+    least after that bracket.
     """
     normalization: list[normalizers.Normalizer] = []
     if kind == "byte_bpe":
@@ -800,10 +853,11 @@ def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
         backend.decoder = decoders.Fuse()
     elif kind == "word":
         backend = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
-        split_brackets = pre_tokenizers.Split(_BRACKET_OF_SPECIAL_TOKEN, behavior="isolated")
-        backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.WhitespaceSplit(), split_brackets]
-        )
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        # The prefix marks words that continue others. No word begins with a space, so none does.
+        join_by_spaces = decoders.WordPiece(prefix=" ", cleanup=False)
+        unmark = decoders.Replace(_MARKED_BRACKET_OF_SPECIAL_TOKEN, "<")
+        backend.decoder = decoders.Sequence([join_by_spaces, unmark])
     else:
         unigram = kind == "unigram"
         model = models.Unigram() if unigram else models.BPE(unk_token=UNK_TOKEN, fuse_unk=True)
@@ -816,6 +870,9 @@ def _assemble_backend(kind: str, lowercase: bool) -> Tokenizer:
         normalization.append(normalizers.NFC())
     if lowercase:
         normalization.append(normalizers.Lowercase())
+    if kind == "word":  # after the lower case, which turns `</S>` into `</s>`
+        mark = normalizers.Replace(_BRACKET_OF_SPECIAL_TOKEN, f"<{_WORD_JOINER}")
+        normalization.append(mark)
     if normalization:
         backend.normalizer = normalizers.Sequence(normalization)
     return backend

@@ -162,7 +162,7 @@ class FormerContents(TrainerCallback):
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._files, self._folders = _contents(folder) if folder else ({}, set[Path]())
+        self._files, self._folders = _contents_of(folder) if folder else ({}, set[Path]())
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -174,7 +174,7 @@ class FormerContents(TrainerCallback):
         """Deletes the former contents for good, and keeps what the run has written since."""
         if self._folder is None:
             return
-        now, _ = _contents(self._folder)
+        now, _ = _contents_of(self._folder)
         # Checkpoints first lose the file that completes them: none is ever resumed by mistake.
         for path in sorted(self._files, key=lambda path: path.name != TRAINER_STATE):
             if now.get(path) == self._files[path]:
@@ -186,13 +186,13 @@ class FormerContents(TrainerCallback):
         """Deletes what the run has written, unless the former contents are already deleted."""
         if self._folder is None:
             return
-        files, folders = _contents(self._folder)
+        files, folders = _contents_of(self._folder)
         for path in files.keys() - self._files.keys():
             path.unlink()
         _delete_empty(folders - self._folders)
 
 
-def _contents(folder: Path) -> tuple[dict[Path, tuple[int, int]], set[Path]]:
+def _contents_of(folder: Path) -> tuple[dict[Path, tuple[int, int]], set[Path]]:
     """Returns the files below a folder, with numbers that change when one is written, and folders.
 
     A link to a folder counts as a file.

@@ -24,7 +24,7 @@ def save_results(folder: Path, figures: Mapping[str, float]) -> None:
         folder: Output directory.
         figures: All figures of the run up to now: train_*, eval_* and test_*.
     """
-    written = {name: _finite(name, value) for name, value in figures.items()}
+    written = {name: _finite_or_none(name, value) for name, value in figures.items()}
     for part in _PARTS:
         path = folder / f"{part}_results.json"
         own = {name: value for name, value in written.items() if name.startswith(f"{part}_")}
@@ -55,7 +55,7 @@ def read_results(folder: Path) -> dict[str, float]:
         return {}
 
 
-def _finite(name: str, value: float) -> float | None:
+def _finite_or_none(name: str, value: float) -> float | None:
     if math.isfinite(value):
         return value
     logger.warning(f"The figure {name} is {value}: it is written as null.")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -50,13 +51,14 @@ def check_numbers(args: TrainingArguments) -> None:
         is_bad = isinstance(value, float) and not math.isfinite(value)
         if is_bad and (math.isnan(value) or name not in _MAY_BE_INFINITE):
             raise ValueError(f"`{name}` is {value}: give a finite number.")
-    for names, is_fit, range_text in (
+    ranges: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
         (_AT_LEAST_ONE, lambda value: value >= 1, "at least 1"),
         (_NOT_NEGATIVE, lambda value: value >= 0, "0 or greater"),
         (_BELOW_ONE, lambda value: 0 <= value < 1, "from 0 to below 1"),
         (("num_train_epochs",), lambda value: value > 0, "above 0"),
         (("max_steps",), lambda value: value >= 1 or value == -1, "at least 1, or -1 for epochs"),
-    ):
+    )
+    for names, is_fit, range_text in ranges:
         for name in names:
             value = getattr(args, name, None)
             if isinstance(value, int | float) and not is_fit(value):

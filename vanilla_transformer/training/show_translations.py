@@ -74,7 +74,7 @@ class ShowTranslations(TrainerCallback):
             return
         with evaluation_mode(model), _preserved_random_state(model.device):
             text = self.describe(model, state.global_step)
-        tqdm.write(_printable(text))  # print would break a progress bar
+        tqdm.write(_as_printable(text))  # print would break a progress bar
         for callback in self.trainer.callback_handler.callbacks:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 preformatted = "".join(f"    {line}\n" for line in text.splitlines())
@@ -135,7 +135,7 @@ class ShowTranslations(TrainerCallback):
         return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
 
 
-def _printable(text: str) -> str:
+def _as_printable(text: str) -> str:
     """Replaces the characters that the encoding of the standard output lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

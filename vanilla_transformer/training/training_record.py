@@ -40,7 +40,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
     ) -> None:
         """Restores the record of the checkpoint, if the run is resumed; called by Trainer."""
         states = cast("dict[str, Any]", state.stateful_callbacks)
-        saved = _attributes(states) if state.global_step else {}
+        saved = _saved_attributes(states) if state.global_step else {}
         self.processes = [*saved.get("processes", []), [state.global_step, secrets.token_hex(8)]]
         self.num_processes = args.world_size
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
@@ -72,10 +72,10 @@ def read_record(folder: Path) -> dict[str, Any]:
     Returns:
         The record's saved attributes; empty if an earlier version wrote the state.
     """
-    return _attributes(read_trainer_state(folder).get("stateful_callbacks", {}))
+    return _saved_attributes(read_trainer_state(folder).get("stateful_callbacks", {}))
 
 
-def _attributes(callbacks: Mapping[str, Any]) -> dict[str, Any]:
+def _saved_attributes(callbacks: Mapping[str, Any]) -> dict[str, Any]:
     saved = callbacks.get(TrainingRecord.__name__)
     return dict(saved["attributes"]) if isinstance(saved, dict) else {}
 
@@ -94,4 +94,4 @@ def leads_to(earlier: Path, later: Path) -> bool:
     if not first or not second:
         return False
     step = checkpoint_step(earlier)
-    return [process for process in second if process[0] < step] == first
+    return bool([process for process in second if process[0] < step] == first)

@@ -1,0 +1,81 @@
+"""Files of weights that are none: each is an error that names the file."""
+
+import ast
+
+import pytest
+import torch
+from toy import REPOSITORY
+
+from vanilla_transformer.interop.checkpoint_files import read_state_dict
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"hello world\n", b"{}", b"PK\x03\x04", b"\x80\x02.", bytes(99)]
+)
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+def test_a_file_that_holds_no_weights_is_named(tmp_path, content, name):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name}' (cannot be read|holds no) .*weights"):
+        read_state_dict(path)
+
+
+def test_keys_that_are_no_names_are_named(tmp_path):
+    torch.save({1: torch.zeros(2), "a": torch.zeros(2)}, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=r"weights.pt' has keys that are not names.*\[1\]"):
+        read_state_dict(tmp_path / "weights.pt")
+
+
+class Payload:
+    """What a pickle file may hold: a call of any function."""
+
+    def __reduce__(self):
+        return (print, ("the payload ran",))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_code_in_a_file_of_weights_never_runs(tmp_path, capsys, wrapped):
+    content = {"a": torch.zeros(2), "b": Payload()} if wrapped else Payload()
+    torch.save(content, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=r"weights.pt' cannot be read"):
+        read_state_dict(tmp_path / "weights.pt")
+    assert "payload" not in capsys.readouterr().out
+    torch.load(tmp_path / "weights.pt", weights_only=False)
+    assert "the payload ran" in capsys.readouterr().out
+
+
+def unrestricted_reads(source):
+    """The calls that read pickled objects, other than `torch.load` with `weights_only=True`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [getattr(node, "module", None), *(alias.name for alias in node.names)]
+            yield from set(modules) & {"pickle", "joblib", "dill", "cloudpickle", "shelve"}
+        if not isinstance(node, ast.Call):
+            continue
+        call, options = ast.unparse(node.func), {k.arg: ast.unparse(k.value) for k in node.keywords}
+        if call == "torch.load" and options.get("weights_only") != "True":
+            yield call
+        if options.get("allow_pickle") not in (None, "False"):
+            yield call
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import load",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_the_search_for_pickles_finds_them(line):
+    assert list(unrestricted_reads(line))
+
+
+def test_no_program_reads_a_pickle_without_restriction():
+    rooms = (REPOSITORY / "vanilla_transformer", REPOSITORY / "scripts")
+    files = [file for room in rooms for file in room.rglob("*.py")]
+    assert len(files) > 100
+    for file in files:
+        assert not list(unrestricted_reads(file.read_text(encoding="utf-8"))), file
