@@ -1,6 +1,7 @@
 """Shared fixtures: a tiny config, tiny models and a padded batch, all seeded and offline."""
 
 import json
+import logging
 import os
 import secrets
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import torch
 from hypothesis import settings
 from toy import corpus, trained  # noqa: F401 - fixtures for all tests
+from transformers.utils.logging import warning_once
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -183,6 +185,16 @@ def tiny_model():
 @pytest.fixture
 def tiny_batch():
     return make_batch
+
+
+@pytest.fixture
+def heard(monkeypatch, caplog):
+    """What our code and transformers log in this test, those that are said only once included."""
+    warning_once.cache_clear()
+    for name in ("transformers", "vanilla_transformer"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        yield caplog
 
 
 @pytest.fixture(scope="session")

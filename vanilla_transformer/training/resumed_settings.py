@@ -1,6 +1,5 @@
 """Settings of the optimizer and the schedule that a checkpoint brings along."""
 
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -84,7 +83,7 @@ def readable_state(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, KeyError, ValueError) as error:
+    except Exception as error:  # the unpickler raises errors of any type on damaged bytes
         raise ValueError(
             f"optimizer.pt or scheduler.pt in {path!r} cannot be loaded ({error}): it is damaged, "
             "or belongs to another `--optim`. Use an earlier checkpoint, or the options of the "
