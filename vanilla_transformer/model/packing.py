@@ -132,7 +132,7 @@ class _SelectTokens(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (indices,) = ctx.saved_tensors
         places = gradient.new_zeros(ctx.num_places, *gradient.shape[1:])
-        return places.index_copy(0, indices, gradient), None
+        return places.index_copy_(0, indices, gradient), None
 
 
 class _RepeatTokens(torch.autograd.Function):
