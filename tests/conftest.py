@@ -145,6 +145,9 @@ def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests that compile")
     parser.addoption(
+        "--long", action="store_true", help="also run the trials of faults that take minutes"
+    )
+    parser.addoption(
         "--fuzz",
         type=int,
         metavar="N",
@@ -160,16 +163,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than some seconds; runs with --slow")
+    config.addinivalue_line("markers", "long: a trial that takes minutes; runs with --long")
     settings.register_profile("fixed", derandomize=True, deadline=None)
     settings.register_profile("fuzz", max_examples=config.getoption("--fuzz") or 1, deadline=None)
     settings.load_profile("fuzz" if config.getoption("--fuzz") else "fixed")
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--slow"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="needs --slow"))
+    for mark in ("slow", "long"):
+        if not config.getoption(f"--{mark}"):
+            for item in items:
+                if mark in item.keywords:
+                    item.add_marker(pytest.mark.skip(reason=f"needs --{mark}"))
 
 
 @pytest.fixture
@@ -185,6 +190,14 @@ def tiny_model():
 @pytest.fixture
 def tiny_batch():
     return make_batch
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_compiled(request):
+    """Torch compiles a function a limited number of times in a process."""
+    yield
+    if request.node.get_closest_marker("slow") is not None:
+        torch.compiler.reset()
 
 
 @pytest.fixture

@@ -16,25 +16,26 @@ MODEL = PACKAGE / "model"
 ROOMS = {  # what each room may import, besides itself
     "model": set(),
     "data": {"model"},
-    "inference": {"model", "data"},
+    "inference": {"model", "data", "interop"},
     "inspection": {"model"},
-    "interop": {"model"},
+    "interop": {"model", "data"},
     "training": {"model", "data"},
-    "run": {"model", "data", "inference", "training"},
+    "run": {"model", "data", "inference", "interop", "training"},
     "commands": {"model", "data", "inference", "inspection", "interop", "training", "run"},
 }
 LEVELS = {
+    "decoding_cache": 0,
     "evaluation_mode": 0,
     "lazy_logits": 0,
     "normalization": 0,
-    "pooling": 0,
-    "position_ids": 0,
     "presets": 0,
     "remote_code": 0,
     "rope_parameters": 0,
     "sharing": 0,
     "stop_strings": 0,
     "tracing": 0,
+    "versions": 0,
+    "attention_masks": 1,
     "configuration_vanilla_transformer": 1,
     "dropout": 1,
     "labels": 1,
@@ -44,14 +45,20 @@ LEVELS = {
     "chunked_loss": 2,
     "feed_forward": 2,
     "packing": 2,
+    "pooling": 2,
+    "position_ids": 2,
     "stack_config": 2,
     "attention": 3,
+    "generation": 3,
     "losses": 3,
+    "arguments": 4,
     "initialization": 4,
     "layers": 4,
     "pretrained_model": 5,
     "stacks": 6,
-    "modeling_vanilla_transformer": 7,
+    "decoding_step": 7,
+    "step_generation": 8,
+    "modeling_vanilla_transformer": 9,
 }
 MODEL_FILES = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)
@@ -61,7 +68,7 @@ ALSO_ALLOWED = {  # transformers depends on them
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 50
-NAMES_OF_BASE_CLASSES = {"_tokenizer", "_decode", "_forward", "_info", "_compute"}
+NAMES_OF_BASE_CLASSES = {"_tokenizer", "_decode", "_forward", "_info", "_compute", "_sample"}
 RELATIVE_IMPORTS = (  # the two expressions by which transformers finds files to copy
     re.compile(r"^\s*import\s+\.(\S+)\s*$", re.MULTILINE),
     re.compile(r"^\s*from\s+\.(\S+)\s+import", re.MULTILINE),

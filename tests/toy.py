@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -83,13 +84,13 @@ def run_python(*argv, **options):
 
 
 def command(name, *argv, **options):
-    """Runs a subcommand of vanilla-transformer."""
-    return run_python("-m", "vanilla_transformer", name, *argv, **options)
+    """Runs a subcommand of vanilla-transformer in a process of its own."""
+    return forks.run("vanilla_transformer", name, *argv, **options)
 
 
 def experiment(name, *argv, **options):
-    """Runs a program of scripts/experiments."""
-    return run_python(REPOSITORY / "scripts" / "experiments" / name, *argv, **options)
+    """Runs a program of scripts/experiments in a process of its own."""
+    return forks.run(REPOSITORY / "scripts" / "experiments" / name, *argv, **options)
 
 
 @pytest.fixture(scope="session")

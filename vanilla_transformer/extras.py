@@ -13,6 +13,8 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
+    "convert": ("sacremoses", "sentencepiece"),
+    "ctranslate2": ("ctranslate2",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
 }
 """The modules that each extra installs, without those of the extras that it includes."""

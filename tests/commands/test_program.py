@@ -4,14 +4,17 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 from toy import command, run_python
 
 from vanilla_transformer import __version__
-from vanilla_transformer.commands import program
+from vanilla_transformer.commands import export, program, search_options
 from vanilla_transformer.commands.convert import SYSTEM_NAMES
 from vanilla_transformer.commands.options import spell_with_hyphens
+from vanilla_transformer.inference import translator
+from vanilla_transformer.interop import ctranslate2
 from vanilla_transformer.interop.systems import SYSTEMS
 from vanilla_transformer.run.arguments import METRIC_NAMES
 from vanilla_transformer.training.metrics import METRICS
@@ -126,6 +129,8 @@ def test_options_are_understood_with_hyphens_and_underscores():
 def test_names_that_stand_in_for_heavy_modules():
     assert set(METRIC_NAMES) == set(METRICS)
     assert set(SYSTEM_NAMES) == set(SYSTEMS)
+    assert search_options.ENGINES == translator.ENGINES
+    assert export.QUANTIZATIONS == ctranslate2.QUANTIZATIONS
 
 
 def test_the_version(capsys):
@@ -138,8 +143,13 @@ def test_an_interrupt_ends_the_program(trained):
     """The program waits for lines; Python may lose an interrupt while it imports."""
     argv = [sys.executable, "-m", "vanilla_transformer", "generate", str(trained)]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(argv, text=True, **pipes) as process:
+    # A shell starts its jobs in the background with interrupts ignored, and they are inherited.
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    end = time.monotonic() + 120
+    with subprocess.Popen(argv, text=True, preexec_fn=listen, **pipes) as process:
         while process.poll() is None:
+            if time.monotonic() > end:
+                process.kill()
             time.sleep(2)
             process.send_signal(signal.SIGINT)
         assert process.returncode == 130

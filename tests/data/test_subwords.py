@@ -9,9 +9,10 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SIZES, StopAt, losses
+from small import SIZES, losses
 from toy import arguments
 from transformers import DataCollatorForSeq2Seq, set_seed
+from watch import StopAt
 
 from vanilla_transformer import (
     VanillaTransformerConfig,

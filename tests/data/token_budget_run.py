@@ -13,9 +13,9 @@ from transformers import (
     MarianConfig,
     MarianMTModel,
     PreTrainedTokenizerFast,
-    TrainerCallback,
     set_seed,
 )
+from watch import StopAt
 
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -57,16 +57,6 @@ def model() -> MarianMTModel:
         "forced_eos_token_id": 2,
     }
     return MarianMTModel(MarianConfig(vocab_size=4 + EXAMPLES, d_model=8, **sizes, **tokens))
-
-
-class StopAt(TrainerCallback):
-    """Stops the training after a step."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step == self.step
 
 
 class RecordingTrainer(TokenBudgetSeq2SeqTrainer):

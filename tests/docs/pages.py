@@ -7,7 +7,10 @@ from toy import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
-NOT_RUN = {"hub": "uploads to the Hub, which needs an account"}
+NOT_RUN = {
+    "hub": "uploads to the Hub, which needs an account",
+    "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
+}
 """Why a block marked `<!-- not run: KEY -->` is not run."""
 
 _BLOCK = re.compile(

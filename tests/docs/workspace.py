@@ -6,6 +6,7 @@ import pytest
 import torch
 from pages import DOCS, blocks
 from toy import REPOSITORY
+from transformers import MarianConfig, MarianMTModel
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
 
@@ -28,7 +29,23 @@ def workspace(corpus, trained, tmp_path_factory):
     for step in range(last - 4, last):  # enough of them for an average
         shutil.copytree(checkpoint, runs / "en-de" / f"checkpoint-{step}")
     save_checkpoint_of_system_c(folder)
+    save_marian(folder / "opus-mt-en-de")
+    save_checkpoints_of_trainers(folder)
     return folder
+
+
+def save_marian(folder):
+    """Saves a small Marian model without a tokenizer."""
+    torch.manual_seed(0)
+    stacks = {
+        f"{stack}_{name}": size
+        for stack in ("encoder", "decoder")
+        for name, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 24))
+    }
+    special = {"pad_token_id": 39, "decoder_start_token_id": 39, "eos_token_id": 0}
+    MarianMTModel(MarianConfig(vocab_size=40, d_model=16, **stacks, **special)).save_pretrained(
+        folder
+    )
 
 
 def save_checkpoint_of_system_c(folder):
@@ -44,5 +61,31 @@ def save_checkpoint_of_system_c(folder):
     }
     assert any("mha" in name for name in theirs)
     torch.save(theirs, folder / "checkpoint.pt")
-    (rules,) = [block for block in blocks(DOCS / "converting.md") if block.language == "yaml"]
-    (folder / "rules.yaml").write_text(rules.code, encoding="utf-8")
+    (folder / "rules.yaml").write_text(yaml_of_page()[1], encoding="utf-8")
+
+
+def yaml_of_page():
+    """The table and the rules of the page."""
+    return [block.code for block in blocks(DOCS / "converting.md") if block.language == "yaml"]
+
+
+def save_checkpoints_of_trainers(folder):
+    """Saves small models in the formats of other trainers, and one with the page's table."""
+    import eole_models
+    import fairseq_models
+    import opennmt_models
+    from own_model import FromScratch
+    from torch_model import random_model
+    from transformers import FSMTConfig, FSMTForConditionalGeneration
+
+    torch.manual_seed(0)
+    (folder / "iwslt").mkdir()
+    config = FSMTConfig(**fairseq_models.FSMT, **fairseq_models.SIZES)
+    weights = fairseq_models.weights_of(FSMTForConditionalGeneration(config))
+    fairseq_models.save(folder / "iwslt" / "checkpoint_best.pt", weights)
+    reference = opennmt_models.reference_model()
+    opennmt_models.save(folder / "model_step_1000.pt", reference)
+    eole_models.save(folder / "eole-model", eole_models.renamed(reference))
+    torch.save(random_model("sinusoidal").state_dict(), folder / "seq2seq.pt")
+    torch.save(FromScratch().state_dict(), folder / "my-model.pt")
+    (folder / "table.yaml").write_text(yaml_of_page()[0], encoding="utf-8")

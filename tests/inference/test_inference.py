@@ -79,7 +79,7 @@ def test_directories_that_lack_something_say_what(trained, tmp_path):
 @pytest.mark.parametrize("content", ['{"model_ty', "[]", ""])
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ValueError, match=r"config\.json' is not a valid config"):
+    with pytest.raises(ValueError, match=r"config\.json' is not valid"):
         check_model_directory(str(tmp_path))
 
 

@@ -18,6 +18,7 @@ MODELS = {
         "norm_type": "rms_norm",
         "gated_ffn": True,
     },
+    "relative": {"position_embedding_type": "relative", "head_dim": 6},
     "alibi, fused": {"position_embedding_type": "alibi", "fused_qkv": True},
     "learned, own vocabulary": {"position_embedding_type": "learned", "decoder_vocab_size": 60},
 }

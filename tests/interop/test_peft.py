@@ -119,7 +119,7 @@ def test_the_layers_to_adapt_must_be_named(tiny_model):
         peft.get_peft_model(tiny_model(), lora())
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi", "relative"])
 @pytest.mark.parametrize("kind", ["PrefixTuningConfig", "PromptTuningConfig"])
 def test_virtual_tokens_are_generated_from_as_they_are_trained(
     tiny_model, tiny_batch, kind, positions

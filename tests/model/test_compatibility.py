@@ -210,16 +210,6 @@ def test_the_decoders_embeddings_can_be_given(tiny_model, tiny_batch):
     torch.testing.assert_close(found.loss, expected.loss)
 
 
-@pytest.mark.parametrize(
-    "option", [{"prompt_lookup_num_tokens": 3}, {"assistant_early_exit": 1}], ids=str
-)
-def test_guessed_tokens_change_nothing(tiny_model, tiny_batch, option):
-    model = tiny_model(seed=1, **LIVELY)
-    inputs = source(tiny_batch(), rows=1)
-    expected = model.generate(**inputs, max_new_tokens=8)
-    assert torch.equal(model.generate(**inputs, max_new_tokens=8, **option), expected)
-
-
 @pytest.mark.parametrize("decoding", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
 def test_a_cache_of_the_callers_generates_the_same(tiny_model, tiny_batch, decoding):
     model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch())

@@ -96,6 +96,17 @@ BAD_VALUES = [
     ("residual_scale", -1.0),
     ("residual_scale", float("inf")),
     ("residual_scale", "0.5"),
+    ("attention_scale", 0),
+    ("attention_scale", "1"),
+    ("logit_scale", -1.0),
+    ("logit_scale", float("nan")),
+    ("head_dim", 0),
+    ("head_dim", 4.0),
+    ("final_dropout", 1.0),
+    ("position_offset", -1),
+    ("position_offset", 2.0),
+    ("relative_attention_num_buckets", 0),
+    ("relative_attention_max_distance", 0),
     ("pad_token_id", "1"),
     ("pad_token_id", True),
     ("pad_token_id", -1),
@@ -120,6 +131,22 @@ def test_a_bad_value_names_field_and_value(tiny_config, name, value):
         word in str(error.value)
         for word in ("must", "choose", "change", "make", "set", "did you mean")
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"position_embedding_type": "rope", "position_offset": 2}, r"`position_offset`.*'rope'"),
+        ({"position_embedding_type": "relative", "position_offset": 1}, "`position_offset`.*got 1"),
+        ({"position_embedding_type": "sinusoidal_fairseq", "d_model": 2}, r"`d_model` \(2\).* 4"),
+        ({"relative_attention_num_buckets": 3}, "`relative_attention_num_buckets`.*got 3 and 128"),
+        ({"relative_attention_max_distance": 16}, "half of it, got 32 and 16"),
+    ],
+)
+def test_positions_that_cannot_be_computed_are_refused(changes, message):
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    with pytest.raises(ValueError, match=message):
+        VanillaTransformerConfig(**{"position_embedding_type": "relative"} | heads | changes)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -287,6 +314,13 @@ CHANGES = [
     {"encoder_layerdrop": 0.25, "decoder_layerdrop": 0},
     {"norm_type": "rms_norm", "normalize_embedding": True},
     {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
+    {
+        "position_embedding_type": "relative",
+        "head_dim": 6,
+        "attention_scale": 1,
+        "logit_scale": 0.5,
+    },
+    {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2, "final_dropout": 0.1},
     {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},
     {"my_note": "kept", "scale_embedding": False},
 ]

@@ -5,7 +5,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 MAX_NEW = 8
-POSITIONS = ["sinusoidal", "learned", "rope", "alibi", "none"]
+POSITIONS = ["sinusoidal", "learned", "rope", "alibi", "relative", "none"]
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
 VOCABS = [{}, {"decoder_vocab_size": 60}, {"vocab_size": 60, "decoder_vocab_size": 40}]
 
@@ -196,7 +196,7 @@ def test_left_padded_prompts_of_the_decoder_go_on_from_their_own_positions(
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "relative"])
 def test_a_static_cache_generates_the_same_with_grouped_heads_and_every_scheme(
     tiny_model, tiny_batch, scheme, attention
 ):
@@ -222,7 +222,7 @@ def test_a_static_cache_generates_the_same(tiny_model, tiny_batch, encoder_layer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["sinusoidal", "rope", "alibi"])
+@pytest.mark.parametrize("scheme", ["sinusoidal", "rope", "alibi", "relative"])
 def test_a_compiled_forward_generates_the_same(tiny_model, tiny_batch, scheme):
     model = tiny_model(seed=1, **LIVELY, position_embedding_type=scheme)
     inputs = source(tiny_batch)

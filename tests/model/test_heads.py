@@ -24,6 +24,7 @@ from vanilla_transformer import (
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.losses import sequence_loss
 from vanilla_transformer.model.pooling import FirstPooling, MeanPooling
 
@@ -33,7 +34,7 @@ CLASSIFIERS = [
 ]
 HEADS = [*CLASSIFIERS, VanillaTransformerForCausalLM]
 MODELS = [VanillaTransformerEncoderModel, *HEADS]
-POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
+POSITIONS = CHOICES["position_embedding_type"]
 LAYOUTS = [
     {},
     {"tie_word_embeddings": False},

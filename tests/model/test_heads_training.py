@@ -173,6 +173,25 @@ def test_a_language_model_learns_and_generates(tokenizer, tmp_path):
     ]
 
 
+def test_the_pipeline_for_prompts_uses_the_vocabulary_of_the_target(tiny_model, tmp_path):
+    """A translator's directory with two vocabularies, loaded as a language model."""
+    tokenizer = VanillaTransformerTokenizer.train(
+        ["a b c d e f"], ["z y x"], kind="word", shared=False, model_max_length=9
+    )
+    sizes = {"vocab_size": len(tokenizer), "decoder_vocab_size": tokenizer.target_vocab_size}
+    tiny_model(**sizes).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    write = pipeline("text-generation", model=str(tmp_path))
+    target = tokenizer.target_tokenizer()
+    expected = target("z y", add_special_tokens=False, return_tensors="pt").input_ids
+    assert write.tokenizer("z y", return_tensors="pt").input_ids.equal(expected)
+    assert write.tokenizer.model_max_length == 9
+    generated = write.model.generate(expected, max_new_tokens=3, do_sample=False)
+    [output] = write("z y", max_new_tokens=3, do_sample=False, return_full_text=False)
+    assert output["generated_text"] == target.decode(generated[0, 2:], skip_special_tokens=True)
+    assert AutoTokenizer.from_pretrained(tmp_path).separate_vocabularies
+
+
 def test_features_are_extracted_from_a_saved_encoder(tokenizer, tmp_path):
     encoder = make(VanillaTransformerEncoderModel, tokenizer).eval()
     encoder.save_pretrained(tmp_path)

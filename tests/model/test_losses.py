@@ -6,9 +6,16 @@ import torch.nn.functional as F
 from torch import nn
 from watch import LargestTensor
 
+from vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+)
 from vanilla_transformer.model.chunked_loss import CHUNK_ROWS, chunked_cross_entropy
 from vanilla_transformer.model.losses import projected_token_loss, token_loss
 
+ML = "multi_label_classification"
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50
 needs_chunks = pytest.mark.skipif(
     not hasattr(F, "linear_cross_entropy"), reason="this torch makes all the logits"
@@ -160,3 +167,42 @@ def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
     loss = projected_token_loss(hidden, head, labels)
     with pytest.raises(RuntimeError, match="set_padding_free"):
         torch.autograd.grad(loss, head.weight, create_graph=True)
+
+
+# --- the number of labels ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, torch.tensor(0)])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("cls", "changes"),
+    [
+        (VanillaTransformerForConditionalGeneration, {}),
+        (VanillaTransformerForCausalLM, {}),
+        (VanillaTransformerForTokenClassification, {"num_labels": 4}),
+        (VanillaTransformerForSequenceClassification, {"num_labels": 4}),
+        (VanillaTransformerForSequenceClassification, {"problem_type": ML, "num_labels": 4}),
+    ],
+)
+def test_a_batch_of_a_step_without_labels_has_the_loss_zero(
+    tiny_model, tiny_batch, cls, changes, training, number
+):
+    """Trainer passes 0 if no batch of an optimizer step has a label."""
+    model, ids = tiny_model(cls, **changes).train(training), tiny_batch()["input_ids"]
+    shape = (3, 4) if "problem_type" in changes else (3,)
+    if cls is not VanillaTransformerForSequenceClassification:
+        shape = ids.shape
+    nothing, target = torch.full(shape, -100), {}
+    if cls is VanillaTransformerForConditionalGeneration:
+        target = {"decoder_input_ids": ids}
+    if "problem_type" in changes:
+        nothing = nothing.float()
+    loss = model(ids, **target, labels=nothing, num_items_in_batch=number).loss
+    assert loss.item() == 0
+    loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+    some = torch.ones_like(nothing)
+    with pytest.raises(ValueError, match="`num_items_in_batch` is 0, but there are labels"):
+        model(ids, **target, labels=some, num_items_in_batch=number)
+    with pytest.raises(ValueError, match="`num_items_in_batch` is -2"):
+        model(ids, **target, labels=some, num_items_in_batch=-2)

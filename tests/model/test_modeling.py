@@ -14,6 +14,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.labels import shift_right
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerDecoder,
@@ -21,7 +22,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 
 ATTENTIONS = ["eager", "sdpa"]
-POSITIONS = ["sinusoidal", "sinusoidal_half", "learned", "rope", "alibi", "none"]
+POSITIONS = CHOICES["position_embedding_type"]
 PLACEMENTS = ["post", "pre", "none"]
 
 
@@ -313,11 +314,16 @@ def test_embeddings_are_scaled_by_the_root_of_the_width(tiny_model):
     torch.testing.assert_close(first - second, 3 * plain.embed_tokens(ids))
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch, reentrant):
+@pytest.mark.parametrize(
+    ("reentrant", "positions"),
+    [(True, "sinusoidal"), (False, "sinusoidal"), (False, "relative")],
+)
+def test_gradient_checkpointing_gives_the_same_gradients(
+    tiny_model, tiny_batch, reentrant, positions
+):
     batch, gradients = tiny_batch(), []
     for checkpointing in (False, True):
-        model = tiny_model(dropout=0.0).train()
+        model = tiny_model(dropout=0.0, position_embedding_type=positions).train()
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": reentrant})
             assert model.is_gradient_checkpointing
@@ -326,6 +332,13 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch,
         gradients.append({n: p.grad for n, p in model.named_parameters()})
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+
+
+def test_reentrant_checkpointing_with_a_shared_bias_is_refused(tiny_model):
+    model = tiny_model(position_embedding_type="relative")
+    with pytest.raises(ValueError, match=r"`use_reentrant` True.*'relative'.*False"):
+        model.gradient_checkpointing_enable({"use_reentrant": True})
+    model.gradient_checkpointing_enable()
 
 
 def test_checkpointing_with_dropout_replays_the_same_mask(tiny_model, tiny_batch):

@@ -80,6 +80,8 @@ CHOICES = {
     "learned": {"position_embedding_type": "learned", "scale_embedding": False},
     "none": {"position_embedding_type": "none"},
     "alibi": {"position_embedding_type": "alibi"},
+    "relative": {"position_embedding_type": "relative", "logit_scale": 0.5},
+    "wide heads": {"head_dim": 24, "attention_scale": 1, "position_offset": 2},
     "rope": {"position_embedding_type": "rope"},
     "dynamic": {
         "position_embedding_type": "rope",

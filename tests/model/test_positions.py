@@ -4,17 +4,21 @@ import math
 
 import pytest
 import torch
-from transformers import LlamaConfig
+from transformers import LlamaConfig, T5Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from vanilla_transformer.model.position_ids import positions_from_causal_mask, positions_from_mask
 from vanilla_transformer.model.positions import (
     AlibiPositions,
+    FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
     LearnedPositions,
     PositionEncoding,
+    RelativePositions,
     SinusoidalPositions,
     alibi_slopes,
     rotary_positions,
@@ -125,6 +129,55 @@ def test_half_sinusoids_are_those_of_marian(d_model):
     expected = marian.create_weight()[None]
     found = HalfSinusoidalPositions(d_model)(torch.arange(50)[None], torch.float32).embedding
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("d_model", [4, 7, 16, 33])
+@pytest.mark.parametrize("padding", [0, 1, 5])
+def test_fairseq_sinusoids_are_those_of_m2m100(d_model, padding):
+    """The first token of fairseq has the position after the padding id."""
+    ids = torch.full((1, 30), padding + 1)
+    expected = M2M100SinusoidalPositionalEmbedding(30, d_model, padding)(ids)
+    scheme = FairseqSinusoidalPositions(d_model, offset=padding + 1)
+    found = scheme(torch.arange(30)[None], torch.float32).embedding
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    half = HalfSinusoidalPositions(d_model, offset=padding + 1)
+    assert (half(torch.arange(30)[None], torch.float32).embedding - expected).abs().max() > 0.1
+
+
+def test_an_offset_moves_every_scheme_that_adds_an_embedding(tiny_model):
+    ids = torch.arange(5)[None]
+    for kind in (SinusoidalPositions, HalfSinusoidalPositions, FairseqSinusoidalPositions):
+        plain, moved = kind(16), kind(16, offset=3)
+        expected = plain(ids + 3, torch.float32).embedding
+        assert torch.equal(moved(ids, torch.float32).embedding, expected)
+    model = tiny_model(position_embedding_type="learned", position_offset=2)
+    table = model.model.encoder.embed_positions
+    assert table.weight.shape == (66, 16)
+    assert torch.equal(table(ids, torch.float32).embedding, table.weight[2:7][None])
+    with pytest.raises(ValueError, match="needs 65 positions, but `max_position_embeddings` is 64"):
+        model(input_ids=torch.ones(1, 65).long(), decoder_input_ids=ids)
+
+
+# --- trained biases per distance -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 20), (7, 9), (4, 1000)])
+def test_relative_biases_are_those_of_t5(is_decoder, buckets, distance):
+    config = T5Config(
+        relative_attention_num_buckets=buckets,
+        relative_attention_max_distance=distance,
+        num_heads=2,
+        is_decoder=is_decoder,
+    )
+    theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    ours = RelativePositions(2, buckets, distance, is_causal=is_decoder)
+    ours.weight.data = theirs.relative_attention_bias.weight.data
+    ids = torch.arange(300)[None]
+    expected = theirs.compute_bias(300, 300)
+    assert torch.equal(ours(ids, torch.float32).bias, expected)
+    late = ours(ids[:, 290:] + 5, torch.float32, ids + 5).bias
+    assert torch.equal(late, expected[:, :, 290:])
 
 
 # --- rotary --------------------------------------------------------------------------------------
@@ -333,13 +386,14 @@ def test_the_bias_of_the_paper_for_eight_heads():
 
 
 @pytest.mark.parametrize("implementation", ["flash_attention_2", "flash_attention_3"])
+@pytest.mark.parametrize("scheme", ["alibi", "relative"])
 def test_flash_attention_would_drop_the_bias_and_is_refused(
-    tiny_config, tiny_model, implementation
+    tiny_config, tiny_model, implementation, scheme
 ):
-    with pytest.raises(ValueError, match=f"{implementation}.*alibi.*choose 'sdpa'"):
-        tiny_model(position_embedding_type="alibi", attn_implementation=implementation)
-    with pytest.raises(ValueError, match=f"{implementation}.*alibi.*choose 'sdpa'"):
-        tiny_model(position_embedding_type="alibi").set_attn_implementation(implementation)
+    with pytest.raises(ValueError, match=f"{implementation}.*{scheme}.*choose 'sdpa'"):
+        tiny_model(position_embedding_type=scheme, attn_implementation=implementation)
+    with pytest.raises(ValueError, match=f"{implementation}.*{scheme}.*choose 'sdpa'"):
+        tiny_model(position_embedding_type=scheme).set_attn_implementation(implementation)
 
 
 # --- all of them ---------------------------------------------------------------------------------
@@ -352,7 +406,7 @@ def test_an_encoding_without_parts_changes_nothing():
     assert PositionEncoding().bias_of(states) is None
 
 
-@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+@pytest.mark.parametrize("scheme", ["rope", "alibi", "relative"])
 def test_cross_attention_sees_no_positions(tiny_model, tiny_batch, scheme):
     """With self-attention silenced, the order of the source's states cannot matter."""
     model, states = tiny_model(position_embedding_type=scheme), torch.randn(1, 5, 16)
@@ -364,7 +418,7 @@ def test_cross_attention_sees_no_positions(tiny_model, tiny_batch, scheme):
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("scheme", ["sinusoidal_half", "learned", "rope", "alibi"])
+@pytest.mark.parametrize("scheme", ["sinusoidal_half", "learned", "rope", "alibi", "relative"])
 def test_the_order_of_the_source_matters_by_positions_alone(tiny_model, scheme):
     ids = torch.tensor([[5, 9, 13, 7]])
     for name, matters in ((scheme, True), ("none", False)):

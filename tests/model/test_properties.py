@@ -5,24 +5,30 @@ architectures instead. A failure prints its seed, and `--fuzz 1 --fuzz-seed SEED
 """
 
 import copy
+import itertools
 import math
 import random
 
 import pytest
 import torch
 from torch.nn.attention import flex_attention
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.activations import ACT2FN
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    CHOICES,
+    POSITIONS_WITH_OFFSET,
+)
 from vanilla_transformer.model.rope_parameters import ROPE_TYPES
 
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)
 LEARNED = ("prelu", "xielu")  # activations with parameters, drawn more often than the others
+HEADS = (1, 2, 3, 4)
 ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional")
 
 
@@ -41,11 +47,15 @@ def draw_config(seed):
         "final_layer_norm": rng.choice((None, True, False)),
         "normalize_embedding": flag(),
         "position_embedding_type": rng.choice(
-            ("sinusoidal", "sinusoidal_half", "learned", "rope", "rope", "alibi", "none")
+            (*CHOICES["position_embedding_type"], "rope", "relative")
         ),
         "max_position_embeddings": rng.choice((max(SOURCE_LENS), 16, 40)),
         "fused_qkv": flag(),
         "residual_scale": rng.choice((1, 1.0, 0.5, 2**-0.5)),
+        "attention_scale": rng.choice((None, None, 1, 0.3)),
+        "logit_scale": rng.choice((1, 1.0, 0.5)),
+        "relative_attention_num_buckets": rng.choice((4, 7, 32)),
+        "relative_attention_max_distance": rng.choice((17, 128)),
         "label_smoothing": rng.choice((0.0, 0.1)),
         "use_cache": flag(),
         "classifier_pooling": rng.choice(("mean", "first")),
@@ -59,11 +69,22 @@ def draw_config(seed):
     fields |= {"decoder_start_token_id": rng.choice((fields["bos_token_id"], 2))}
     names = ("scale_embedding", "attention_bias", "ffn_bias", "lm_head_bias")
     fields |= {name: flag() for name in names}
-    for name in ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout"):
+    for name in (
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "ffn_dropout",
+        "final_dropout",
+    ):
         fields[name] = rng.choice((0, 0.0, 0.1, 0.5))
     fields |= draw_vocabularies(rng, fields["share_encoder_decoder_embeddings"])
     rope = fields["position_embedding_type"] == "rope"
     fields |= draw_stacks(rng, rope)
+    fields["head_dim"] = rng.choice((None, None, 4, 8))
+    if fields["position_embedding_type"] in POSITIONS_WITH_OFFSET:
+        fields["position_offset"] = rng.choice((0, 2))
+    if fields["position_embedding_type"] == "sinusoidal_fairseq":
+        fields["d_model"] = max(fields["d_model"], math.lcm(*HEADS))
     fields |= {"rope_parameters": draw_rope(rng, fields)} if rope else {}
     return fields
 
@@ -75,7 +96,7 @@ def draw_vocabularies(rng, shared):
 
 def draw_stacks(rng, rope):
     """Heads first: the width is a multiple of both numbers, odd as often as they allow it."""
-    heads = [rng.choice((1, 2, 3, 4)) for _ in range(2)]
+    heads = [rng.choice(HEADS) for _ in range(2)]
     fields = {"d_model": math.lcm(*heads) * rng.choice((4, 8) if rope else (1, 3, 4, 5))}
     fields["d_model"] *= 1 if fields["d_model"] > 3 else 5
     for side, count in zip(("encoder", "decoder"), heads, strict=True):
@@ -92,7 +113,8 @@ def draw_stacks(rng, rope):
 
 def draw_rope(rng, fields):
     """None, or one of the kinds of scaling that these heads allow, whole or in part."""
-    sizes = {fields["d_model"] // fields[f"{s}_attention_heads"] for s in ("encoder", "decoder")}
+    given, stacks = fields["head_dim"], ("encoder", "decoder")
+    sizes = {given or fields["d_model"] // fields[f"{s}_attention_heads"] for s in stacks}
     kinds = [kind for kind in ROPE_KINDS if kind != "longrope" or len(sizes) == 1]
     kind = rng.choice([None, *kinds])
     if kind is None:
@@ -152,6 +174,14 @@ def build(config, seed):
     return model.eval()
 
 
+def draw_splits(seed):
+    """The target in random pieces, as assisted generation feeds a cache."""
+    chance, length = random.Random(seed), max(TARGET_LENS)
+    inner = chance.sample(range(1, length), chance.randint(0, length - 1))
+    places = [0, *sorted(inner), length]
+    return list(itertools.pairwise(places))
+
+
 def assert_same(found, expected, what, tolerance=2e-4):
     scale = expected.std() + 1e-9
     torch.testing.assert_close(
@@ -169,9 +199,18 @@ def check_batched_is_single(model, batch, logits):
         assert_same(logits[row][real], single, f"row {row} of a batch is the row alone")
 
 
-def check_cached_is_uncached(model, batch, logits):
+def check_masks_of_other_types(model, batch, logits):
+    """A mask says what is real, whatever the type of its numbers."""
+    real = batch["decoder_attention_mask"] == 1
+    masks = [name for name in batch if name.endswith("attention_mask")]
+    for dtype in (torch.bool, torch.int32, torch.float32):
+        found = model(**batch | {name: batch[name].to(dtype) for name in masks}).logits
+        assert_same(found[real], logits[real], f"a mask of {dtype} is a mask", 1e-5)
+
+
+def check_cached_is_uncached(model, batch, logits, splits=((0, 2), (2, 3), (3, 5))):
     real, cache, steps = batch["decoder_attention_mask"], None, []
-    for start, end in ((0, 2), (2, 3), (3, 5)):
+    for start, end in splits:
         output = model(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
@@ -219,6 +258,12 @@ def check_generation(model, batch):
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
     found = [model.generate(**inputs, max_new_tokens=4, use_cache=cache) for cache in (True, False)]
     assert torch.equal(*found), "cached generation is uncached generation"
+    for beams in (1, 3):
+        options = {"max_new_tokens": 4, "num_beams": beams, "use_cache": True}
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        short = model.generate(**inputs, **options)
+        long = model.generate(**inputs, **options, past_key_values=cache)
+        assert torch.equal(short, long), f"steps are calls of the forward, beams: {beams}"
 
 
 def gradients_of(model, batch):
@@ -262,7 +307,9 @@ def check_everything(seed, directory):
         assert torch.equal(model(**batch).logits, logits), "eval mode draws nothing"
         check_batched_is_single(model, batch, logits)
         check_batched_is_single(model, other, model(**other).logits)
+        check_masks_of_other_types(model, batch, logits)
         check_cached_is_uncached(model, batch, logits)
+        check_cached_is_uncached(model, batch, logits, draw_splits(seed))
         check_implementations(model, batch, logits)
         check_saving(model, batch, logits, directory)
         check_generation(model, batch)

@@ -1,5 +1,6 @@
 """Saving and loading: tying, Auto classes, code beside the weights, broken directories."""
 
+import copy
 import itertools
 
 import pytest
@@ -10,7 +11,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, BertConfi
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
 )
 
@@ -289,3 +293,69 @@ def test_a_directory_of_another_model_is_an_error(tmp_path):
 def test_a_directory_without_a_model_is_an_error(tmp_path):
     with pytest.raises(OSError, match=r"model\.safetensors"):
         VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
+
+
+SMALL = {"pad_token_id": 1, "eos_token_id": [2, 7], "decoder_start_token_id": 5}
+
+
+@pytest.mark.parametrize("layout", [LAYOUTS[0], LAYOUTS[3]], ids=["shared", "separate"])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        VanillaTransformerForConditionalGeneration,
+        VanillaTransformerModel,
+        VanillaTransformerForCausalLM,
+        VanillaTransformerEncoderModel,
+        VanillaTransformerForSequenceClassification,
+    ],
+)
+def test_a_vocabulary_keeps_its_special_tokens(tiny_model, tmp_path, cls, layout):
+    """The smallest size that the message names works, and can be saved and loaded."""
+    model = tiny_model(cls, **layout, **SMALL)
+    one = cls is VanillaTransformerForCausalLM or layout["share_encoder_decoder_embeddings"]
+    smallest, name = (8, "eos_token_id") if one else (2, "pad_token_id")
+    before = model.get_input_embeddings().num_embeddings
+    for size, rounded in ((smallest - 1, None), (0, None), (-1, None), (1, smallest - 1)):
+        with pytest.raises(ValueError, match=f"smallest size is {smallest}, because `{name}`"):
+            model.resize_token_embeddings(size, pad_to_multiple_of=rounded)
+    assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == before
+    model.resize_token_embeddings(smallest)
+    loaded = reload(model, tmp_path)
+    assert loaded.get_input_embeddings().num_embeddings == smallest
+
+
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerForConditionalGeneration, VanillaTransformerModel]
+)
+def test_the_targets_vocabulary_keeps_its_special_tokens(tiny_model, tmp_path, cls):
+    model = tiny_model(cls, **SMALL, decoder_vocab_size=50)
+    with pytest.raises(ValueError, match="`new_num_tokens` 7 is too small: the smallest size is 8"):
+        model.resize_decoder_token_embeddings(7)
+    model.resize_decoder_token_embeddings(8)
+    assert reload(model, tmp_path).config.decoder_vocab_size == 8
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM]
+)
+def test_a_part_of_a_model_is_not_resized_alone(tiny_model, cls, tied):
+    model = tiny_model(cls, tie_word_embeddings=tied)
+    for part in (model.model, model.model.decoder):
+        for found in (part, copy.deepcopy(part)):
+            with pytest.raises(ValueError, match="part of a model"):
+                found.resize_token_embeddings(50)
+    assert model.config.vocab_size == model.lm_head.out_features == 40
+    separate = tiny_model(decoder_vocab_size=50)
+    with pytest.raises(ValueError, match="part of a model"):
+        separate.model.resize_decoder_token_embeddings(60)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"num_beams": ', b"[]", b"\xff\xfe"])
+def test_a_damaged_generation_config_is_named(tiny_model, tmp_path, content):
+    tiny_model().save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"generation_config\.json' is damaged"):
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    AutoModelForSeq2SeqLM.from_pretrained(tmp_path)

@@ -109,6 +109,11 @@ def check(suite, configurations, references, tmp_path, least=81):
         assert expected - passed == excused, name
 
 
+def test_the_default_configuration_passes(suite, tmp_path):
+    check(suite, {"Vanilla": set()}, [], tmp_path)
+
+
+@pytest.mark.slow
 def test_two_configurations_pass_what_marian_passes(suite, tmp_path):
     check(suite, FAST, ["Marian"], tmp_path)
 
@@ -118,6 +123,11 @@ def test_all_configurations_pass_what_marian_and_bart_pass(suite, tmp_path):
     check(suite, ALL, ["Marian", "Bart"], tmp_path)
 
 
+def test_the_language_model_passes(suite, tmp_path):
+    check(suite, {"VanillaCausal": set()}, [], tmp_path)
+
+
+@pytest.mark.slow
 def test_the_heads_pass(suite, tmp_path):
     check(suite, FAST_HEADS, [], tmp_path)
 

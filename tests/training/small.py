@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import torch
-from transformers import DataCollatorForSeq2Seq, TrainerCallback, set_seed
+from transformers import DataCollatorForSeq2Seq, set_seed
+from watch import StopAt
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
@@ -51,16 +53,6 @@ def model(**changes):
     return VanillaTransformerForConditionalGeneration(config)
 
 
-class StopAt(TrainerCallback):
-    """Stops the training after a step."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = state.global_step == self.step
-
-
 def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None, **options):
     set_seed(1)
     words = tokenizer()
@@ -98,11 +90,17 @@ def rates(run):
     return logged(run, "learning_rate")
 
 
+def _environment_of_a_program():
+    """Returns the environment of a program that finds the package and the helpers of the tests."""
+    folders = [REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "training"]
+    paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return environment | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
 def launch(program, *arguments):
     """Runs a program in two processes, as the README starts it, but in float32."""
-    paths = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    environment |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
+    environment = _environment_of_a_program()
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
     command += ["--config_file", str(REPOSITORY / "scripts" / "accelerate" / "ddp.yaml")]
     command += ["--mixed_precision", "no", str(program), *map(str, arguments)]
@@ -117,17 +115,16 @@ def run_two_processes(program, *arguments):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    folders = [str(REPOSITORY), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    common = {**os.environ, **address, "WORLD_SIZE": "2", "PYTHONPATH": os.pathsep.join(folders)}
-    common |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    common = {**_environment_of_a_program(), **address, "WORLD_SIZE": "2"}
     running = [
-        subprocess.Popen(
-            [sys.executable, str(program), *map(str, arguments)],
-            env={**common, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        forks.start(program, *arguments, environment={**common, "RANK": rank, "LOCAL_RANK": rank})
         for rank in "01"
     ]
-    errors = [process.communicate(timeout=300)[1] for process in running]
-    return [process.returncode for process in running], errors[0][-3000:]
+    codes = [process.wait() for process in running]
+    return codes, running[0].stderr[-3000:]
+
+
+def train_in_two_processes(program, *arguments):
+    """Runs a program in two processes, which must end well."""
+    codes, said = run_two_processes(program, *arguments)
+    assert codes == [0, 0], said

@@ -7,7 +7,7 @@ import pytest
 import torch
 from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
 from datasets import IterableDataset
-from small import launch, losses, model, rows, trainer
+from small import losses, model, rows, train_in_two_processes, trainer
 
 PROGRAM = Path(__file__).with_name("accelerate_run.py")
 
@@ -34,7 +34,7 @@ def trained_by_trainer(folder, kind):
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    launch(PROGRAM, folder, "batches", "stream")
+    train_in_two_processes(PROGRAM, folder, "batches", "stream")
     return folder
 
 

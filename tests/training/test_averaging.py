@@ -254,6 +254,29 @@ def test_checkpoints_of_another_training_do_not_count(tmp_path):
     torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
 
 
+def test_checkpoints_of_an_abandoned_training_do_not_count(tmp_path):
+    """It left checkpoint-3, between those of the training that is resumed."""
+    options = {"save_strategy": "steps", "learning_rate": 0.01}
+    trainer(tmp_path, max_steps=3, save_steps=3, **options).train()
+    trainer(tmp_path, max_steps=4, save_steps=2, **options).train()
+    averages = [AverageCheckpoints(4)]
+    run = trainer(tmp_path, max_steps=8, save_steps=2, callbacks=averages, **options)
+    run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    own = [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)]
+    assert last_checkpoints(tmp_path, 4) == own
+    mean = expected_mean(own)["model.shared.weight"]
+    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
+
+
+def test_damaged_weights_are_not_averaged(tmp_path):
+    trainer(tmp_path / "run", max_steps=2, save_strategy="steps", save_steps=1).train()
+    path = tmp_path / "run" / "checkpoint-1" / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match=r"checkpoint-1/model\.safetensors' is not as it was"):
+        average_checkpoints(last_checkpoints(tmp_path / "run", 2), tmp_path / "mean")
+
+
 def test_a_score_that_is_no_number_is_not_the_best(tmp_path):
     values = {2: 2.0, 4: float("nan"), 6: 1.0, 8: 3.0}
     log = [{"step": step, "eval_loss": value} for step, value in values.items()]

@@ -3,15 +3,21 @@
 import os
 import shutil
 import signal
+import time
 
 import pytest
 import torch
-from small import StopAt, losses, model, trainer
+from small import losses, model, trainer
 from transformers import TrainerCallback
+from watch import StopAt
 
+from vanilla_transformer.training.checkpoint_selection import last_checkpoints
+from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 SAVED = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01, "logging_steps": 1}
+
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
 
 
 def run(folder, steps=6, **options):
@@ -33,12 +39,14 @@ def assert_same_weights(one, other):
         "rng_state.pth",
         "model.safetensors",
         "trainer_state.json",
+        "tokenizer.json",
     ],
 )
 def test_a_checkpoint_that_lacks_a_file_is_named_and_passed_over(tmp_path, caplog, name):
     whole = run(tmp_path)
     whole.train()
     (tmp_path / "checkpoint-4" / name).unlink()
+    (tmp_path / "checkpoint-4" / CHECKSUMS).unlink()  # as when deleting was interrupted
     shutil.rmtree(tmp_path / "checkpoint-6")
     with pytest.raises(ValueError, match=f"checkpoint-4' is an incomplete .* it lacks {name}"):
         run(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
@@ -59,7 +67,9 @@ def test_a_checkpoint_of_several_processes_needs_all_their_random_numbers(tmp_pa
     run(tmp_path, 2).train()
     path = tmp_path / "checkpoint-2"
     state = path / "trainer_state.json"
+    (path / CHECKSUMS).unlink()
     state.write_text(state.read_text().replace('"num_processes": 1', '"num_processes": 2'))
+    state.write_text(state.read_text().replace("rng_state.pth", "rng_state_0.pth"))
     (path / "rng_state.pth").rename(path / "rng_state_0.pth")
     with pytest.raises(ValueError, match=r"lacks rng_state_1\.pth"):
         run(tmp_path).train(resume_from_checkpoint=str(path))
@@ -75,6 +85,52 @@ def test_a_younger_checkpoint_of_another_training_is_not_passed_over(tmp_path):
     branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-8"):
         run(tmp_path, 8).train(resume_from_checkpoint=True)
+
+
+def test_a_branch_is_known_although_the_clock_was_set_back(tmp_path):
+    run(tmp_path, 8).train()
+    branch = run(tmp_path, 8)
+    branch.add_callback(StopAt(4))
+    branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    os.utime(tmp_path / "checkpoint-4" / "trainer_state.json", (1, 1))
+    with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-8"):
+        run(tmp_path, 8).train(resume_from_checkpoint=True)
+    shutil.rmtree(tmp_path / "checkpoint-8")
+    os.utime(tmp_path / "checkpoint-6" / "trainer_state.json", (2, 2))
+    with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-6"):
+        last_checkpoints(tmp_path, 1)
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    assert [path.name for path in last_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_a_finished_branch_is_averaged_without_what_was_abandoned(tmp_path):
+    run(tmp_path, 8, save_steps=3).train()
+    branch = run(tmp_path, 5, save_steps=3)
+    branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    branch.save_state()
+    found = [path.name for path in last_checkpoints(tmp_path, 2)]
+    assert found == ["checkpoint-3", "checkpoint-5"]
+    with pytest.raises(ValueError, match="holds 2 checkpoints, not 3"):
+        last_checkpoints(tmp_path, 3)
+
+
+def test_one_flipped_bit_of_any_file_is_found_and_named(tmp_path, caplog):
+    whole = run(tmp_path)
+    whole.train()
+    for path in sorted((tmp_path / "checkpoint-6").iterdir()):
+        content = path.read_bytes()
+        path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+        assert changed_files(path.parent), path.name
+        if path.name in ("optimizer.pt", "trainer_state.json", CHECKSUMS):
+            caplog.clear()
+            resumed = run(tmp_path)
+            resumed.train(resume_from_checkpoint=True)
+            assert "checkpoint-6' is " in caplog.text
+            assert "It is passed over" in caplog.text
+            assert_same_weights(resumed, whole)
+            break
+        path.write_bytes(content)
+        assert not changed_files(path.parent), path.name
 
 
 def test_the_clock_does_not_matter_within_one_training(tmp_path):
@@ -122,12 +178,13 @@ def test_the_figures_after_a_resumption_cover_the_whole_training(tmp_path):
         ({"learning_rate": 0.02}, r"`learning_rate` \(initial_lr\) is 0.02, but .* has 0.01"),
         ({"weight_decay": 0.1}, r"`weight_decay` is 0.1, but .* has 0.0"),
         ({"adam_beta2": 0.98}, r"`adam_beta2` \(betas\)"),
+        ({"learning_rate": 0.02, **PLATEAU}, r"`learning_rate` \(initial_lr\) is 0.02"),
         ({"optim": "sgd"}, r"another optimizer|belongs to another `--optim`"),
         ({"optim": "adafactor"}, r"another optimizer|belongs to another `--optim`"),
     ],
 )
 def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, changes, message):
-    run(tmp_path, 2).train()
+    run(tmp_path, 2, **{name: changes[name] for name in PLATEAU if name in changes}).train()
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **changes).train(resume_from_checkpoint=True)
 
@@ -139,11 +196,39 @@ def test_a_changed_factor_of_the_papers_schedule_is_refused(tmp_path):
         run(tmp_path, **paper, lr_scheduler_kwargs={"factor": 2.0}).train(True)
 
 
+class Payload:
+    """What a pickle may hold: a call of any function."""
+
+    def __reduce__(self):
+        return print, ("the payload ran",)
+
+
+@pytest.mark.parametrize(
+    "name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"]
+)
+def test_no_file_of_a_checkpoint_runs_code(tmp_path, capsys, name):
+    run(tmp_path, 2).train()
+    path = tmp_path / "checkpoint-2" / name
+    torch.save({"state": Payload()}, path)
+    (path.parent / CHECKSUMS).unlink()
+    if name == "training_args.bin":  # is never read
+        run(tmp_path, 4).train(resume_from_checkpoint=True)
+    else:
+        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+            run(tmp_path, 4).train(resume_from_checkpoint=True)
+    assert "the payload ran" not in capsys.readouterr().out
+    torch.load(path, weights_only=False)
+    assert "the payload ran" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
 def test_a_truncated_state_is_named(tmp_path, name):
     run(tmp_path, 2).train()
     path = tmp_path / "checkpoint-2" / name
     path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match=f"damaged checkpoint: after it was saved, {name} changed"):
+        run(tmp_path).train(resume_from_checkpoint=True)
+    (path.parent / CHECKSUMS).unlink()
     with pytest.raises(ValueError, match=r"optimizer.pt or scheduler.pt in .*checkpoint-2"):
         run(tmp_path).train(resume_from_checkpoint=True)
 
@@ -182,3 +267,15 @@ def test_a_training_that_is_terminated_goes_on_to_the_last_bit(tmp_path, mean):
     resumed.train(resume_from_checkpoint=True)
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
+
+
+@pytest.mark.parametrize("shift", [0, -10_000, 10_000])
+def test_the_rest_of_a_killed_run_does_not_cost_new_checkpoints(tmp_path, shift):
+    options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
+    stopped = trainer(tmp_path, stop_at=2, **options)
+    stopped.train()
+    cut_off = shutil.copytree(tmp_path / "checkpoint-2", tmp_path / "checkpoint-9")
+    (cut_off / "trainer_state.json").unlink()
+    os.utime(cut_off, (time.time() + shift,) * 2)
+    trainer(tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-6"]

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from small import StopAt, losses, model, rows, tokenizer, trainer
+from small import losses, model, rows, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
 from transformers import (
@@ -17,6 +17,7 @@ from transformers import (
     Seq2SeqTrainingArguments,
     TrainerCallback,
 )
+from watch import StopAt
 
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments

@@ -70,6 +70,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Chooses the models and writes their mean."""
+    from vanilla_transformer.interop.probe import load_for_probe, store_probe
     from vanilla_transformer.training.averaging import average_checkpoints
     from vanilla_transformer.training.checkpoint_selection import (
         best_checkpoints,
@@ -84,4 +85,5 @@ def run(options: argparse.Namespace) -> None:
             chosen[0], options.best, options.metric, options.greater_is_better
         )
     average_checkpoints(chosen, options.output, options.overwrite)
+    store_probe(load_for_probe(Path(options.output)), options.output)
     print(f"{options.output}: the mean of {', '.join(map(str, chosen))}")

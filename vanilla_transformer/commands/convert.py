@@ -2,70 +2,172 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.checks import check_output_directory
+from vanilla_transformer.commands.checks import check_model_path, check_output_directory
 from vanilla_transformer.commands.options import (
     CommandParser,
+    UsageError,
     nonnegative_integer,
     positive_integer,
 )
 from vanilla_transformer.commands.outputs import replaced_directory
-from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.interop.kinds import IMPORTERS, Kind
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
-vanilla-transformer convert run.pt runs/converted --from system-a --heads 8
-vanilla-transformer convert run.pt runs/converted --from system-a --heads 8 \\
+vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de
+vanilla-transformer convert --from t5 ./flan-t5-small runs/flan
+vanilla-transformer convert --from table run.pt runs/converted --table table.yaml
+vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
+    --source-embedding src_tok_emb.weight --target-embedding tgt_tok_emb.weight \\
+    --generator generator --positions sinusoidal:positions.pe --scale-embedding \\
+    --set pad_token_id=1 eos_token_id=3 decoder_start_token_id=2
+vanilla-transformer convert --from system-a run.pt runs/converted --heads 8 \\
     --key model_state_dict --rename rules.yaml --set eos_token_id=3 dropout=0.2
 """
+MODEL_KINDS = (
+    "marian",
+    "pegasus",
+    "bart",
+    "mbart",
+    "blenderbot",
+    "fsmt",
+    "m2m100",
+    "nllb",
+    "t5",
+)
+"""The classes of transformers that can be converted."""
+
 SYSTEM_NAMES = ("system-a", "system-b", "system-c", "system-d", "system-e")
+_MODEL = Kind("models:convert_model", "directory of a model of transformers, or Hub name")
+_SYSTEM = Kind(
+    "convert:convert_checkpoint",
+    "state dict of a tutorial's model",
+    ("heads",),
+    ("rename", "key", "source_pad", "changes"),
+)
+KINDS = {
+    **dict.fromkeys(MODEL_KINDS, _MODEL),
+    **IMPORTERS,
+    **dict.fromkeys(SYSTEM_NAMES, _SYSTEM),
+}
+_FILES = ("rename", "table", "dicts")
+_SPELLINGS = {"changes": "set"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("convert", SUMMARY, EXAMPLES, intermixed=True)
     parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        help="file of weights: `torch.save(model.state_dict(), ...)`, or safetensors",
+        "source",
+        metavar="SOURCE",
+        help="file of the checkpoint; directory, or name on the Hub, of a model of transformers",
     )
     parser.add_argument("output_dir", metavar="OUT", help="directory of the new model")
     parser.add_argument(
-        "--from", dest="system", required=True, choices=SYSTEM_NAMES, help="system that trained it"
+        "--from",
+        dest="kind",
+        required=True,
+        choices=tuple(KINDS),
+        metavar="KIND",
+        help=f"kind of the checkpoint: {', '.join(KINDS)}",
     )
-    parser.add_argument(
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
+    _add_options_of_weights(parser)
+    _add_options_of_torch(parser)
+    options = parser.parse_words(words)
+    _check_options_of_kind(options)
+    return options
+
+
+def _add_options_of_weights(parser: CommandParser) -> None:
+    group = parser.add_argument_group("weights and fields")
+    group.add_argument(
         "--heads",
         type=positive_integer,
-        required=True,
         metavar="N",
         help="number of attention heads, which the weights do not tell",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
-    weights = parser.add_argument_group("names and fields")
-    weights.add_argument(
+    group.add_argument(
         "--rename",
         metavar="FILE",
         help="YAML file that maps regular expressions for your names to the expected names",
     )
-    weights.add_argument(
+    group.add_argument(
+        "--table",
+        metavar="FILE",
+        help="kind `table`: YAML file that maps your weights to those of this package",
+    )
+    group.add_argument(
+        "--dicts",
+        metavar="DIR",
+        help="kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the "
+        "checkpoint unless given",
+    )
+    group.add_argument(
         "--key", help="entry that holds the weights, in a file that holds more than weights"
     )
-    weights.add_argument(
+    group.add_argument(
         "--source-pad",
         type=nonnegative_integer,
         metavar="ID",
         help="padding id of the source if it differs from pad_token_id; the two rows are swapped",
     )
-    weights.add_argument(
+    group.add_argument(
         "--set",
+        dest="changes",
         nargs="+",
         type=_read_assignment,
-        default=[],
         metavar="FIELD=VALUE",
-        help="config fields that differ from the system's preset, e.g. pad_token_id=3",
+        help="config fields, e.g. pad_token_id=3",
     )
-    return parser.parse_words(words)
+
+
+def _add_options_of_torch(parser: CommandParser) -> None:
+    group = parser.add_argument_group("kind `torch`")
+    group.add_argument("--source-embedding", metavar="NAME", help="source's embedding matrix")
+    group.add_argument(
+        "--target-embedding", metavar="NAME", help="target's embedding matrix; may be the same"
+    )
+    group.add_argument("--generator", metavar="NAME", help="output projection, without `.weight`")
+    group.add_argument(
+        "--positions",
+        metavar="SCHEME",
+        help="learned:NAME, learned:SOURCE_NAME,TARGET_NAME, sinusoidal, none, or sinusoidal:NAME "
+        "for a stored table, which is compared with the sinusoids",
+    )
+    group.add_argument(
+        "--scale-embedding",
+        action=argparse.BooleanOptionalAction,
+        help="whether embeddings are multiplied by sqrt(d_model)",
+    )
+    group.add_argument(
+        "--norm-first",
+        action=argparse.BooleanOptionalAction,
+        help="`norm_first` of nn.Transformer, which is off unless it was given",
+    )
+    group.add_argument(
+        "--activation", metavar="NAME", help="`activation` of nn.Transformer, relu unless given"
+    )
+
+
+def _given_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options that some kinds take, as far as they are given."""
+    names = {name for kind in KINDS.values() for name in (*kind.required, *kind.optional)}
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _check_options_of_kind(options: argparse.Namespace) -> None:
+    """Raises an error if the kind lacks an option, or cannot use one."""
+    kind, given = KINDS[options.kind], _given_options(options)
+    missing = [name for name in kind.required if name not in given]
+    useless = sorted(given.keys() - {*kind.required, *kind.optional})
+    for names, verb in ((missing, "needs"), (useless, "does not take")):
+        if names:
+            spelt = ", ".join(f"--{_SPELLINGS.get(n, n).replace('_', '-')}" for n in names)
+            raise UsageError(f"--from {options.kind} {verb} {spelt}")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -75,36 +177,80 @@ def check(options: argparse.Namespace) -> None:
         OSError: If a file does not exist, or the output is a file.
         ValueError: If the output directory is in use.
     """
-    for path in (options.checkpoint, options.rename):
-        if path:
-            existing_file(path)
+    paths = [options.source, *(getattr(options, name) for name in _FILES)]
+    if options.kind in MODEL_KINDS:
+        check_model_path(paths.pop(0))
+    for path in paths:
+        if path and not Path(path).exists():
+            raise FileNotFoundError(f"{path!r} does not exist.")
     check_output_directory(options.output_dir, options.overwrite)
 
 
 def run(options: argparse.Namespace) -> None:
     """Converts the checkpoint and saves the model."""
+    given = _given_options(options)
+    if "changes" in given:
+        given["changes"] = dict(given["changes"])
+    if options.kind in SYSTEM_NAMES:
+        _convert_system(options, given)
+    elif options.kind in MODEL_KINDS:
+        _convert_model(options)
+    else:
+        _convert_checkpoint(options, given)
+
+
+def _convert_checkpoint(options: argparse.Namespace, given: dict[str, Any]) -> None:
+    from vanilla_transformer.interop.imported import save_imported
+
+    imported = IMPORTERS[options.kind].load()(options.source, **given)
+    with replaced_directory(options.output_dir) as unfinished:
+        comparison = save_imported(imported, unfinished)
+    _print_saved(options.output_dir, imported.model)
+    print(comparison)
+    if imported.tokenizer is None:
+        print("The model has no tokenizer yet: save yours in the same directory.")
+
+
+def _convert_model(options: argparse.Namespace) -> None:
+    from vanilla_transformer.interop.models import convert_model
+
+    with replaced_directory(options.output_dir) as unfinished:
+        converted = convert_model(options.kind, options.source, unfinished)
+    _print_saved(options.output_dir, converted.model)
+    print(converted.comparison.describe())
+    if converted.tokenizer_class is None:
+        print("The source has no tokenizer: save yours in the same directory.")
+    else:
+        print(f"The tokenizer is saved as it was: a {converted.tokenizer_class}.")
+
+
+def _convert_system(options: argparse.Namespace, given: dict[str, Any]) -> None:
     from vanilla_transformer.interop.convert import convert_checkpoint
     from vanilla_transformer.interop.systems import SYSTEMS
 
     with replaced_directory(options.output_dir) as unfinished:
         model = convert_checkpoint(
-            options.system,
-            options.checkpoint,
+            options.kind,
+            options.source,
             unfinished,
             options.heads,
             renames=options.rename,
             key=options.key,
             source_pad_token_id=options.source_pad,
-            **dict(options.set),
+            **given.get("changes", {}),
         )
-    print(f"{options.output_dir}: {type(model).__name__}, {model.num_parameters():,} parameters.")
-    if SYSTEMS[options.system].encoder_only:
+    _print_saved(options.output_dir, model)
+    if SYSTEMS[options.kind].encoder_only:
         print(
             "Only the encoder is trained: `AutoModel.from_pretrained(...).encoder`; "
             "it takes `inputs_embeds`."
         )
     else:
         print("The model has no tokenizer yet: save yours in the same directory.")
+
+
+def _print_saved(path: str, model: Any) -> None:
+    print(f"{path}: {type(model).__name__}, {model.num_parameters():,} parameters.")
 
 
 def _read_assignment(text: str) -> tuple[str, Any]:

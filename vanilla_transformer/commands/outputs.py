@@ -62,3 +62,13 @@ def replaced_directory(path: str) -> Iterator[Path]:
         if target.exists():
             shutil.rmtree(target)
         made.rename(target)
+
+
+def print_line(text: str, stream: TextIO) -> None:
+    """Prints a text as one line, so that outputs stay aligned with the lines of the input.
+
+    Args:
+        text: The text; line breaks, which some models can generate, become spaces.
+        stream: Where it is printed.
+    """
+    print(text.replace("\r", " ").replace("\n", " "), file=stream)

@@ -17,7 +17,18 @@ from vanilla_transformer import __version__
 from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError
 from vanilla_transformer.registration import register
 
-SUBCOMMANDS = ("train", "evaluate", "generate", "average", "inspect", "convert")
+SUBCOMMANDS = (
+    "train",
+    "evaluate",
+    "generate",
+    "translate",
+    "score",
+    "average",
+    "inspect",
+    "convert",
+    "export",
+    "verify",
+)
 """Names of the subcommands, in the order of a person's work. Each has a module of its name."""
 
 EXAMPLES = """

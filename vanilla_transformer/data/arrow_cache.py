@@ -1,12 +1,11 @@
 """Writes rows that are read from files to Arrow, in a cache that follows the files' content."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 
 from datasets import Dataset, Features
 from datasets.exceptions import DatasetGenerationError
 
-from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.digests import content_digest
 
 
 def dataset_from_rows(
@@ -32,16 +31,3 @@ def dataset_from_rows(
         )
     except DatasetGenerationError as error:
         raise (error.__cause__ or error) from None
-
-
-def content_digest(path: str) -> str:
-    """Returns the SHA-256 digest of a file's content, in hexadecimal.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-    """
-    with existing_file(path).open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,10 +1,14 @@
 """Turns text into token ids."""
 
+from pathlib import Path
 from typing import Any, TypeVar
 
+import datasets
 from datasets import Dataset, DatasetDict
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.utils import logging
+
+from vanilla_transformer.data.disk_space import explained_full_disk
 
 logger = logging.get_logger(__name__)
 
@@ -31,19 +35,23 @@ def encode(
     Returns:
         New data with the same rows and the columns "input_ids", "attention_mask", "labels" and
         "length" (number of tokens of source and target together), without the text columns.
+
+    Raises:
+        OSError: If the disk of the cache is full.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
         return DatasetDict({name: encode(rows, tokenizer, *options) for name, rows in data.items()})
     limits = {"source": max_source_length, "target": max_target_length}
-    encoded = data.map(
-        _encode_batch,
-        batched=True,
-        fn_kwargs={"tokenizer": tokenizer, "limits": limits},
-        remove_columns=data.column_names,
-        num_proc=num_proc,
-        desc="Tokenizing",
-    )
+    with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
+        encoded = data.map(
+            _encode_batch,
+            batched=True,
+            fn_kwargs={"tokenizer": tokenizer, "limits": limits},
+            remove_columns=data.column_names,
+            num_proc=num_proc,
+            desc="Tokenizing",
+        )
     for side, limit in limits.items():
         if truncated := sum(encoded[f"{side}_truncated"][:]):
             logger.warning(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, load_from_disk
@@ -11,6 +12,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.columns import select_text_columns
+from vanilla_transformer.data.disk_space import explained_full_disk
 from vanilla_transformer.data.plain_text import load_text_pairs
 from vanilla_transformer.data.table_files import load_table
 
@@ -35,6 +37,7 @@ def load_parallel_data(args: DataArguments) -> DatasetDict:
         ValueError: If no source of data is given, or more than one, or only one side; if a file is
             empty, damaged, not UTF-8 or of an unknown format; if the two sides differ in length;
             if a column is missing or does not hold text; if a split has no usable pair.
+        OSError: If the disk of the cache is full.
     """
     loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
     limits = {
@@ -43,9 +46,10 @@ def load_parallel_data(args: DataArguments) -> DatasetDict:
         "test": args.max_test_samples,
     }
     splits = {}
-    for name, loaded in loaders[_choose_source(args)](args).items():
-        pairs = drop_empty_pairs(loaded, name)
-        splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
+    with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
+        for name, loaded in loaders[_choose_source(args)](args).items():
+            pairs = drop_empty_pairs(loaded, name, _names_of_files(args, name))
+            splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
     return DatasetDict(splits)
 
 
@@ -115,12 +119,18 @@ def _text_options(name: str, args: DataArguments) -> dict[str, Any]:
     return {"keep_default_na": False} if builder.name == "csv" else {}
 
 
-def drop_empty_pairs(dataset: Dataset, split: str) -> Dataset:
+def _names_of_files(args: DataArguments, split: str) -> str:
+    given = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
+    return ", ".join(path for path in given if path) or str(args.dataset_name)
+
+
+def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
     """Drops the pairs in which a side is missing, empty or white space; a warning counts them.
 
     Args:
         dataset: Pairs with the text columns "source" and "target".
         split: Name of the split, for messages.
+        files: Names of its files, for the error.
 
     Raises:
         ValueError: If no pair is left.
@@ -128,7 +138,7 @@ def drop_empty_pairs(dataset: Dataset, split: str) -> Dataset:
     source, target = (_has_text(dataset, column) for column in ("source", "target"))
     kept = source & target
     if not kept.any():
-        raise ValueError(f"The {split} split has no pair with text on both sides: check its files.")
+        raise ValueError(f"The {split} split has no pair with text on both sides: check {files}.")
     if kept.all():
         return dataset
     logger.warning(

@@ -21,7 +21,7 @@ def load_text_pairs(source: str, target: str) -> Dataset:
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If the files differ in their number of lines, are empty or are not UTF-8.
+        ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
     """
     features = Features({"source": Value("string"), "target": Value("string")})
     return dataset_from_rows(_read_pairs, features, {"source": source, "target": target})
@@ -34,6 +34,11 @@ def _read_pairs(source: str, target: str, digests: tuple[str, ...]) -> Iterator[
         if source_line is None or target_line is None:
             shorter = source if source_line is None else target
         else:
+            if "\0" in source_line or "\0" in target_line:
+                file = source if "\0" in source_line else target
+                raise ValueError(
+                    f"{file}, line {lines}: NUL bytes are no text: the file is damaged."
+                )
             pairs += 1
             yield {"source": source_line, "target": target_line}
     if shorter:

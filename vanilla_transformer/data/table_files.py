@@ -12,7 +12,8 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.arrow_cache import content_digest, dataset_from_rows
+from vanilla_transformer.data.arrow_cache import dataset_from_rows
+from vanilla_transformer.data.digests import content_digest
 from vanilla_transformer.data.text_files import read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")
@@ -41,14 +42,13 @@ def load_table(path: str) -> Dataset:
         raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
     # One folder per content: the cache of `load_dataset` only compares modification times.
     cache = Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer", content_digest(path))
-    # The sum reads the whole file, which checks that it is UTF-8.
-    if suffix != ".parquet" and not sum(1 for line in read_lines(path) if line.strip()):
-        raise ValueError(f"{path} is empty: give a file with data.")
+    if suffix != ".parquet":
+        _check_json_rows(path, suffix)
     try:
         loaded = load_dataset(
             _BUILDERS[suffix], data_files={"train": path}, split="train", cache_dir=str(cache)
         )
-    except (DatasetGenerationError, pa.ArrowInvalid) as error:
+    except (DatasetGenerationError, pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(
             f"{path} cannot be read as {suffix} ({error.__cause__ or error}): correct the file."
         ) from error
@@ -64,7 +64,11 @@ def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     try:
-        yield from ((reader.line_num, record) for record in reader if record)
+        for record in reader:
+            if any("\0" in field for field in record):
+                raise csv.Error("NUL bytes are no text")
+            if record:
+                yield reader.line_num, record
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
 
@@ -112,6 +116,38 @@ def _times_as_text(feature: Any) -> Any:
     if (inner := getattr(feature, "feature", None)) is not None:
         return datasets.List(_times_as_text(inner))
     return Value("string") if _is_time(feature) else feature
+
+
+def _check_json_rows(path: str, suffix: str) -> None:
+    """Refuses a file that is not JSON, or holds no rows: the reader of JSON may crash on it."""
+    bad_line, count = "", 0
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            count += 1
+            if not bad_line and not isinstance(_parse_or_none(line), dict):
+                bad_line = f"line {number} is not a JSON object"
+    if not count:
+        raise ValueError(f"{path} is empty: give a file with data.")
+    if not bad_line:
+        return
+    # One array, or one object over several lines.
+    whole = _parse_or_none("\n".join(read_lines(path)))
+    if isinstance(whole, list) and not whole:
+        raise ValueError(f"{path} holds no rows: give a file with data.")
+    rows = whole if isinstance(whole, list) else [whole]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(
+            f"{path} cannot be read as {suffix}: {bad_line}. Give one object per line, or one "
+            "array of objects."
+        )
+
+
+def _parse_or_none(text: str) -> Any:
+    """Returns what a JSON text holds; None also if it is damaged."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _read_json_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,13 @@
 """Writes files that exist whole or not at all."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import TextIO, cast
+
+from vanilla_transformer.data.disk_space import explained_full_disk
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -15,16 +20,27 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: If the file cannot be written; the former file stays.
     """
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as unfinished:
-        try:
-            unfinished.write(text)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-            os.chmod(unfinished.name, _usual_mode())
-            os.replace(unfinished.name, path)
-        except BaseException:
-            os.unlink(unfinished.name)
-            raise
+    with explained_full_disk(path), _unfinished_file(path.parent) as unfinished:
+        unfinished.write(text)
+        unfinished.flush()
+        os.fsync(unfinished.fileno())
+        os.chmod(unfinished.name, _usual_mode())
+        os.replace(unfinished.name, path)
+
+
+@contextmanager
+def _unfinished_file(folder: Path) -> Iterator[TextIO]:
+    """Opens a file that is deleted if it is not finished."""
+    unfinished = NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False)  # noqa: SIM115
+    try:
+        yield cast(TextIO, unfinished)
+        unfinished.close()
+    except BaseException:
+        # Closing writes what is left in the buffer, which may fail again.
+        with suppress(OSError):
+            unfinished.close()
+        os.unlink(unfinished.name)
+        raise
 
 
 def _usual_mode() -> int:

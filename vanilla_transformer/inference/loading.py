@@ -1,6 +1,5 @@
 """Loads a saved model and its tokenizer, and explains what is wrong if that fails."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from vanilla_transformer.data.json_files import read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+
+_TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -23,11 +25,19 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
         (model, tokenizer).
 
     Raises:
-        ValueError: If the directory holds another kind of model, or weights that cannot be read.
+        ValueError: If the directory holds another kind of model, or weights that cannot be read, or
+            the device cannot be used.
         FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
     """
     check_model_directory(path)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"`device` {str(device)!r} cannot be used ({error}): give cpu, or a device that this "
+            "machine and its torch have."
+        ) from error
     tokenizer = load_tokenizer(path)
     return load_weights(path).to(device).eval(), tokenizer
 
@@ -44,14 +54,26 @@ def load_tokenizer(path: str) -> Any:
     Raises:
         FileNotFoundError: If neither a directory nor a name on the Hub fits `path`, or if the
             directory holds no tokenizer.
+        ValueError: If a file of the tokenizer is damaged.
     """
     folder = Path(path)
     if folder.exists() and not list(folder.glob("tokenizer*.json")):
         raise FileNotFoundError(
             f"{path!r} holds no tokenizer: save one there with `tokenizer.save_pretrained`."
         )
+    for file in map(folder.joinpath, _TOKENIZER_FILES):
+        if file.is_file():
+            read_object(file)
     with _explain_missing_path(path):
-        return AutoTokenizer.from_pretrained(path)
+        try:
+            return AutoTokenizer.from_pretrained(path)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            if not folder.is_dir() or str(folder) in str(error):
+                raise
+            raise ValueError(
+                f"The tokenizer in {path!r} cannot be loaded ({error}): tokenizer_config.json is "
+                "damaged, or another package wrote it. Save the tokenizer there again."
+            ) from error
 
 
 def load_weights(path: str, **changes: Any) -> Any:
@@ -81,17 +103,23 @@ def load_weights(path: str, **changes: Any) -> Any:
             ) from error
         raise
     except Exception as error:
-        if "safetensor" not in f"{type(error).__name__} {error}".lower():
+        if "safetensor" in f"{type(error).__name__} {error}".lower():
+            raise ValueError(
+                f"The weights in {path!r} (model.safetensors) cannot be read ({error}). The file "
+                "is damaged or was cut off: copy it again, or use an earlier checkpoint."
+            ) from error
+        if isinstance(error, ValueError) or not Path(path).is_dir():
             raise
         raise ValueError(
-            f"The weights in {path!r} cannot be read ({error}). The file is damaged or was cut "
-            "off: copy it again, or use an earlier checkpoint."
+            f"The model in {path!r} cannot be made ({type(error).__name__}: {error}): correct "
+            "config.json and generation_config.json, or copy them again."
         ) from error
     misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
     if misfits:
         raise ValueError(
-            f"The weights in {path!r} do not fit the requested architecture ({misfits}): leave the "
-            "fields as they were saved, or train a new model."
+            f"The weights in {path!r} (model.safetensors) do not fit the requested architecture "
+            f"({misfits}): leave the fields of config.json as they were saved, or train "
+            "a new model."
         )
     return model
 
@@ -104,27 +132,24 @@ def check_model_directory(path: str) -> None:
 
     Raises:
         FileNotFoundError: If `path` looks like a path and does not exist.
-        ValueError: If the config is missing, damaged, or of another kind of model.
+        ValueError: If a JSON file is damaged, or the config is missing or of another kind of model.
     """
     folder = Path(path)
     if not folder.exists():
         if path.startswith((".", "/", "~")) or path.count("/") > 1:
             raise FileNotFoundError(f"The model directory {path!r} does not exist.")
         return
-    config = folder / "config.json"
-    if not config.is_file():
+    if not (folder / "config.json").is_file():
         raise ValueError(
             f"{path!r} holds no config.json, so it is not a saved model: give the directory of one."
         )
-    try:
-        found = json.loads(config.read_text(encoding="utf-8")).get("model_type")
-    except (ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{str(config)!r} is not a valid config ({error}). It may be cut off: copy it again."
-        ) from error
+    for name in ("generation_config.json", *_TOKENIZER_FILES):
+        if (folder / name).is_file():
+            read_object(folder / name)
+    found = read_object(folder / "config.json").get("model_type")
     if found != VanillaTransformerConfig.model_type:
         raise ValueError(
-            f"{path!r} holds a model of type {found!r}, not "
+            f"{path!r} holds a model of type {found!r} (config.json), not "
             f"{VanillaTransformerConfig.model_type!r}: give a directory that this package saved."
         )
 

@@ -1,5 +1,9 @@
 """Reads the files that a conversion starts from: weights, and rules that rename them."""
 
+import re
+import zipfile
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist.")
+        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
     content = _load_tensors(path)
     if key is not None:
         if not isinstance(content, dict) or key not in content:
@@ -53,6 +57,85 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
     return content
 
 
+class InertObject:
+    """Stands for an object whose class is not loaded: it keeps what was stored, and does nothing.
+
+    Args:
+        *args: What the class would have been called with.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __new__(cls, *args: Any) -> "InertObject":
+        """Makes the object; what the class would have been called with does not matter."""
+        return super().__new__(cls)
+
+
+def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
+
+    Args:
+        path: A file written by `torch.save`.
+        inert: Expressions for full names of classes whose objects may be in the file. Their code is
+            not loaded: `InertObject` stands for each of them. Other unknown classes are refused.
+
+    Returns:
+        The content. `argparse.Namespace` and objects of inert classes have become dictionaries,
+        and an object of an inert class that was made from one value has become that value.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file cannot be read, or needs other classes.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
+    safe: list[Any] = [Namespace]
+    if zipfile.is_zipfile(path):
+        try:
+            names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        except Exception:  # a damaged file, which is reported below
+            names = []
+        expressions = [re.compile(expression) for expression in inert]
+        known = (name for name in names if any(e.fullmatch(name) for e in expressions))
+        safe += [(InertObject, name) for name in known]
+    with torch.serialization.safe_globals(safe):
+        content = _load_tensors(path)
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise ValueError(f"{str(path)!r} holds no checkpoint but {kind}: give another file.")
+    try:
+        return {str(name): to_plain(value) for name, value in content.items()}
+    except RecursionError as error:
+        raise ValueError(
+            f"{str(path)!r} holds an object that contains itself: give another file."
+        ) from error
+
+
+def to_plain(value: Any) -> Any:
+    """Turns namespaces, inert objects and what they hold into dictionaries, lists and values.
+
+    Args:
+        value: Anything that `read_training_checkpoint` may find. The nodes of omegaconf keep their
+            value as `_content` or `_val`.
+    """
+    if isinstance(value, InertObject):
+        state = vars(value)
+        for name in ("_content", "_val"):
+            if name in state:
+                return to_plain(state[name])
+        arguments = state.get("args", ())
+        return to_plain(arguments[0]) if len(arguments) == 1 else to_plain(state)
+    if isinstance(value, Namespace):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {name: to_plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(entry) for entry in value]
+    return value
+
+
 def _load_tensors(path: Path) -> Any:
     """Loads a safetensors file or a torch file without running its code."""
     try:
@@ -63,6 +146,8 @@ def _load_tensors(path: Path) -> Any:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
         reason = next(iter(str(error).splitlines()), type(error).__name__)
+        if found := re.search(r"GLOBAL (\S+) was not an allowed", str(error)):
+            reason = f"it holds an object of `{found[1]}`, whose code is never run"
         raise ValueError(
             f"{str(path)!r} cannot be read as weights: save `model.state_dict()` rather than the "
             f"model ({reason})"
@@ -88,7 +173,7 @@ def read_rename_rules(path: str | Path) -> dict[str, str | None]:
         raise FileNotFoundError(f"The file of rules {str(path)!r} does not exist.")
     try:
         rules = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
     if not isinstance(rules, dict) or not all(isinstance(name, str) for name in rules):
         raise ValueError(

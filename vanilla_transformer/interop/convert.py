@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
+from vanilla_transformer.interop.imported import Imported, save_imported
 from vanilla_transformer.interop.systems import SYSTEMS, convert
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -24,7 +25,7 @@ def convert_checkpoint(
     source_pad_token_id: int | None = None,
     **changes: Any,
 ) -> VanillaTransformerPreTrainedModel:
-    """Converts a file of weights and saves the model.
+    """Converts a file of weights of a published system and saves the model.
 
     Args:
         system: "system-a" to "system-e"; see `interop.systems`.
@@ -59,5 +60,6 @@ def convert_checkpoint(
         torch.manual_seed(0)  # every conversion of B gets the same untrained decoder
         model = kind(config)
     model.load_state_dict(weights, strict=not encoder_only)
-    model.train(False).save_pretrained(output)
+    model.train(False)
+    save_imported(Imported(model, kind=system, source=str(checkpoint)), output)
     return model

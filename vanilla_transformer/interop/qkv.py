@@ -79,8 +79,8 @@ def split_self_attention(
 
     Args:
         state_dict: Names and weights of a model.
-        d_model: Width of the model. The first d_model rows are queries; the rest is divided evenly
-            between keys and values.
+        d_model: Width of the model, or with `head_dim` the number of heads times that. So many
+            first rows are queries; the rest is divided evenly between keys and values.
 
     Returns:
         The weights with three projections in place of each `self_attn.qkv_proj`.

@@ -40,12 +40,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from vanilla_transformer.interop.fitting import (
+    count_layers,
+    expected_weights,
+    find_misfits,
+    find_untied,
+    raise_problems,
+)
 from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
 from vanilla_transformer.interop.renaming import RenamedWeights, Rules, Weights, rename_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
 
 _SPELLINGS: Rules = {
     r"(.*norm\d?)\.(?:gain|gamma)": r"\1.weight",
@@ -238,9 +242,8 @@ def _read_config(
     for name, (where, axis) in needed.items():
         sizes[name] = renamed.weights[where].shape[axis]
     for stack in stacks:
-        layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
-        found = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
-        sizes[f"{stack}_layers"], sizes[f"{stack}_attention_heads"] = max(found) + 1, num_heads
+        sizes[f"{stack}_layers"] = count_layers(renamed, stack)
+        sizes[f"{stack}_attention_heads"] = num_heads
     return VanillaTransformerConfig.from_preset(system.preset, **{**sizes, **changes})
 
 
@@ -274,33 +277,13 @@ def _find_misfits(
     system: System, config: VanillaTransformerConfig, separate: RenamedWeights
 ) -> Iterator[str]:
     """Yields a sentence for each weight that is unknown, missing, misshapen or wrongly untied."""
-    shapes, tied = _expected_weights(system, config)
-    weights, origins = separate.weights, separate.origins
-    for name, tensor in weights.items():
-        if name not in shapes:
-            yield f"`{origins[name]}` is not known"
-        elif tuple(tensor.shape) != shapes[name]:
-            found = tuple(tensor.shape)
-            yield f"`{origins[name]}` has shape {found}, but `{name}` has {shapes[name]}"
-    for name in sorted(shapes.keys() - weights.keys()):
-        yield f"`{name}` is missing"
-    for target, source in tied.items():
-        if {target, source} <= weights.keys() and not weights[target].equal(weights[source]):
-            yield f"`{origins[target]}` and `{origins[source]}` differ, but the config ties them"
-
-
-def _expected_weights(
-    system: System, config: VanillaTransformerConfig
-) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the shape of each weight, with separate projections, and the tied weights."""
-    separate = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": False})
-    with torch.device("meta"):
-        model = VanillaTransformerForConditionalGeneration(separate)
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if not system.encoder_only:
-        return shapes, model._tied_weights_keys
-    inside = ("model.encoder.layers.", "model.encoder.final_norm.")
-    return {name: shape for name, shape in shapes.items() if name.startswith(inside)}, {}
+    plain = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": False})
+    shapes, tied = expected_weights(plain)
+    if system.encoder_only:
+        inside = ("model.encoder.layers.", "model.encoder.final_norm.")
+        shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
+    yield from find_misfits(shapes, separate)
+    yield from find_untied(separate, tied)
 
 
 def _add_padding_row(
@@ -338,10 +321,8 @@ def _swap_padding_rows(
 
 
 def _raise_problems(system: System, problems: Sequence[str]) -> None:
-    if problems:
-        listed = "".join(f"\n- {problem}" for problem in problems)
-        raise ValueError(
-            f"The weights do not fit {system.preset!r}: {len(problems)} problem(s). Give `renames` "
-            "that lead to the names of `vanilla_transformer.interop.systems`, or change fields of "
-            f"the config.{listed}"
-        )
+    remedy = (
+        "Give `renames` that lead to the names of `vanilla_transformer.interop.systems`, or change "
+        "fields of the config."
+    )
+    raise_problems(f"The weights do not fit {system.preset!r}", problems, remedy)

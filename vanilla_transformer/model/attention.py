@@ -30,7 +30,7 @@ def eager_attention_forward(
     position_bias: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scaled dot-product attention, written out: softmax(QK^T / sqrt(head_dim)) V (§3.2.1).
+    """Scaled dot-product attention, written out: softmax(scaling · QK^T) V (§3.2.1).
 
     Args:
         module: The attention module that asks.
@@ -111,7 +111,7 @@ class AttentionCore(nn.Module):
 
     Args:
         config: Gives width, biases and dropout.
-        num_heads: Number of heads; it divides `config.d_model`.
+        num_heads: Number of heads; without `config.head_dim` it divides `config.d_model`.
         layer_idx: Index of the layer in its stack, and of its part of the cache.
         is_causal: Whether tokens do not attend to later tokens.
         num_key_value_heads: Number of heads of keys and values, a divisor of `num_heads`; fewer
@@ -131,16 +131,19 @@ class AttentionCore(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
-        self.head_dim = config.d_model // num_heads
-        self.scaling = self.head_dim**-0.5
+        self.head_dim = config.head_dim_with(num_heads)
+        self.scaling = config.attention_scale or self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
         num_key_value_heads = num_key_value_heads or num_heads
         self.num_key_value_groups = num_heads // num_key_value_heads
-        self._make_projections(config, num_key_value_heads * self.head_dim)
-        self.out_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        query_dim = num_heads * self.head_dim
+        self._make_projections(config, query_dim, num_key_value_heads * self.head_dim)
+        self.out_proj = nn.Linear(query_dim, config.d_model, bias=config.attention_bias)
 
-    def _make_projections(self, config: VanillaTransformerConfig, key_value_dim: int) -> None:
-        self.q_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+    def _make_projections(
+        self, config: VanillaTransformerConfig, query_dim: int, key_value_dim: int
+    ) -> None:
+        self.q_proj = nn.Linear(config.d_model, query_dim, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
 
@@ -227,8 +230,8 @@ class SelfAttention(AttentionCore):
             hidden_states: Of shape (batch, length, d_model).
 
         Returns:
-            Queries of shape (batch, length, d_model), then keys and values, both of shape (batch,
-            length, key_value_heads · head_dim).
+            Queries of shape (batch, length, heads · head_dim), then keys and values, both of shape
+            (batch, length, key_value_heads · head_dim).
         """
         projections = (self.q_proj, self.k_proj, self.v_proj)
         return tuple(projection(hidden_states) for projection in projections)
@@ -240,8 +243,10 @@ class FusedSelfAttention(SelfAttention):
     The same function as `SelfAttention` with one matrix product instead of three.
     """
 
-    def _make_projections(self, config: VanillaTransformerConfig, key_value_dim: int) -> None:
-        self.part_sizes = [config.d_model, key_value_dim, key_value_dim]
+    def _make_projections(
+        self, config: VanillaTransformerConfig, query_dim: int, key_value_dim: int
+    ) -> None:
+        self.part_sizes = [query_dim, key_value_dim, key_value_dim]
         self.qkv_proj = StackedLinear(
             config.d_model, tuple(self.part_sizes), bias=config.attention_bias
         )

@@ -29,6 +29,7 @@ from .remote_code import (
     select_user_pipelines,
 )
 from .rope_parameters import check_rope_fits_heads, check_rope_parameters, with_rope_defaults
+from .versions import current_versions
 
 logger = logging.get_logger(__name__)
 
@@ -39,13 +40,18 @@ CHOICES = {
     "position_embedding_type": (
         "sinusoidal",
         "sinusoidal_half",
+        "sinusoidal_fairseq",
         "learned",
         "rope",
         "alibi",
+        "relative",
         "none",
     ),
 }
 """The legal values of each field that is a choice between names."""
+
+BIASED_SCHEMES = ("alibi", "relative")
+"""The values of `position_embedding_type` that add a bias to the scores."""
 
 SIZES = (
     "vocab_size",
@@ -61,17 +67,27 @@ SIZES = (
     "decoder_ffn_dim",
     "max_position_embeddings",
 )
+SIZES_OF_CHOICES = (
+    "head_dim",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
+)
+"""Sizes that not every architecture has."""
+
 PROBABILITIES = (
     "dropout",
     "attention_dropout",
     "activation_dropout",
     "ffn_dropout",
+    "final_dropout",
     "encoder_layerdrop",
     "decoder_layerdrop",
     "label_smoothing",
     "classifier_dropout",
 )
-POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale")
+POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale", "attention_scale", "logit_scale")
+POSITIONS_WITH_OFFSET = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned")
+"""The values of `position_embedding_type` for which `position_offset` has an effect."""
 TARGET_TOKEN_IDS = (
     "bos_token_id",
     "eos_token_id",
@@ -108,12 +124,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
         d_model: Width of the residual stream (§3.1).
         encoder_layers, decoder_layers: Number of layers of each stack (§3.1).
         encoder_attention_heads, decoder_attention_heads: Number of attention heads of each stack.
-            Each must divide `d_model` (§3.2.2).
+            Each must divide `d_model` (§3.2.2), unless `head_dim` is given.
         encoder_num_key_value_heads, decoder_num_key_value_heads: Number of key and value heads in
             self-attention and cross-attention. Each must divide the number of heads of its stack.
             Fewer heads give grouped-query attention (Ainslie et al. 2023), and 1 gives multi-query
             attention (Shazeer 2019). None: the number of heads, which the config then holds. While
             both numbers are equal, setting the number of heads sets this one too.
+        head_dim: Width of an attention head in both stacks. None: `d_model` divided by the number
+            of heads of the stack; then a config does not have this attribute. T5 chooses it freely
+            (Raffel et al. 2020, `d_kv`).
+        attention_scale: Positive factor on the attention scores. None: 1/sqrt(width of a head)
+            (§3.2.1). T5 uses 1.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
             self-attention; `interop.qkv` converts between both layouts. Cross-attention reads two
             inputs and keeps separate matrices.
@@ -136,13 +157,24 @@ class VanillaTransformerConfig(PreTrainedConfig):
         normalize_embedding: Whether a norm follows the sum of embeddings and positions (BART, Lewis
             et al. 2020).
         position_embedding_type: How a model sees the order of tokens. "sinusoidal" adds interleaved
-            sines and cosines (§3.5). "sinusoidal_half" adds all sines, then all cosines (Marian,
-            fairseq). "learned" adds a trained vector per position. "rope" rotates the queries and
-            keys of self-attention (Su et al. 2021). "alibi" adds a bias to the scores of
-            self-attention that grows with the distance and is symmetric in the encoder (Press et
-            al. 2022). "none" uses no positions.
+            sines and cosines (§3.5). "sinusoidal_half" adds all sines, then all cosines
+            (Marian). "sinusoidal_fairseq" does the same with the frequencies of tensor2tensor and
+            fairseq, 10000^(-i / (d_model / 2 - 1)). "learned" adds a trained vector per position.
+            "rope" rotates the queries and keys of self-attention (Su et al. 2021). "alibi" adds a
+            bias to the scores of self-attention that grows with the distance and is symmetric in
+            the encoder (Press et al. 2022). "relative" adds a trained bias per head and per range
+            of distances to these scores, the same in all layers of a stack (T5, Raffel et al.
+            2020). "none" uses no positions.
+        position_offset: Position of the first token, for the sinusoids and for "learned". fairseq
+            and BART begin at `pad_token_id` + 1, which is usually 2. A table of learned positions
+            has `max_position_embeddings` + `position_offset` rows.
         max_position_embeddings: Longest sequence in tokens for "learned", and the trained length
             for the scaled types of "rope". The other types have no limit and ignore this field.
+        relative_attention_num_buckets: Number of ranges of distances for "relative". Half of them
+            (in the encoder, a quarter in each direction) hold one distance each; the rest grow
+            logarithmically.
+        relative_attention_max_distance: Distance in tokens from which on "relative" does not tell
+            distances apart.
         rope_parameters: Parameters of "rope", named as in transformers' `RopeParameters`:
             `rope_type` ("default", "linear", "dynamic", "yarn", "longrope", "llama3" or
             "proportional"), `rope_theta` (10000 by default), and what the type requires. None: the
@@ -150,6 +182,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         scale_embedding: Whether embeddings are multiplied by sqrt(d_model) (§3.4).
         attention_bias, ffn_bias, lm_head_bias: Whether the attention projections, the feed-forward
             projections and the output projection have a bias.
+        logit_scale: Positive factor on the logits, before a bias. T5 with tied embeddings uses
+            1/sqrt(d_model).
         residual_scale: Positive factor on each sublayer's output before the residual sum. A factor
             of 1/sqrt(layers) keeps the residual stream of a deep stack from growing.
         dropout: Dropout probability on each sublayer's output and on the sum of embeddings and
@@ -158,6 +192,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         activation_dropout: Dropout probability after the feed-forward activation.
         ffn_dropout: Dropout probability after the last feed-forward projection, in addition to
             `dropout` on the sublayer's output.
+        final_dropout: Dropout probability on the output of each stack, after its norm (T5).
         encoder_layerdrop, decoder_layerdrop: Probability of skipping a layer in a training step
             (Fan et al. 2020). A call with a cache skips no layer. A skipped layer has no gradient,
             so training on several devices needs DDP's `find_unused_parameters`, which Trainer turns
@@ -216,6 +251,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_attention_heads: int = 8
     encoder_num_key_value_heads: int | None = None
     decoder_num_key_value_heads: int | None = None
+    head_dim: int | None = field(default_factory=lambda: None)
+    attention_scale: float | int | None = None
     fused_qkv: bool = False
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
@@ -227,17 +264,22 @@ class VanillaTransformerConfig(PreTrainedConfig):
     final_layer_norm: bool | None = None
     normalize_embedding: bool = False
     position_embedding_type: str = "sinusoidal"
+    position_offset: int = 0
     max_position_embeddings: int = 1024
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
     rope_parameters: dict | None = field(default_factory=lambda: None)  # type: ignore[type-arg]
     scale_embedding: bool = True
     attention_bias: bool = True
     ffn_bias: bool = True
     lm_head_bias: bool = False
+    logit_scale: float | int = 1.0
     residual_scale: float | int = 1.0
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
     ffn_dropout: float | int = 0.0
+    final_dropout: float | int = 0.0
     encoder_layerdrop: float | int = 0.0
     decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
@@ -305,6 +347,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """Compares attributes; the base class would also read fields that this config lacks."""
         return isinstance(other, PreTrainedConfig) and self.__dict__ == other.__dict__
 
+    def head_dim_with(self, num_heads: int) -> int:
+        """Returns the width of an attention head of a stack that has this many heads."""
+        return getattr(self, "head_dim", None) or self.d_model // num_heads
+
     # --- saving and loading ----------------------------------------------------------------------
 
     @property
@@ -321,13 +367,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
     ) -> None:
-        """Writes the config and the code of all classes that it names.
+        """Writes the config, with the current versions, and the code of all classes it names.
 
         Args:
             save_directory: The directory to write to. It is created if it does not exist.
             push_to_hub: Whether to push it to the Hub too.
             **kwargs: See `PreTrainedConfig.save_pretrained`.
         """
+        self.saved_with = current_versions()
         super().save_pretrained(save_directory, push_to_hub, **kwargs)
         if self._auto_class is not None:
             for file in list_code_files():
@@ -386,6 +433,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         config: PreTrainedConfig = super().get_text_config(decoder, encoder)
         if config is not self:
             config.__dict__.pop("rope_parameters", None)
+            config.decoder_start_token_id = self.decoder_start_token_id  # not a size of a stack
         return config
 
     # --- checks ----------------------------------------------------------------------------------
@@ -403,6 +451,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._fill_in_defaults()
         self._check_choices_and_ranges()
         self._check_sizes_fit()
+        self._check_positions()
         self._check_rope()
         self._check_token_ids()
 
@@ -426,6 +475,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 setattr(self, f"{stack}_num_key_value_heads", heads)
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
+        if "head_dim" in self.__dict__ and self.head_dim is None:
+            del self.head_dim  # transformers takes a model that has it for one that sets it
         given = getattr(self, "rope_parameters", None)
         if self.position_embedding_type == "rope":
             self.rope_parameters = with_rope_defaults(given, self.max_position_embeddings)
@@ -436,8 +487,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
-        for name in SIZES:
-            value = getattr(self, name)
+        for name in (*SIZES, *SIZES_OF_CHOICES):
+            value = getattr(self, name, None)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
         for name in PROBABILITIES:
@@ -445,8 +496,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must lie in [0, 1), got {value}.")
         for name in POSITIVE_NUMBERS:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be above 0 and finite, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"`{name}` must be above 0 and finite, got {value}.")
         if self.activation_function not in ACT2FN:
             raise ValueError(
                 f"`activation_function` {self.activation_function!r} is unknown; "
@@ -461,7 +513,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
         for stack in ("encoder", "decoder"):
             heads, key_value_heads = f"{stack}_attention_heads", f"{stack}_num_key_value_heads"
-            for whole, part in (("d_model", heads), (heads, key_value_heads)):
+            pairs = [("d_model", heads), (heads, key_value_heads)]
+            for whole, part in pairs[1:] if hasattr(self, "head_dim") else pairs:
                 if getattr(self, part) is not None and getattr(self, whole) % getattr(self, part):
                     raise ValueError(
                         f"`{whole}` ({getattr(self, whole)}) must be divisible by `{part}` "
@@ -474,12 +527,37 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 "`share_encoder_decoder_embeddings=False`."
             )
 
+    def _check_positions(self) -> None:
+        kind, offset = self.position_embedding_type, self.position_offset
+        if offset < 0 or (offset and kind not in POSITIONS_WITH_OFFSET):
+            raise ValueError(
+                f"`position_offset` must be at least 0, and 0 unless `position_embedding_type` "
+                f"({kind!r}) is one of {POSITIONS_WITH_OFFSET}, got {offset}."
+            )
+        if kind == "sinusoidal_fairseq" and self.d_model < 4:
+            raise ValueError(
+                f"`d_model` ({self.d_model}) must be at least 4 for "
+                "`position_embedding_type='sinusoidal_fairseq'`: its frequencies need two sines."
+            )
+        if kind == "relative":
+            buckets = self.relative_attention_num_buckets
+            distance = self.relative_attention_max_distance
+            if buckets < 4 or distance <= buckets // 2:
+                raise ValueError(
+                    "`relative_attention_num_buckets` must be at least 4, and "
+                    "`relative_attention_max_distance` more than half of it, got "
+                    f"{buckets} and {distance}."
+                )
+
     def _check_rope(self) -> None:
         parameters: dict[str, Any] = getattr(self, "rope_parameters", None) or {}
         if self.position_embedding_type == "rope":
             check_rope_parameters(parameters)
-            for heads in ("encoder_attention_heads", "decoder_attention_heads"):
-                check_rope_fits_heads(parameters, self.d_model, heads, getattr(self, heads))
+            for stack in ("encoder", "decoder"):
+                name = f"{stack}_attention_heads"
+                heads = getattr(self, name)
+                head_dim = self.head_dim_with(heads)
+                check_rope_fits_heads(parameters, self.d_model, name, heads, head_dim)
         elif parameters:
             raise ValueError(
                 f"`rope_parameters` {parameters!r} has no effect with `position_embedding_type` "

@@ -8,7 +8,7 @@ from .attention import StackedLinear
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .feed_forward import LEARNED_ACTIVATIONS
 from .normalization import UnbiasedStdNorm
-from .positions import LearnedPositions
+from .positions import LearnedPositions, RelativePositions
 
 
 @torch.no_grad()
@@ -20,6 +20,7 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
       have the scale of the position embeddings. The padding row is 0.
     - Learned positions: normal with std sqrt(1/2), which is that of sinusoids, or d_model^-0.5 if
       the embeddings are not scaled.
+    - Relative positions: normal with std d_model^-0.5, as in T5.
     - Norms: weight 1, bias 0.
     - Activations with parameters: the values that their class gives them.
 
@@ -39,6 +40,8 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
             init.zeros_(module.weight[module.padding_idx])
     elif isinstance(module, LearnedPositions):
         init.normal_(module.weight, std=0.5**0.5 if config.scale_embedding else std)
+    elif isinstance(module, RelativePositions):
+        init.normal_(module.weight, std=std)
     elif isinstance(module, nn.LayerNorm | UnbiasedStdNorm):
         init.ones_(module.weight)
         init.zeros_(module.bias)

@@ -1,7 +1,8 @@
 """Training losses: means over all labels of an optimizer step, however it is accumulated.
 
 The sums are divided by `num_items_in_batch`, the number of labels over all steps of gradient
-accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch.
+accumulation (Trainer passes it), or, where it is None, by the number of labels in this batch. A
+number below 1 is an error, except 0 where there is nothing to predict.
 """
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from .chunked_loss import CHUNK_ROWS, chunked_cross_entropy, matmul_dtype
 from .labels import IGNORE_INDEX
+from .tracing import has_readable_values
 
 
 def token_loss(
@@ -150,8 +152,22 @@ def sequence_loss(
 def _mean_per_item(
     total: torch.Tensor, count: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
+    """Divides a sum of losses; without labels it is 0, and so is the mean."""
     if num_items_in_batch is None:
-        num_items_in_batch = count.clamp(min=1)
+        return total / count.clamp(min=1)
+    _check_number_of_items(num_items_in_batch, count)
     if isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(total.device)
-    return total / num_items_in_batch
+        return total / num_items_in_batch.to(total.device).clamp(min=1)
+    return total / max(num_items_in_batch, 1)
+
+
+def _check_number_of_items(number: torch.Tensor | int, count: torch.Tensor) -> None:
+    """Refuses a number that cannot be right, where its value can be read without waiting."""
+    readable = not isinstance(number, torch.Tensor) or has_readable_values(number)
+    if not readable or torch.compiler.is_compiling() or int(number) > 0:
+        return
+    if int(number) < 0 or (has_readable_values(count) and int(count) > 0):
+        raise ValueError(
+            f"`num_items_in_batch` is {int(number)}, but there are labels to predict: give their "
+            "number in all steps of gradient accumulation, or None."
+        )

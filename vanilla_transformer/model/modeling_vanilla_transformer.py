@@ -5,11 +5,16 @@ Arguments that the forwards share:
     input_ids: Tokens of the source, (batch, source_len). Models without an encoder: of the text,
         (batch, target_len).
     attention_mask: 1 for a token, 0 for padding, of the shape of `input_ids`; with a cache, the
-        past included.
+        past included. Or a mask of four dimensions; see `attention_masks`.
+    position_ids: Positions of the tokens, of the shape of `input_ids`. None: counted from the mask.
+        Without a mask, a row whose positions begin anew holds several sequences, which do not see
+        each other; see `position_ids`.
     inputs_embeds: Embeddings instead of `input_ids`, with one more axis of d_model, not yet scaled.
     decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
         (batch, target_len).
     decoder_attention_mask: As `attention_mask`, of the target.
+    decoder_position_ids: As `position_ids`, of the target. The n-th target of a packed row attends
+        to the n-th source.
     decoder_inputs_embeds: As `inputs_embeds`, of the target.
     encoder_outputs: The encoder's output of an earlier call, instead of a source.
     past_key_values: Keys and values of earlier target tokens, and of the source.
@@ -20,7 +25,8 @@ Arguments that the forwards share:
         attention implementation.
 
 Every forward raises a ValueError if a batch is empty, ids or labels lie outside the vocabulary,
-both or neither of ids and embeddings are given, or a sequence is too long for learned positions.
+both or neither of ids and embeddings are given, a sequence is too long for learned positions, a
+mask or positions have the wrong shape, or nothing would use an argument.
 """
 
 from collections.abc import Callable
@@ -42,8 +48,11 @@ from transformers.modeling_outputs import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
+from .arguments import BOUNDARIES, OF_WHOLE_MODELS, refuse_arguments
+from .attention_masks import check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
+from .generation import CheckedGeneration
 from .labels import IGNORE_INDEX, check_labels, problem_type_of, shift_right
 from .lazy_logits import LazyTensor, TrainingOutput
 from .losses import next_token_loss, projected_token_loss, sequence_loss, token_loss
@@ -60,6 +69,7 @@ from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved 
     Seq2SeqGenerationPipeline,
 )
 from .pooling import POOLINGS
+from .position_ids import check_one_sequence, number_sequences
 from .pretrained_model import VanillaTransformerPreTrainedModel
 from .stack_config import config_of_decoder_only, config_with
 from .stacks import (
@@ -69,6 +79,7 @@ from .stacks import (
     VanillaTransformerEncoder,
     batch_shape,
 )
+from .step_generation import StepGeneration, or_one_step
 from .token_ids import check_token_ids
 
 
@@ -159,7 +170,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         )
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -170,6 +181,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        position_ids: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         plan: StepPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
@@ -183,12 +196,12 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
             encoder's output, and what was asked for.
         """
+        refuse_arguments(kwargs, frozenset(BOUNDARIES))  # they would be those of one side only
         is_outermost = plan is None
         if plan is None:
-            encoded_shape = None if encoder_outputs is None else encoder_outputs[0].shape[:2]
             plan = self.plan_step(
                 self.active_shortcuts(**kwargs),
-                source_shape=encoded_shape or batch_shape(input_ids, inputs_embeds),
+                source_shape=_source_shape(encoder_outputs, input_ids, inputs_embeds),
                 target_shape=batch_shape(decoder_input_ids, decoder_inputs_embeds),
                 attention_mask=attention_mask,
                 decoder_attention_mask=decoder_attention_mask,
@@ -196,10 +209,11 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
                 use_cache=use_cache,
             )
         if encoder_outputs is None:
-            encoded: BaseModelOutput = self.encoder(
+            encoded: Any = self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
+                position_ids=position_ids,
                 packing=plan.source,
                 return_dict=True,
                 **kwargs,
@@ -214,25 +228,35 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            position_ids=decoder_position_ids,
+            encoder_position_ids=position_ids,
             packing=plan.target,
             encoder_packing=plan.source,
             return_dict=True,
             **kwargs,
         )
-        source_states, target_states = encoded.last_hidden_state, decoded.last_hidden_state
-        if is_outermost:
-            source_states = plan.source.unpack(cast(torch.Tensor, source_states))
-            target_states = plan.target.unpack(target_states)
+        source, target = (plan.source, plan.target) if is_outermost else (UNPACKED, UNPACKED)
         return Seq2SeqModelOutput(
-            last_hidden_state=target_states,
+            last_hidden_state=cast(Any, target.unpack(decoded.last_hidden_state)),
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=source_states,
+            encoder_last_hidden_state=cast(Any, source.unpack(encoded.last_hidden_state)),
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
+
+
+def _source_shape(
+    encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+) -> tuple[int, ...]:
+    """Returns (batch, source_len) of what a caller gives as source."""
+    if encoder_outputs is not None:
+        return tuple(encoder_outputs[0].shape[:2])
+    return batch_shape(input_ids, inputs_embeds)
 
 
 def _packed_encoder_output(
@@ -263,7 +287,7 @@ def _tied_weights_with_head(body: VanillaTransformerPreTrainedModel) -> dict[str
 
 
 class VanillaTransformerForConditionalGeneration(
-    VanillaTransformerPreTrainedModel, GenerationMixin
+    StepGeneration, VanillaTransformerPreTrainedModel, CheckedGeneration, GenerationMixin
 ):
     """The encoder-decoder with an output projection, for translation and other text-to-text tasks.
 
@@ -272,11 +296,13 @@ class VanillaTransformerForConditionalGeneration(
     """
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+    _decodes_in_steps = True
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=True)
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
+        self.model.is_part = True
         self.lm_head = nn.Linear(
             config.d_model, cast(int, config.decoder_vocab_size), bias=config.lm_head_bias
         )
@@ -286,11 +312,15 @@ class VanillaTransformerForConditionalGeneration(
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
         return _tied_weights_with_head(self.model)
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+    def prepare_decoder_input_ids_from_labels(
+        self, labels: torch.Tensor, sequences: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Shifts labels right; `DataCollatorForSeq2Seq` calls this.
 
         Args:
             labels: Of shape (batch, target_len).
+            sequences: For packed rows, the number of its sequence for each label, of shape (batch
+                or 1, target_len). None: a row is one sequence.
 
         Returns:
             The decoder's input, of shape (batch, target_len).
@@ -301,7 +331,7 @@ class VanillaTransformerForConditionalGeneration(
                 "`pad_token_id` and `decoder_start_token_id` are needed to make the decoder's "
                 f"input from labels, got {pad} and {start}: set them in the config."
             )
-        return shift_right(labels, pad, start)
+        return shift_right(labels, pad, start, sequences)
 
     def _resize_token_embeddings(
         self,
@@ -316,6 +346,7 @@ class VanillaTransformerForConditionalGeneration(
         )
         return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
+    @or_one_step
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -331,6 +362,8 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        position_ids: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
@@ -353,12 +386,11 @@ class VanillaTransformerForConditionalGeneration(
             check_token_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
             use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-
-        encoded_shape = None if encoder_outputs is None else encoder_outputs[0].shape[:2]
+                packed = number_sequences(decoder_position_ids, decoder_attention_mask)
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, packed)
         plan = self.model.plan_step(
             self.active_shortcuts(**kwargs),
-            source_shape=encoded_shape or batch_shape(input_ids, inputs_embeds),
+            source_shape=_source_shape(encoder_outputs, input_ids, inputs_embeds),
             target_shape=batch_shape(decoder_input_ids, decoder_inputs_embeds),
             attention_mask=attention_mask,
             decoder_attention_mask=decoder_attention_mask,
@@ -376,13 +408,16 @@ class VanillaTransformerForConditionalGeneration(
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            position_ids=position_ids,
+            decoder_position_ids=decoder_position_ids,
             plan=plan,
             return_dict=True,
             **kwargs,
         )
         if labels is None:
             states = plan.target.unpack(cast(torch.Tensor, outputs.last_hidden_state))
-            loss, logits = None, self.lm_head(states[:, _kept_positions(logits_to_keep)])
+            kept = states[:, _kept_positions(logits_to_keep)]
+            loss, logits = None, self.lm_head(_scale_for_logits(kept, self.config))
         else:
             loss, logits = self._loss_and_logits(outputs, labels, plan, num_items_in_batch)
         output_class = TrainingOutput if plan.lazy_logits else Seq2SeqLMOutput
@@ -406,7 +441,7 @@ class VanillaTransformerForConditionalGeneration(
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, Any]:
         """Computes the loss from packed states; the logits have the padded shape, or are lazy."""
-        states = cast(torch.Tensor, outputs.last_hidden_state)
+        states = _scale_for_logits(cast(torch.Tensor, outputs.last_hidden_state), self.config)
         labels, smoothing = plan.target.pack(labels), self.config.label_smoothing
         if plan.chunked_loss:
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
@@ -421,6 +456,11 @@ class VanillaTransformerForConditionalGeneration(
 def _kept_positions(logits_to_keep: int | torch.Tensor) -> slice | torch.Tensor:
     """Turns `logits_to_keep` into an index: the last positions for a number, 0 for all."""
     return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+
+
+def _scale_for_logits(states: torch.Tensor, config: VanillaTransformerConfig) -> torch.Tensor:
+    """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
+    return states if config.logit_scale == 1 else states * config.logit_scale
 
 
 def _padded_source_states(outputs: Seq2SeqModelOutput, plan: StepPlan) -> Any:
@@ -477,11 +517,12 @@ class VanillaTransformerEncoderModel(OneStackModel):
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @can_return_tuple
-    def forward(
+    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes sequences.
@@ -489,10 +530,12 @@ class VanillaTransformerEncoderModel(OneStackModel):
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
+        refuse_arguments(kwargs, OF_WHOLE_MODELS)
         output: BaseModelOutput = self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
             return_dict=True,
             **kwargs,
         )
@@ -501,6 +544,8 @@ class VanillaTransformerEncoderModel(OneStackModel):
 
 class EncoderClassifier(VanillaTransformerPreTrainedModel):
     """Base class of the classifiers: the encoder, dropout, and a linear map to the labels."""
+
+    output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=False)
@@ -511,23 +556,6 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
         self.dropout = Dropout(config.dropout if own is None else own)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
 
-
-class VanillaTransformerForSequenceClassification(EncoderClassifier):
-    """The encoder with a class, several labels or numbers for each sequence.
-
-    The head is one linear map of the vector that `config.classifier_pooling` chooses.
-    `from_pretrained` also loads the encoder of a whole model's directory; then only the map is new.
-
-    Args:
-        config: The model's config. `num_labels` (or `id2label`) sets the number of outputs,
-            `problem_type` the loss. If `problem_type` is None, the first labels set it.
-    """
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        self.pooling = POOLINGS[config.classifier_pooling]()
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -536,38 +564,102 @@ class VanillaTransformerForSequenceClassification(EncoderClassifier):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
-        """Classifies sequences, and computes the loss if labels are given.
+    ) -> SequenceClassifierOutput | TokenClassifierOutput:
+        """Classifies, and computes the loss if labels are given.
 
         Args:
-            labels: A class each, of shape (batch,), -100 for no label. For
-                "multi_label_classification": 0 or 1, and for "regression": numbers, of shape
-                (batch, labels).
+            labels: What is to be found, in the form that the class describes.
 
         Returns:
-            `loss` (cross-entropy with `config.label_smoothing`, binary cross-entropy, or squared
-            error), `logits` of shape (batch, labels), and what was asked for.
+            `loss` and `logits`, as the class describes them, and what was asked for.
         """
-        outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
-        pooled = self.pooling(outputs.last_hidden_state, attention_mask)
+        attention_mask = check_mask("attention_mask", attention_mask)
+        outputs = self.model(
+            input_ids, attention_mask, inputs_embeds, position_ids, return_dict=True, **kwargs
+        )
+        self.check_rows(position_ids, attention_mask, dict(kwargs))
+        pooled = self.pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(pooled))
-        loss = None
-        if labels is not None:
-            loss = self._sequence_loss(logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss,
+        loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
+        return self.output_class(
+            loss=cast(Any, loss),
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
-    def _sequence_loss(
+    def check_rows(
+        self,
+        position_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Refuses rows that a class cannot classify; arguments as in the forward."""
+
+    def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Returns the states to classify, of shape (batch, d_model) or (batch, length, d_model)."""
+        return states
+
+    def loss_of(
         self,
         logits: torch.Tensor,
         labels: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> torch.Tensor:
+        """Computes the loss; arguments as in the forward."""
+        raise NotImplementedError
+
+
+class VanillaTransformerForSequenceClassification(EncoderClassifier):
+    """The encoder with a class, several labels or numbers for each sequence.
+
+    The head is one linear map of the vector that `config.classifier_pooling` chooses.
+    `from_pretrained` also loads the encoder of a whole model's directory; then only the map is new.
+
+    `labels` are a class each, of shape (batch,), -100 for no label. For
+    "multi_label_classification" they are 0 or 1, and for "regression" numbers, of shape (batch,
+    labels). `loss` is the cross-entropy with `config.label_smoothing`, the binary cross-entropy, or
+    the squared error; `logits` has the shape (batch, labels). A row holds one sequence.
+
+    Args:
+        config: The model's config. `num_labels` (or `id2label`) sets the number of outputs,
+            `problem_type` the loss. If `problem_type` is None, the first labels set it.
+    """
+
+    output_class = SequenceClassifierOutput
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        super().__init__(config)
+        self.pooling = POOLINGS[config.classifier_pooling]()
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    def check_rows(
+        self,
+        position_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        """Refuses rows of several sequences, which have one result; arguments as in the forward.
+
+        Raises:
+            ValueError: If a row holds several sequences.
+        """
+        refuse_arguments(kwargs, frozenset(BOUNDARIES))
+        check_one_sequence(position_ids, attention_mask)
+
+    def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """Returns the vector of each sequence, of shape (batch, d_model)."""
+        return cast(torch.Tensor, self.pooling(states, attention_mask))
+
+    def loss_of(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None,
+    ) -> torch.Tensor:
+        """Computes the loss of the kind that the config or the labels set."""
         if self.config.problem_type is None:
             self.config.problem_type = problem_type_of(labels, self.num_labels)
         kind = self.config.problem_type
@@ -581,45 +673,29 @@ class VanillaTransformerForTokenClassification(EncoderClassifier):
     `from_pretrained` also loads the encoder of a whole model's directory; then only the linear map
     to the labels is new.
 
+    `labels` are a class each, of shape (batch, source_len), -100 for no label. `loss` is in nats
+    per labelled token, with `config.label_smoothing`; `logits` has the shape (batch, source_len,
+    labels).
+
     Args:
         config: The model's config. `num_labels` (or `id2label`) sets the number of labels.
     """
+
+    output_class = TokenClassifierOutput
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
-    @can_return_tuple
-    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
+    def loss_of(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> TokenClassifierOutput:
-        """Classifies tokens, and computes the loss if labels are given.
-
-        Args:
-            labels: A class each, of shape (batch, source_len), -100 for no label.
-
-        Returns:
-            `loss` in nats per labelled token (with `config.label_smoothing`), `logits` of shape
-            (batch, source_len, labels), and what was asked for.
-        """
-        outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            check_labels(labels, logits, "single_label_classification")
-            loss = token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
-        return TokenClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None,
+    ) -> torch.Tensor:
+        """Computes the mean over the tokens with a label."""
+        check_labels(labels, logits, "single_label_classification")
+        return token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
 
 
 class DecoderOnlyModel(OneStackModel):
@@ -641,7 +717,9 @@ class DecoderOnlyModel(OneStackModel):
         return output
 
 
-class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, GenerationMixin):
+class VanillaTransformerForCausalLM(
+    StepGeneration, VanillaTransformerPreTrainedModel, CheckedGeneration, GenerationMixin
+):
     """A language model: the decoder without an encoder and without cross-attention.
 
     Args:
@@ -649,12 +727,15 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             `is_encoder_decoder=False`, whose encoder fields hold the decoder's sizes.
     """
 
+    has_one_vocabulary = True
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+    _decodes_in_steps = True
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_of_decoder_only(config)
         super().__init__(config)
         self.model = DecoderOnlyModel(config)
+        self.model.is_part = True
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
@@ -684,6 +765,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
         self.config.decoder_vocab_size = self.config.vocab_size
         return embedding
 
+    @or_one_step
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -696,6 +778,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast:
         """Predicts the next tokens, and computes the loss if labels are given.
@@ -723,11 +806,12 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
+            position_ids=position_ids,
             return_dict=True,
             **kwargs,
         )
         kept = _kept_positions(logits_to_keep)
-        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        logits = self.lm_head(_scale_for_logits(outputs.last_hidden_state[:, kept], self.config))
         loss = None
         if labels is not None:
             loss = next_token_loss(

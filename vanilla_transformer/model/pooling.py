@@ -1,11 +1,13 @@
 """Pooling: turns the states of a sequence into one vector for classification.
 
 Shapes: `hidden_states` is (batch, length, d_model). `attention_mask` is (batch, length), with 1 for
-a token and 0 for padding. The result is (batch, d_model).
+a token and 0 for padding, or has four dimensions. The result is (batch, d_model).
 """
 
 import torch
 from torch import nn
+
+from .attention_masks import tokens_of
 
 
 def find_real_tokens(
@@ -13,10 +15,11 @@ def find_real_tokens(
 ) -> torch.Tensor:
     """Returns True for each real token, of shape (batch, length).
 
-    Without a mask of shape (batch, length), every token is real.
+    Without a mask, every token is real.
     """
-    if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2:
-        return attention_mask.to(hidden_states.device) != 0
+    if isinstance(attention_mask, torch.Tensor):
+        found = tokens_of(attention_mask).to(hidden_states.device)
+        return found.expand(hidden_states.shape[:2])
     return torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
 
 

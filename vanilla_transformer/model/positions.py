@@ -89,11 +89,13 @@ class SinusoidalPositions(nn.Module):
 
     Args:
         d_model: Width of the embedding.
+        offset: Position of the first token.
     """
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, offset: int = 0) -> None:
         super().__init__()
         self.d_model = d_model
+        self.offset = offset
 
     def forward(
         self,
@@ -111,28 +113,55 @@ class SinusoidalPositions(nn.Module):
         Returns:
             An encoding with `embedding`.
         """
-        even_dims = torch.arange(0, self.d_model, 2, device=position_ids.device)
-        frequencies = torch.exp(even_dims * (-math.log(10000.0) / self.d_model))
-        angles = position_ids[..., None].float() * frequencies
+        frequencies = self._frequencies_on(position_ids.device)
+        angles = (position_ids[..., None] + self.offset).float() * frequencies
         table = self._join_waves(angles.sin(), angles.cos())
         return PositionEncoding(embedding=table[..., : self.d_model].to(dtype))
+
+    def _frequencies_on(self, device: torch.device) -> torch.Tensor:
+        """Returns the frequencies in radians per position, of shape (waves,)."""
+        even_dims = torch.arange(0, self.d_model, 2, device=device)
+        return torch.exp(even_dims * (-math.log(10000.0) / self.d_model))
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
         return torch.stack([sines, cosines], dim=-1).flatten(-2)
 
 
 class HalfSinusoidalPositions(SinusoidalPositions):
-    """Fixed sinusoids with all sines before all cosines (Marian, fairseq).
+    """Fixed sinusoids with all sines before all cosines (Marian).
 
-    The frequencies are those of the paper, as in transformers' Marian models. Those of fairseq are
-    10000^(-i / (d_model / 2 - 1)). An odd `d_model` has one more sine than cosines.
+    The frequencies are those of the paper, as in transformers' Marian and Pegasus models. An odd
+    `d_model` has one more sine than cosines.
 
     Args:
         d_model: Width of the embedding.
+        offset: Position of the first token.
     """
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
         return torch.cat([sines, cosines], dim=-1)
+
+
+class FairseqSinusoidalPositions(HalfSinusoidalPositions):
+    """Fixed sinusoids of fairseq: sines, then cosines, with frequencies that reach 1/10000.
+
+    Sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), as in tensor2tensor and in
+    transformers' FSMT and M2M100 models; Marian's and the paper's exponent is -i / (d_model / 2).
+    fairseq counts positions from the padding id + 1: give that as `offset`. An odd `d_model` ends
+    with a zero.
+
+    Args:
+        d_model: Width of the embedding, at least 4.
+        offset: Position of the first token.
+    """
+
+    def _frequencies_on(self, device: torch.device) -> torch.Tensor:
+        waves = self.d_model // 2
+        numbers = torch.arange(waves, device=device)
+        return torch.exp(numbers * (-math.log(10000.0) / (waves - 1)))
+
+    def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
+        return F.pad(super()._join_waves(sines, cosines), (0, self.d_model % 2))
 
 
 class RotaryPositions(nn.Module):
@@ -300,17 +329,79 @@ class AlibiPositions(nn.Module):
         return PositionEncoding(bias=(-slopes[:, None, None] * distances).to(dtype))
 
 
+class RelativePositions(nn.Module):
+    """A trained bias on the scores per head and bucket of distances (T5, Raffel et al. 2020, §2.1).
+
+    A decoder has `num_buckets` for the distances to earlier tokens. An encoder has half of them for
+    earlier and half for later tokens. In each direction, half of the buckets hold one distance
+    each; the rest grow logarithmically up to `max_distance`, and the last holds all that is beyond.
+
+    Args:
+        num_heads: Number of heads of the stack.
+        num_buckets: Number of buckets, at least 4.
+        max_distance: Distance in tokens from which on all distances are in the last bucket.
+        is_causal: Whether tokens do not attend to later tokens.
+    """
+
+    def __init__(
+        self, num_heads: int, num_buckets: int, max_distance: int, is_causal: bool
+    ) -> None:
+        super().__init__()
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.is_causal = is_causal
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+
+    def forward(
+        self,
+        position_ids: torch.Tensor,
+        dtype: torch.dtype,
+        key_position_ids: torch.Tensor | None = None,
+    ) -> PositionEncoding:
+        """Looks up the biases between queries and keys.
+
+        Args:
+            position_ids: Positions of the queries.
+            dtype: Type of the result.
+            key_position_ids: Positions of the keys, of shape (batch or 1, length with the past).
+                None: equal to `position_ids`.
+
+        Returns:
+            An encoding with `bias`.
+        """
+        keys = position_ids if key_position_ids is None else key_position_ids
+        buckets = self._buckets_of(keys[:, None, :] - position_ids[:, :, None])
+        bias = F.embedding(buckets, self.weight)  # (batch or 1, queries, keys, heads)
+        return PositionEncoding(bias=bias.permute(0, 3, 1, 2).to(dtype))
+
+    def _buckets_of(self, distances: torch.Tensor) -> torch.Tensor:
+        """Returns the bucket of each distance, key - query in tokens."""
+        if self.is_causal:
+            return self._buckets_of_sizes((-distances).clamp(min=0), self.num_buckets)
+        half = self.num_buckets // 2
+        return half * (distances > 0) + self._buckets_of_sizes(distances.abs(), half)
+
+    def _buckets_of_sizes(self, sizes: torch.Tensor, num_buckets: int) -> torch.Tensor:
+        exact = num_buckets // 2
+        # In this order of operations, float32 rounds at the borders of buckets as it does in T5.
+        growth = torch.log(sizes.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
+        ranges = exact + (growth * (num_buckets - exact)).long()
+        return torch.where(sizes < exact, sizes, ranges.clamp(max=num_buckets - 1))
+
+
 class LearnedPositions(nn.Module):
     """A trained vector per position, up to a limit (Gehring et al. 2017; compared in §3.5).
 
     Args:
         num_positions: Number of positions that have a vector.
         d_model: Width of the embedding.
+        offset: Position of the first token. The table has this many more rows, which are not used.
     """
 
-    def __init__(self, num_positions: int, d_model: int) -> None:
+    def __init__(self, num_positions: int, d_model: int, offset: int = 0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_positions, d_model))
+        self.offset = offset
+        self.weight = nn.Parameter(torch.empty(num_positions + offset, d_model))
 
     def forward(
         self,
@@ -333,16 +424,18 @@ class LearnedPositions(nn.Module):
                 the positions would wait for the device, only the length is checked.
         """
         self._check_length(position_ids)
-        return PositionEncoding(embedding=F.embedding(position_ids, self.weight).to(dtype))
+        rows = F.embedding(position_ids + self.offset, self.weight)
+        return PositionEncoding(embedding=rows.to(dtype))
 
     def _check_length(self, position_ids: torch.Tensor) -> None:
         if torch.compiler.is_compiling() or position_ids.numel() == 0:
             return
         readable = has_readable_values(position_ids)
         needed = int(position_ids.max()) + 1 if readable else position_ids.shape[-1]
-        if needed > len(self.weight):
+        limit = len(self.weight) - self.offset
+        if needed > limit:
             raise ValueError(
                 f"The sequence needs {needed} positions, but `max_position_embeddings` is "
-                f"{len(self.weight)}: truncate the input, or train with a larger value or with "
+                f"{limit}: truncate the input, or train with a larger value or with "
                 "`position_embedding_type='sinusoidal'`."
             )

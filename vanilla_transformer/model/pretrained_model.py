@@ -1,19 +1,30 @@
 """The base class of all models here: what transformers asks of one, beside its forward."""
 
 import itertools
+import math
+import os
 import re
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .configuration_vanilla_transformer import (
+    BIASED_SCHEMES,
+    TARGET_TOKEN_IDS,
+    VanillaTransformerConfig,
+)
 from .initialization import set_initial_values
 from .packing import NO_SHORTCUTS, TrainingShortcuts
 from .sharing import push_card
-from .stop_strings import take_stop_strings
 from .tracing import is_tracing
+from .versions import check_versions
+
+PROBE_FILE = "probe.json"
+"""The file of a saved model that `vanilla-transformer verify` reads."""
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
@@ -38,11 +49,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     ]
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
 
+    has_one_vocabulary = False
+    """Whether the model is a language model, whose text is source and target at once."""
+    is_part = False
+    """Whether the model is a part of another, which resizes all of its parts together."""
+
     training_shortcuts = TrainingShortcuts()
     """What a training step may leave out; `set_padding_free` sets it."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
+        check_versions(getattr(config, "saved_with", None))
         super().__init__(config)
 
     @torch.no_grad()
@@ -83,14 +100,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     ) -> TrainingShortcuts:
         """Returns the shortcuts that a call takes: none outside of training.
 
-        A call that returns attention weights or all hidden states takes none, nor does a call that
-        is traced, a replica of `nn.DataParallel` (whose outputs are gathered), or a model under
-        NEFTune (which scales its noise by the padded length).
+        A call that returns attention weights or all hidden states, or whose decoder reads in both
+        directions, takes none, nor does a call that is traced, a replica of `nn.DataParallel`
+        (whose outputs are gathered), or a model under NEFTune (which scales its noise by the padded
+        length).
 
         Args:
             output_attentions: As in the call. None: as in the config.
             output_hidden_states: As in the call. None: as in the config.
-            **kwargs: Other arguments of the call, which do not matter here.
+            **kwargs: Other arguments of the call; of them, only `is_causal` matters here.
 
         Returns:
             The shortcuts.
@@ -101,7 +119,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         is_replica = getattr(self, "_is_replica", False)
         has_noise = hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
+        sees_later = kwargs.get("is_causal") is False  # labels may then depend on later places
         hindered = output_attentions or output_hidden_states or is_replica or has_noise
+        hindered = hindered or sees_later
         if not self.training or hindered or is_tracing():
             return NO_SHORTCUTS
         return self.training_shortcuts
@@ -111,24 +131,30 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     def _check_and_adjust_attn_implementation(
         self, attn_implementation: str | None, *args: Any, **kwargs: Any
     ) -> str:
-        """Refuses flash attention with ALiBi: it would silently ignore the bias."""
-        if self.config.position_embedding_type == "alibi" and "flash" in str(attn_implementation):
+        """Refuses flash attention with a bias on the scores: it would silently ignore the bias."""
+        positions = self.config.position_embedding_type
+        if positions in BIASED_SCHEMES and "flash" in str(attn_implementation):
             raise ValueError(
                 f"`attn_implementation` {attn_implementation!r} does not support a bias on the "
-                "scores, which `position_embedding_type='alibi'` needs: choose 'sdpa', "
+                f"scores, which `position_embedding_type={positions!r}` needs: choose 'sdpa', "
                 "'flex_attention' or 'eager'."
             )
         return super()._check_and_adjust_attn_implementation(attn_implementation, *args, **kwargs)
 
-    # Generation ----------------------------------------------------------------------------------
+    def _set_gradient_checkpointing(  # type: ignore[override]  # versions differ in the rest
+        self, enable: bool = True, gradient_checkpointing_func: Any = checkpoint, **kwargs: Any
+    ) -> None:
+        """Refuses re-entrant checkpoints if the layers share a trained bias.
 
-    def _get_stopping_criteria(
-        self, generation_config: Any, stopping_criteria: Any, tokenizer: Any = None, **kwargs: Any
-    ) -> Any:
-        """Builds the criteria that stop `generate()`; stop strings work for any vocabulary."""
-        build: Any = super()._get_stopping_criteria  # type: ignore[misc]  # of models that generate
-        config, criteria = take_stop_strings(generation_config, stopping_criteria, tokenizer)
-        return build(config, criteria, tokenizer=tokenizer, **kwargs)
+        Each layer would run the backward pass of the bias again, which torch does not allow.
+        """
+        keywords = getattr(gradient_checkpointing_func, "keywords", {})
+        if keywords.get("use_reentrant") and self.config.position_embedding_type == "relative":
+            raise ValueError(
+                "`use_reentrant` True does not work with `position_embedding_type='relative'`, "
+                "whose bias all layers share: leave it out, or set it to False."
+            )
+        super()._set_gradient_checkpointing(enable, gradient_checkpointing_func, **kwargs)
 
     # Tied and resized embeddings -----------------------------------------------------------------
 
@@ -146,6 +172,57 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         if all_submodels:
             return cast(dict[str, str], super().get_expanded_tied_weights_keys(True))
         return self._tied_weights_keys
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Resizes the vocabulary of `input_ids`, with all that depends on it.
+
+        Args:
+            new_num_tokens: New number of rows.
+            pad_to_multiple_of: Rounds that number up to a multiple of this.
+            mean_resizing: Draws new rows around the mean of the old ones.
+
+        Returns:
+            The resized embedding.
+
+        Raises:
+            ValueError: If a special token would lie outside, or if the model is a part of another.
+        """
+        reaches_target = self.has_one_vocabulary or self.config.share_encoder_decoder_embeddings
+        self._check_resizing(new_num_tokens, pad_to_multiple_of, bool(reaches_target))
+        resize: Any = super().resize_token_embeddings
+        embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return embedding
+
+    def _check_resizing(
+        self, new_num_tokens: int | None, multiple: int | None, reaches_target: bool
+    ) -> None:
+        """Refuses a size that the special tokens do not allow, and the resizing of a part."""
+        if new_num_tokens is None and multiple is None:
+            return
+        if self.is_part:
+            raise ValueError(
+                f"{type(self).__name__} is a part of a model, whose other parts would keep their "
+                "old size: call the same method of the whole model."
+            )
+        if new_num_tokens is None:
+            return  # rounded up
+        names = ["pad_token_id", *(TARGET_TOKEN_IDS if reaches_target else ())]
+        given = {name: getattr(self.config, name) for name in names}
+        ids = {
+            name: max(value) if isinstance(value, list) else value for name, value in given.items()
+        }
+        name = max(ids, key=lambda name: -1 if ids[name] is None else ids[name])
+        smallest, multiple = (ids[name] or 0) + 1, multiple or 1
+        if math.ceil(new_num_tokens / multiple) * multiple < smallest:
+            raise ValueError(
+                f"`new_num_tokens` {new_num_tokens} is too small: the smallest size is {smallest}, "
+                f"because `{name}` is {ids[name]}."
+            )
 
     def resize_decoder_token_embeddings(
         self,
@@ -167,7 +244,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             The resized embedding.
 
         Raises:
-            ValueError: If both sides share a matrix, or if the model has only one vocabulary.
+            ValueError: If both sides share a matrix, if the model has only one vocabulary, if a
+                special token would lie outside, or if the model is a part of another.
         """
         if not self.config.is_encoder_decoder:
             raise ValueError(
@@ -179,6 +257,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 "`share_encoder_decoder_embeddings` is True, so the target has no embedding of its "
                 "own: call `resize_token_embeddings`, which resizes both."
             )
+        self._check_resizing(new_num_tokens, pad_to_multiple_of, reaches_target=True)
         untyped: Any = self  # the base class's methods have no types
         embedding: nn.Embedding = untyped.get_decoder()._resize_token_embeddings(
             new_num_tokens, pad_to_multiple_of, mean_resizing
@@ -203,7 +282,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super().init_parallel_plans()
         named = itertools.chain(self.named_modules(), self.named_parameters())
         names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in named}
-        if self.config.fused_qkv or self.config.position_embedding_type == "alibi":
+        if self.config.fused_qkv or self.config.position_embedding_type in BIASED_SCHEMES:
             # A device would need only the rows, or the biases, of its own heads.
             names = {name for name in names if ".self_attn." not in name}
         self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
@@ -218,6 +297,16 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]], device=self.device)
         target = {"decoder_input_ids": ids} if self.config.is_encoder_decoder else {}
         return {"input_ids": ids, "attention_mask": mask, **target}
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
+        """Saves weights, configs and code, and removes the probe of weights that stood there.
+
+        Args:
+            save_directory: The directory to write to. It is created if it does not exist.
+            **kwargs: See `PreTrainedModel.save_pretrained`.
+        """
+        Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
+        super().save_pretrained(save_directory, **kwargs)
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
         """Pushes weights, configs and code, and the card that was saved with the same weights.

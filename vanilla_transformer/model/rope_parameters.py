@@ -155,7 +155,7 @@ def _is_finite_above(bound: float, value: object) -> bool:
 
 
 def check_rope_fits_heads(
-    parameters: Mapping[str, Any], d_model: int, heads_field: str, num_heads: int
+    parameters: Mapping[str, Any], d_model: int, heads_field: str, num_heads: int, head_dim: int
 ) -> None:
     """Checks that RoPE can rotate the heads of one stack.
 
@@ -164,12 +164,12 @@ def check_rope_fits_heads(
         d_model: Width of the model.
         heads_field: Name of the config field with the number of heads, for the error message.
         num_heads: Number of heads of the stack.
+        head_dim: Width of a head of the stack.
 
     Raises:
         ValueError: If the number of rotated dimensions of a head is odd or too small, or differs
             from the number of factors of "longrope".
     """
-    head_dim = d_model // num_heads
     rotated_dim = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
     smallest = 4 if parameters["rope_type"] == "dynamic" else 2
     if rotated_dim % 2 or rotated_dim < smallest:

@@ -7,6 +7,10 @@ Arguments that the forwards share:
 
     input_ids: Tokens, (batch, length); with a cache, those that are not in it.
     attention_mask: 1 for a token, 0 for padding, (batch, length); with a cache, the past included.
+        Or a mask of four dimensions; see `attention_masks`.
+    position_ids: Positions of the tokens, (batch or 1, length). None: counted from the mask.
+        Without a mask, a row whose positions begin anew holds several sequences; see
+        `position_ids`.
     inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not yet scaled.
     past_key_values: Keys and values of earlier tokens, and of the source.
     use_cache: Whether to return the keys and values of this call too.
@@ -14,7 +18,8 @@ Arguments that the forwards share:
         attention implementation.
 
 Every forward raises a ValueError if the batch is empty, ids lie outside the vocabulary, both or
-neither of ids and embeddings are given, or a sequence is too long for learned positions.
+neither of ids and embeddings are given, a sequence is too long for learned positions, a mask or
+positions have the wrong shape, or nothing would use an argument.
 """
 
 import math
@@ -33,19 +38,35 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import TransformersKwargs, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .arguments import (
+    OF_WHOLE_MODELS,
+    direct_attention,
+    packed_position_ids,
+    select_arguments,
+)
 from .attention import CrossAttention, SelfAttention, config_for_attention
+from .attention_masks import check_causal_mask, check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .normalization import make_norm
 from .packing import UNPACKED, Packing, packing_of, source_places
-from .position_ids import key_position_ids, query_position_ids
+from .position_ids import (
+    attend_within,
+    causal_position_ids,
+    check_position_ids,
+    check_sequences_fit,
+    number_sequences,
+    query_position_ids,
+)
 from .positions import (
     AlibiPositions,
+    FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
     LearnedPositions,
     NoPositions,
     PositionEncoding,
+    RelativePositions,
     SinusoidalPositions,
     rotary_positions,
 )
@@ -71,30 +92,81 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
     Args:
         config: The model's config.
         vocab_size: Rows of the embedding.
-        num_heads: Heads of self-attention.
+        stack: "encoder" or "decoder".
         layerdrop: Probability of leaving a layer out of a training step.
         layers: The layers, from bottom to top.
     """
+
+    prefix = ""
+    """What precedes the names of the stack's arguments in a whole model."""
+    is_causal_stack = False
+    is_part = True
 
     def __init__(
         self,
         config: VanillaTransformerConfig,
         vocab_size: int,
-        num_heads: int,
+        stack: str,
         layerdrop: float,
         layers: Sequence[nn.Module],
     ) -> None:
         super().__init__(config)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = _make_positions(config, num_heads)
+        self.embed_positions = _make_positions(config, stack)
         self.embed_norm = _make_optional_norm(config.normalize_embedding, config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         self.layerdrop = layerdrop
         self.final_norm = _make_optional_norm(bool(config.final_layer_norm), config)
+        self.final_dropout = Dropout(config.final_dropout)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
+
+    def select_arguments(
+        self, kwargs: dict[str, Any], ignored: frozenset[str] = frozenset()
+    ) -> dict[str, Any]:
+        """Selects the further arguments of a call that are used, and refuses unknown ones.
+
+        Args:
+            kwargs: The further arguments of the call.
+            ignored: Names to leave out without a word.
+
+        Returns:
+            The arguments for the layers, in a dictionary of its own.
+
+        Raises:
+            ValueError: If nothing would use an argument, or if `is_causal` does not fit the stack.
+        """
+        selected = select_arguments(kwargs, self.config._attn_implementation, ignored)
+        return direct_attention(selected, self.is_causal_stack)
+
+    def given_positions(
+        self,
+        position_ids: torch.Tensor | None,
+        attention_mask: Any,
+        batch: torch.Tensor,
+        arguments: dict[str, Any],
+    ) -> torch.Tensor | None:
+        """Returns the positions that a caller gives in one form or another.
+
+        Args:
+            position_ids: Of shape (batch or 1, length), or None.
+            attention_mask: As in the call.
+            batch: Of shape (batch, length, ...); only the shape and device count.
+            arguments: The further arguments of the call, which may hold boundaries of packed rows.
+
+        Returns:
+            Positions of shape (batch or 1, length). None: they are to be counted.
+
+        Raises:
+            ValueError: If the positions have the wrong shape or type, or start below 0.
+        """
+        if position_ids is None:
+            position_ids = packed_position_ids(arguments, attention_mask, batch.shape[1])
+        if position_ids is None:
+            return None
+        return check_position_ids(f"{self.prefix}position_ids", position_ids, batch)
 
     def embed(
         self,
@@ -148,6 +220,17 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             positions = positions._replace(embedding=packing.pack(positions.embedding))
         return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
 
+    def finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Normalises the states of the last layer if configured, and drops out.
+
+        Args:
+            hidden_states: The states of the last layer, packed.
+
+        Returns:
+            The output of the stack, packed.
+        """
+        return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
+
     def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
@@ -170,14 +253,24 @@ def _make_optional_norm(wanted: bool, config: VanillaTransformerConfig) -> nn.Mo
     return make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
 
 
-def _make_positions(config: VanillaTransformerConfig, num_heads: int) -> nn.Module:
-    d_model, limit = config.d_model, config.max_position_embeddings
+def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
+    d_model, offset = config.d_model, config.position_offset
+    heads, limit = getattr(config, f"{stack}_attention_heads"), config.max_position_embeddings
     schemes: dict[str, Callable[[], nn.Module]] = {
-        "sinusoidal": lambda: SinusoidalPositions(d_model),
-        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model),
-        "learned": lambda: LearnedPositions(limit, d_model),
-        "rope": lambda: rotary_positions(d_model // num_heads, limit, config.rope_parameters or {}),
-        "alibi": lambda: AlibiPositions(num_heads),
+        "sinusoidal": lambda: SinusoidalPositions(d_model, offset),
+        "sinusoidal_half": lambda: HalfSinusoidalPositions(d_model, offset),
+        "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(d_model, offset),
+        "learned": lambda: LearnedPositions(limit, d_model, offset),
+        "rope": lambda: rotary_positions(
+            config.head_dim_with(heads), limit, config.rope_parameters or {}
+        ),
+        "alibi": lambda: AlibiPositions(heads),
+        "relative": lambda: RelativePositions(
+            heads,
+            config.relative_attention_num_buckets,
+            config.relative_attention_max_distance,
+            is_causal=stack == "decoder",
+        ),
         "none": NoPositions,
     }
     return schemes[config.position_embedding_type]()
@@ -198,16 +291,16 @@ class VanillaTransformerEncoder(TransformerStack):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
-        heads, layerdrop = config.encoder_attention_heads, config.encoder_layerdrop
-        super().__init__(config, config.vocab_size, heads, layerdrop, layers)
+        super().__init__(config, config.vocab_size, "encoder", config.encoder_layerdrop, layers)
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(
+    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
@@ -221,23 +314,31 @@ class VanillaTransformerEncoder(TransformerStack):
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
         is_outermost = packing is None
+        arguments = self.select_arguments(kwargs, ignored=OF_WHOLE_MODELS)
+        attention_mask = check_mask("attention_mask", attention_mask)
         if packing is None:
-            packing = self._choose_packing(attention_mask, input_ids, inputs_embeds, **kwargs)
+            packing = self._choose_packing(attention_mask, input_ids, inputs_embeds, **arguments)
         embeds = self.embed("input_ids", input_ids, inputs_embeds, packing)
         batch = packing.outline(embeds)
-        position_ids = query_position_ids(batch, attention_mask)
-        positions = self.embed_positions(position_ids, embeds.dtype)
+        position_ids = self.given_positions(position_ids, attention_mask, batch, arguments)
+        counted = (
+            query_position_ids(batch, attention_mask) if position_ids is None else position_ids
+        )
+        positions = self.embed_positions(counted, embeds.dtype)
         hidden_states = self.add_positions(embeds, positions, packing)
+        sequences = number_sequences(position_ids, attention_mask)
         mask = create_bidirectional_mask(
             config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
             inputs_embeds=batch,
             attention_mask=attention_mask,
+            and_mask_function=attend_within(sequences, sequences, batch.shape[0]),
         )
+        arguments["position_ids"] = position_ids  # by which flash attention splits packed rows
         for layer in self.active_layers():
             hidden_states = layer(
-                hidden_states, mask, positions=positions, packing=packing, **kwargs
+                hidden_states, mask, positions=positions, packing=packing, **arguments
             )
-        hidden_states = self.final_norm(hidden_states)
+        hidden_states = self.finish(hidden_states)
         if is_outermost:
             hidden_states = packing.unpack(hidden_states)
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -263,25 +364,28 @@ class CausalStack(TransformerStack):
         layers: The layers, from bottom to top.
     """
 
+    is_causal_stack = True
+
     def __init__(self, config: VanillaTransformerConfig, layers: Sequence[nn.Module]) -> None:
         vocab_size = cast(int, config.decoder_vocab_size)
-        heads, layerdrop = config.decoder_attention_heads, config.decoder_layerdrop
-        super().__init__(config, vocab_size, heads, layerdrop, layers)
+        super().__init__(config, vocab_size, "decoder", config.decoder_layerdrop, layers)
 
     def begin(
         self,
         embeds: torch.Tensor,
         attention_mask: Any,
+        position_ids: torch.Tensor | None,
         cache: Cache | None,
         mask_config: VanillaTransformerConfig,
         packing: Packing = UNPACKED,
     ) -> tuple[torch.Tensor, Any, PositionEncoding]:
-        """Adds the positions, and makes the mask that hides padding and later tokens.
+        """Adds the positions, and makes the mask that hides padding, later tokens and neighbours.
 
         Args:
             embeds: Scaled token embeddings, packed.
             attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
-                past).
+                past); or a causal mask of four dimensions.
+            position_ids: As `given_positions` returns them.
             cache: Keys and values of earlier tokens, for self-attention.
             mask_config: Names the attention implementation that the mask is for.
             packing: The places to compute.
@@ -290,17 +394,16 @@ class CausalStack(TransformerStack):
             The input of the first layer, the causal mask, and the positions.
         """
         batch = packing.outline(embeds)
-        past_len = 0 if cache is None else cache.get_seq_length()
-        positions = self.embed_positions(
-            query_position_ids(batch, attention_mask, past_len, is_causal=True),
-            embeds.dtype,
-            key_position_ids(batch, attention_mask, cache),
-        )
+        queries, keys = causal_position_ids(position_ids, batch, attention_mask, cache)
+        positions = self.embed_positions(queries, embeds.dtype, keys)
+        sequences = None if cache is None else number_sequences(position_ids, attention_mask, cache)
         causal_mask = create_causal_mask(
             config=mask_config,
             inputs_embeds=batch,
             attention_mask=attention_mask,
             past_key_values=cache,
+            position_ids=position_ids,  # with a cache, it does not count
+            and_mask_function=attend_within(sequences, sequences, batch.shape[0]),
         )
         return self.add_positions(embeds, positions, packing), causal_mask, positions
 
@@ -313,6 +416,7 @@ class VanillaTransformerDecoder(CausalStack):
     """
 
     main_input_name = "input_ids"
+    prefix = "decoder_"
     _can_record_outputs = {  # noqa: RUF012 - the base class's own form
         "hidden_states": DecoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1, layer_name="self_attn"),
@@ -325,7 +429,7 @@ class VanillaTransformerDecoder(CausalStack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(
+    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -334,6 +438,8 @@ class VanillaTransformerDecoder(CausalStack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        position_ids: torch.Tensor | None = None,
+        encoder_position_ids: torch.Tensor | None = None,
         packing: Packing = UNPACKED,
         encoder_packing: Packing = UNPACKED,
         **kwargs: Unpack[TransformersKwargs],
@@ -343,7 +449,9 @@ class VanillaTransformerDecoder(CausalStack):
         Args:
             encoder_hidden_states: Of shape (batch, source_len, d_model), or packed by
                 `encoder_packing`.
-            encoder_attention_mask: Of shape (batch, source_len).
+            encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
+            encoder_position_ids: Positions of the source's tokens, if they were given: the n-th
+                target of a packed row attends to the n-th source.
             packing: The places of the target to compute; the result is packed by it.
             encoder_packing: The places of the source that `encoder_hidden_states` holds.
 
@@ -351,20 +459,28 @@ class VanillaTransformerDecoder(CausalStack):
             `last_hidden_state` of shape (batch, target_len, d_model), or packed,
             `past_key_values`, and what was asked for.
         """
+        arguments = self.select_arguments(kwargs)
         embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds, packing)
         cache = _make_cache_pair(past_key_values, bool(use_cache), self.config)
         self_cache = None if cache is None else cache.self_attention_cache
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
+        batch = packing.outline(embeds)
+        attention_mask = check_causal_mask("decoder_attention_mask", attention_mask, batch)
+        position_ids = self.given_positions(position_ids, attention_mask, batch, arguments)
         hidden_states, causal_mask, positions = self.begin(
-            embeds, attention_mask, self_cache, mask_config, packing
+            embeds, attention_mask, position_ids, self_cache, mask_config, packing
         )
+        source = number_sequences(encoder_position_ids, encoder_attention_mask)
+        target = number_sequences(position_ids, attention_mask, self_cache)
+        check_sequences_fit(source, target, mask_config._attn_implementation)
         source_mask = create_bidirectional_mask(
             config=mask_config,
-            inputs_embeds=packing.outline(embeds),
-            attention_mask=encoder_attention_mask,
+            inputs_embeds=batch,
+            attention_mask=check_mask("attention_mask", encoder_attention_mask),
             encoder_hidden_states=encoder_packing.outline(
                 cast(torch.Tensor, encoder_hidden_states)
             ),
+            and_mask_function=attend_within(target, source, batch.shape[0]),
         )
         for layer in self.active_layers(cache):
             hidden_states = layer(
@@ -376,10 +492,10 @@ class VanillaTransformerDecoder(CausalStack):
                 positions=positions,
                 packing=packing,
                 encoder_packing=encoder_packing,
-                **kwargs,
+                **arguments,
             )
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.final_norm(hidden_states), past_key_values=cache
+            last_hidden_state=self.finish(hidden_states), past_key_values=cache
         )
 
 
@@ -416,13 +532,14 @@ class VanillaTransformerCausalDecoder(CausalStack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(
+    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
+        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
         """Runs the stack.
@@ -431,16 +548,22 @@ class VanillaTransformerCausalDecoder(CausalStack):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
             was asked for.
         """
+        arguments = self.select_arguments(kwargs)
         embeds = self.embed("input_ids", input_ids, inputs_embeds)
         cache = past_key_values
         if cache is None and use_cache:
             cache = DynamicCache(config=self.config)
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
-        hidden_states, mask, positions = self.begin(embeds, attention_mask, cache, mask_config)
+        attention_mask = check_causal_mask("attention_mask", attention_mask, embeds)
+        position_ids = self.given_positions(position_ids, attention_mask, embeds, arguments)
+        hidden_states, mask, positions = self.begin(
+            embeds, attention_mask, position_ids, cache, mask_config
+        )
+        arguments["position_ids"] = position_ids  # by which flash attention splits packed rows
         for layer in self.active_layers(cache):
             hidden_states = layer(
-                hidden_states, mask, positions=positions, past_key_values=cache, **kwargs
+                hidden_states, mask, positions=positions, past_key_values=cache, **arguments
             )
         return BaseModelOutputWithPast(
-            last_hidden_state=self.final_norm(hidden_states), past_key_values=cache
+            last_hidden_state=self.finish(hidden_states), past_key_values=cache
         )

@@ -89,7 +89,7 @@ def architecture_changes(options: Any) -> dict[str, Any]:
     if isinstance(text := changes.get("rope_parameters"), str):
         try:
             changes["rope_parameters"] = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"`rope_parameters` {text!r} is not valid JSON ({error}): give an object, e.g. "
                 '\'{"rope_type": "linear", "factor": 2.0}\'.'

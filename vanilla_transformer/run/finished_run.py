@@ -3,12 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging
+
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.run.results import read_results
 from vanilla_transformer.training.callbacks import EarlyStopping
-from vanilla_transformer.training.checkpoints import checkpoint_step, read_trainer_state
+from vanilla_transformer.training.checkpoints import (
+    TRAINER_STATE,
+    checkpoint_step,
+    read_trainer_state,
+)
+from vanilla_transformer.training.checksums import changed_files
 from vanilla_transformer.training.training_record import leads_to
 
+logger = logging.get_logger(__name__)
+
+_NEVER_EDITED = (".safetensors", "tokenizer.json", "_results.json", TRAINER_STATE)
 _PREFIXES = {"validation": "eval", "test": "test"}
 
 
@@ -30,6 +40,12 @@ def finished_figures(plan: RunPlan, max_steps: int) -> dict[str, float]:
     if not is_same or state["global_step"] < checkpoint_step(Path(checkpoint)):
         return {}
     if state["global_step"] < max_steps and not _has_stopped_early(state, plan):
+        return {}
+    if changed := changed_files(folder, _NEVER_EDITED):
+        logger.warning(
+            f"The run in {str(folder)!r} was finished, but {', '.join(changed)} changed since: it "
+            "is completed again from its last checkpoint."
+        )
         return {}
     figures = read_results(folder)
     wanted = {"train_loss"}

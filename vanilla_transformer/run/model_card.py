@@ -15,9 +15,12 @@ from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.training.checkpoints import TRAINER_STATE
 from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
+_LOADED = (".json", ".safetensors")
+_NOT_LOADED = ("_results.json", TRAINER_STATE)
 _SPLITS = {"eval": "validation", "test": "test"}
 _ALWAYS_SHOWN = (
     "encoder_layers",
@@ -70,6 +73,7 @@ def write_model_card(
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         path=repo_id or plan.training.output_dir,
         example=repr(example),
+        files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
         command=shlex.join(plan.command),
         recipe=_recipe_listing(plan.recipe),
@@ -111,6 +115,16 @@ def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelC
         metrics=list(plan.metrics),
         model_name=name if scored else None,
         eval_results=scored or None,
+    )
+
+
+def _needed_files(folder: Path) -> str:
+    """Names the files that loading reads, of those in the output directory."""
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(_LOADED))
+    listed = ", ".join(f"`{name}`" for name in names if not name.endswith(_NOT_LOADED))
+    return (
+        f"Loading reads {listed} and the code, `*.py`. It reads no other file: "
+        "`training_args.bin` and the folders `checkpoint-*` need not be downloaded."
     )
 
 

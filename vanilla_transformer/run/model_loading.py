@@ -1,6 +1,7 @@
 """The config and the model of a run: loaded and checked against the options, or made anew."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, GenerationConfig
@@ -126,6 +127,8 @@ def load_generation_settings(
     try:
         return GenerationConfig.from_pretrained(start)
     except OSError:
+        if Path(start, "generation_config.json").exists():
+            raise  # it is damaged
         logger.info(f"{start!r} holds no generation_config.json: its config.json is used.")
         # As `from_pretrained` of the model does.
         return GenerationConfig.from_pretrained(start, "config.json", _from_model_config=True)

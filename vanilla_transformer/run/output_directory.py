@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
+from vanilla_transformer.training.checksums import CHECKSUMS
 from vanilla_transformer.training.resumption import (
     ResumptionNeeds,
     check_checkpoint,
@@ -175,8 +176,9 @@ class FormerContents(TrainerCallback):
         if self._folder is None:
             return
         now, _ = _contents_of(self._folder)
-        # Checkpoints first lose the file that completes them: none is ever resumed by mistake.
-        for path in sorted(self._files, key=lambda path: path.name != TRAINER_STATE):
+        # Checkpoints first lose the files that complete them: none is ever resumed by mistake.
+        last_written = (CHECKSUMS, TRAINER_STATE)
+        for path in sorted(self._files, key=lambda path: path.name not in last_written):
             if now.get(path) == self._files[path]:
                 path.unlink()
         _delete_empty(self._folders)

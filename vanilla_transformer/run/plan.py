@@ -3,7 +3,7 @@
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
@@ -132,8 +132,8 @@ def splits_in_use(arguments: RunArguments, data: DatasetDict, start: str | None)
         )
     if "train" not in splits and start is None:
         raise ValueError(
-            "This run trains nothing and has no saved model to score: give training data, or "
-            "`--model_name_or_path`."
+            "This run trains nothing and has no saved model to score: give training data (without "
+            "`--do_train False`), or `--model_name_or_path`."
         )
     if "train" not in splits and training.push_to_hub:
         raise ValueError(
@@ -217,12 +217,13 @@ def plan_search(
         The settings, which are saved with the model, and what the Trainer needs.
 
     Raises:
-        ValueError: If the settings ask for no beam, or for several outputs per source.
+        ValueError: If the settings ask for no beam, for several outputs per source, or for no
+            token after the start token.
     """
     settings = deepcopy(settings)
     beams, max_length = training.generation_num_beams, training.generation_max_length
     if (given := training.generation_config) is not None:
-        settings.update(**Seq2SeqTrainer.load_generation_config(cast(Any, given)).to_diff_dict())
+        settings.update(**_load_settings(given).to_diff_dict())
     elif is_new:
         beams = beams or 1
     _check_settings(settings, beams)
@@ -231,12 +232,25 @@ def plan_search(
     if max_length is not None:
         max_length = _smaller_limit(max_length, position_limit(config))
         settings.update(max_length=max_length, max_new_tokens=None)
+    _check_length(settings, config)
     if beams is not None:
         was_beam_search = (settings.num_beams or 1) > 1
         keeps_stop = beams > 1 and was_beam_search
         stop = settings.early_stopping if keeps_stop else beams > 1
         settings.update(num_beams=beams, early_stopping=stop)
     return Search(settings, beams, max_length)
+
+
+def _load_settings(given: Any) -> GenerationConfig:
+    """Loads the settings that `generation_config` names."""
+    try:
+        return Seq2SeqTrainer.load_generation_config(given)
+    except (OSError, TypeError, ValueError) as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(
+            f"`generation_config` {str(given)!r} cannot be loaded ({reason}): give a directory or "
+            "file of saved settings."
+        ) from error
 
 
 def _check_settings(settings: GenerationConfig, beams: int | None) -> None:
@@ -252,6 +266,19 @@ def _check_settings(settings: GenerationConfig, beams: int | None) -> None:
             f"The generation config has `num_beams` {settings.num_beams}: it must be at least 1. "
             f"{where}"
         )
+
+
+def _check_length(settings: GenerationConfig, config: VanillaTransformerConfig) -> None:
+    """Refuses lengths that leave no room after the start token."""
+    if settings.max_length is None or settings.max_length >= 2:
+        return
+    name, value = "max_length", settings.max_length
+    if (positions := position_limit(config)) is not None and positions < 2:
+        name, value = "max_position_embeddings", positions
+    raise ValueError(
+        f"`{name}` is {value}, which leaves no room for a token after the start token: give at "
+        "least 2."
+    )
 
 
 def watched_metric(arguments: RunArguments) -> WatchedMetric:

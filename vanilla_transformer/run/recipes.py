@@ -51,7 +51,7 @@ def read_recipe(path: str | os.PathLike[str]) -> list[str]:
     try:
         # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
         values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _RecipeLoader)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."
         ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from vanilla_transformer.data.json_files import read_object
 from vanilla_transformer.data.whole_files import write_whole
 
 logger = logging.get_logger(__name__)
@@ -49,9 +50,9 @@ def read_results(folder: Path) -> dict[str, float]:
     if not path.is_file():
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
-        logger.warning(f"{str(path)!r} is damaged ({error}) and is written anew.")
+        return read_object(path)
+    except ValueError as error:
+        logger.warning(f"{error} It is damaged and is written anew.")
         return {}
 
 

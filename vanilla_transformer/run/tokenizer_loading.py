@@ -31,7 +31,12 @@ def make_tokenizer(options: TokenizerArguments, data: DatasetDict, start: str | 
     """
     given = options.tokenizer_name_or_path
     if (path := given or start) is not None:
-        tokenizer = load_tokenizer(path)
+        try:
+            tokenizer = load_tokenizer(path)
+        except FileNotFoundError as error:
+            if given is None:
+                raise
+            raise FileNotFoundError(f"`tokenizer_name_or_path`: {error}") from error
         _check_training_options(options.training_options(), tokenizer, path)
         if given is not None and start is not None:
             _check_same_tokens(tokenizer, given, start)

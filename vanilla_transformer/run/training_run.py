@@ -15,6 +15,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
+from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.run.finished_run import finished_figures
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.model_loading import (
@@ -39,6 +40,7 @@ from vanilla_transformer.run.results import save_results
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
 from vanilla_transformer.training.average_callback import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
+from vanilla_transformer.training.checksums import CHECKSUMS, write_checksums
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import References
@@ -256,7 +258,12 @@ def _train_and_save(
         raise SystemExit(_STATUS_OF_SIGTERM)
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     former.delete()
+    if trainer.is_world_process_zero():
+        (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
     trainer.save_model()
+    folder = plan.directory.folder
+    if trainer.is_world_process_zero() and list(folder.glob("*.safetensors")):
+        store_probe(load_for_probe(folder), folder)
     _save_figures(trainer, plan, figures)
     return figures
 
@@ -291,6 +298,7 @@ def _save_history_and_card(
     repo_id: str | None = trainer.hub_model_id
     model = cast(PreTrainedModel, trainer.model)
     write_model_card(plan, model, figures, signatures, example, repo_id)
+    write_checksums(plan.directory.folder)
     if plan.training.push_to_hub:
         push_directory(
             plan.directory.folder,

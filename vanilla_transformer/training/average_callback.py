@@ -14,6 +14,7 @@ from vanilla_transformer.training.checkpoint_selection import sort_by_score
 from vanilla_transformer.training.checkpoints import checkpoint_step, checkpoints
 from vanilla_transformer.training.mean_weights import average_weights
 from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
+from vanilla_transformer.training.training_record import of_one_training, recorded_processes
 
 logger = logging.get_logger(__name__)
 
@@ -70,8 +71,9 @@ class AverageCheckpoints(TrainerCallback):
                 "`eval_strategy` to the same value as `save_strategy`."
             )
         self._check_save_limit(args)
-        found = map(checkpoint_step, checkpoints(str(args.output_dir)))
-        self._steps = {number for number in found if number <= state.global_step}
+        found = of_one_training(checkpoints(str(args.output_dir)), recorded_processes(state))
+        steps = map(checkpoint_step, found)
+        self._steps = {number for number in steps if number <= state.global_step}
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -7,10 +7,16 @@ from tempfile import TemporaryDirectory
 
 from huggingface_hub import save_torch_state_dict
 
+from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints
+from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
 from vanilla_transformer.training.mean_weights import average_weights
 
-_NOT_COPIED = ("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin", TRAINER_STATE)
+_WEIGHTS = (".safetensors", ".safetensors.index.json")
+_NOT_COPIED = (
+    *(f"*{end}" for end in _WEIGHTS),
+    *("*.pt", "*.pth", "*.bin", TRAINER_STATE, CHECKSUMS, PROBE_FILE),
+)
 
 
 def average_checkpoints(
@@ -27,7 +33,8 @@ def average_checkpoints(
 
     Raises:
         ValueError: If the models differ in more than their weights (the error lists all
-            differences), a directory is not a saved model, or `output` is in use. With `overwrite`,
+            differences), a directory is not a saved model, the weights of a checkpoint are damaged,
+            or `output` is in use. With `overwrite`,
             only a saved model that is not one of `directories` is replaced.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
@@ -37,6 +44,12 @@ def average_checkpoints(
         if not overwrite:
             raise ValueError(f"{str(target)!r} is not empty: choose another, or add --overwrite.")
         _check_replaceable(target, folders)
+    for folder in folders:
+        if changed := changed_files(folder, _WEIGHTS):
+            raise ValueError(
+                f"{str(folder / changed[0])!r} is not as it was saved: leave this model "
+                f"out (or delete {CHECKSUMS} if you changed the file yourself)."
+            )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,25 +1,37 @@
 """Selects checkpoints of a run: the last ones, or the ones with the best validation scores."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoint_step, checkpoints
+from vanilla_transformer.training.checkpoints import (
+    checkpoint_step,
+    checkpoints,
+    read_trainer_state,
+)
 from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.training_record import (
+    of_one_training,
+    read_record,
+    written_at,
+    younger_checkpoint,
+)
 
 
 def last_checkpoints(run: str | Path, count: int) -> list[Path]:
-    """Selects the newest checkpoints of a run, the oldest of the selected first.
+    """Selects the newest checkpoints of a training, the oldest of the selected first.
+
+    Checkpoints that an abandoned training has left in the directory do not count.
 
     Args:
         run: Output directory of the run.
         count: Number of checkpoints.
 
     Raises:
-        ValueError: If `count` is below 1, or the run has fewer checkpoints.
+        ValueError: If `count` is below 1, the training has fewer checkpoints, or it is not certain
+            which checkpoints belong to it.
     """
-    found = checkpoints(run)
+    found = training_checkpoints(run)
     _check_count(count, len(found), f"{str(run)!r} holds {len(found)} checkpoints")
     return found[-count:]
 
@@ -38,18 +50,45 @@ def best_checkpoints(
             the metrics of this package.
 
     Raises:
-        ValueError: If `count` is below 1, the run has fewer checkpoints with a score, or the
-            direction is unknown.
+        ValueError: If `count` is below 1, the training has fewer checkpoints with a score, the
+            direction is unknown, or it is not certain which checkpoints belong to the training.
     """
-    found = checkpoints(run)
+    found = training_checkpoints(run)
     log: list[dict[str, float]] = []
     if found:  # the newest checkpoint holds the log of all earlier steps
-        state = json.loads((found[-1] / TRAINER_STATE).read_text(encoding="utf-8"))
-        log = state["log_history"]
+        log = read_trainer_state(found[-1]).get("log_history", [])
     scored = sort_by_score(found, log, metric, greater_is_better)
     available = f"{str(run)!r} holds {len(scored)} checkpoints with a score {metric!r}"
     _check_count(count, len(scored), available)
     return scored[-count:]
+
+
+def training_checkpoints(run: str | Path) -> list[Path]:
+    """Lists the checkpoints of the newest training of a run, the oldest first.
+
+    A training that is resumed from an earlier checkpoint leaves those of the abandoned training in
+    the directory; they are not listed.
+
+    Args:
+        run: Output directory of the run.
+
+    Raises:
+        ValueError: If a younger checkpoint has a lower number and belongs to another training than
+            the one with the highest number.
+    """
+    found = checkpoints(run)
+    if not found:
+        return []
+    processes = read_record(Path(run)).get("processes", [])  # of the training that was finished
+    ended = of_one_training(found, processes) if processes else []
+    if ended and max(found, key=written_at) in ended:
+        return ended
+    if (path := younger_checkpoint(found)) is not None:
+        raise ValueError(
+            f"{path.name} in {str(run)!r} is younger than {found[-1].name} and belongs to another "
+            "training: name the checkpoints to average one by one, or move the others away."
+        )
+    return of_one_training(found, read_record(found[-1]).get("processes", []))
 
 
 def sort_by_score(

@@ -1,9 +1,11 @@
 """Lists the checkpoints of a run, and tells complete ones from those that were cut off."""
 
-import json
+import os
 import re
 from pathlib import Path
 from typing import Any
+
+from vanilla_transformer.data.json_files import read_object
 
 TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)", re.ASCII)
@@ -46,6 +48,25 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
+def make_newest(checkpoint: Path) -> None:
+    """Makes a directory for a checkpoint, and all other checkpoints of the run older than it.
+
+    Trainer keeps the newest by the time of the directories, or by their numbers if the times are
+    close to each other. Both can be wrong: a run that goes on from checkpoint-3 may still hold the
+    checkpoint-8 of a run that was killed, and clocks change.
+
+    Args:
+        checkpoint: A directory checkpoint-N. Other checkpoints beyond N count as the oldest.
+    """
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    os.utime(checkpoint)  # by the clock of the file system
+    now, step = checkpoint.stat().st_mtime, checkpoint_step(checkpoint)
+    others = [path for path in numbered_checkpoints(checkpoint.parent) if path != checkpoint]
+    others.sort(key=lambda path: (checkpoint_step(path) <= step, checkpoint_step(path)))
+    for age, path in enumerate(reversed(others), start=1):
+        os.utime(path, (now - 2 * age,) * 2)
+
+
 def is_complete(checkpoint: Path) -> bool:
     """Returns whether a checkpoint holds the file that Trainer writes last.
 
@@ -68,7 +89,6 @@ def read_trainer_state(folder: Path) -> dict[str, Any]:
         The fields of the state; empty if the file is missing or damaged.
     """
     try:
-        state = json.loads((folder / TRAINER_STATE).read_text(encoding="utf-8"))
+        return read_object(folder / TRAINER_STATE)
     except (OSError, ValueError):
         return {}
-    return state if isinstance(state, dict) else {}

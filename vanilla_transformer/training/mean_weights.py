@@ -1,6 +1,5 @@
 """Computes the mean of the weights of saved models."""
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
+from vanilla_transformer.data.json_files import read_object
 from vanilla_transformer.training.model_differences import TensorFile, Weights, list_differences
 
 _WEIGHTS = "model.safetensors"
@@ -45,7 +45,7 @@ def _open_weights(folder: Path, stack: ExitStack) -> dict[str, TensorFile]:
     index = folder / f"{_WEIGHTS}.index.json"
     files = [_WEIGHTS]
     if index.is_file():
-        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        files = sorted(set(read_object(index)["weight_map"].values()))
     opened: dict[str, TensorFile] = {}
     for path in (folder / file for file in files):
         if not path.is_file():

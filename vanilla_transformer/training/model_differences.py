@@ -1,11 +1,12 @@
 """Lists how saved models differ in more than the values of their weights."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+
+from vanilla_transformer.data.json_files import read_object
 
 
 class TensorFile(Protocol):
@@ -53,7 +54,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{str(folder)!r} holds no config.json, so it is not a saved model: check the path."
         )
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    return read_object(path)
 
 
 def _config_differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:

@@ -10,6 +10,8 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.training.resumed_settings import readable_state
 from vanilla_transformer.training.resumption import TRAINING_WEIGHTS
 from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
 
@@ -87,7 +89,8 @@ class ExponentialMovingAverage(TrainerCallback):
                 "that the training is resumed from. A checkpoint that was saved without it cannot "
                 "be used."
             )
-        saved = load_file(path)
+        with readable_state(str(checkpoint), TRAINING_WEIGHTS, "another model"):
+            saved = load_file(path)
         with torch.no_grad():
             for name, parameter in zip(self._names, self._other_weights(), strict=True):
                 parameter.copy_(saved[name])
@@ -128,7 +131,8 @@ class ExponentialMovingAverage(TrainerCallback):
         if not self._model_holds_average:
             self._swap_weights()
             if args.should_save:
-                model.save_pretrained(_checkpoint_path(args, state))
+                with explained_full_disk(folder := _checkpoint_path(args, state)):
+                    model.save_pretrained(folder)
         self._save_training_weights(args, state)
 
     def on_train_end(
@@ -160,7 +164,8 @@ class ExponentialMovingAverage(TrainerCallback):
         path.parent.mkdir(parents=True, exist_ok=True)
         weights = zip(self._names, self._other_weights(), strict=True)
         tensors = {name: weight.contiguous() for name, weight in weights}
-        save_file(tensors, path, metadata={"format": "pt"})
+        with explained_full_disk(path):
+            save_file(tensors, path, metadata={"format": "pt"})
 
 
 def _average_update(decay: float) -> Callable[[Any, Any, Any], None]:

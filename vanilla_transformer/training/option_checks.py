@@ -4,11 +4,14 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainingArguments, get_scheduler
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.training.metrics import METRICS
@@ -80,10 +83,57 @@ def check_json_options(args: TrainingArguments) -> None:
         if isinstance(text, str) and (needs_object or text.startswith("{")):
             try:
                 is_object = isinstance(json.loads(text), dict)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"`{name}` {text!r} is not valid JSON ({error}).") from error
             if not is_object:
                 raise ValueError(f"`{name}` {text!r} is no JSON object: give e.g. '{{\"a\": 1}}'.")
+        elif isinstance(text, str) and text and not Path(text).is_file():
+            raise ValueError(f"`{name}` {text!r} is neither a JSON object nor a file: give one.")
+
+
+def check_accelerator_options(args: TrainingArguments) -> None:
+    """Refuses options of Accelerate that do not exist.
+
+    Args:
+        args: Arguments of the training, before transformers reads them.
+
+    Raises:
+        ValueError: If `accelerator_config` holds an unknown name.
+    """
+    given: Any = args.accelerator_config
+    if isinstance(given, str) and given.startswith("{"):
+        given = json.loads(given)
+    if not isinstance(given, dict):
+        return
+    known = [field.name for field in fields(AcceleratorConfig)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise ValueError(
+            f"`accelerator_config` {unknown} are unknown: choose from {', '.join(known)}."
+        )
+
+
+def check_names(args: TrainingArguments) -> None:
+    """Refuses options of the optimizer that are none, and unknown programs to report to.
+
+    Args:
+        args: Arguments of the training, before transformers reads them.
+
+    Raises:
+        ValueError: If an option cannot be understood.
+    """
+    for part in (args.optim_args or "").replace(" ", "").split(","):
+        if args.optim_args and part.count("=") != 1:
+            raise ValueError(
+                f"`optim_args` {args.optim_args!r} cannot be read: give options as name=value, "
+                "with commas between them."
+            )
+    given = args.report_to
+    for name in [given] if isinstance(given, str) else given or []:
+        if name not in (*INTEGRATION_TO_CALLBACK, "all", "none"):
+            raise ValueError(
+                f"`report_to` {name!r} is unknown: choose from all, none, "
+                f"{', '.join(sorted(INTEGRATION_TO_CALLBACK))}."
+            )
 
 
 def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[str, Any]:

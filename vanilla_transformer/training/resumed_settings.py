@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from vanilla_transformer.training.training_record import read_record
 
 _OPTIONS = {
     "initial_lr": "learning_rate",
@@ -58,6 +61,25 @@ def check_settings(
     _refuse_changes(given[1], loaded[1], _SCHEDULE_OPTIONS, path)
 
 
+def check_learning_rate(given: float, optimizer: torch.optim.Optimizer, path: str) -> None:
+    """Refuses another learning rate where the optimizer does not keep the one of its beginning.
+
+    The schedules that follow a score change the rate itself, so that only the record of the
+    training tells with which rate it began.
+
+    Args:
+        given: Learning rate in the arguments.
+        optimizer: The optimizer, with its schedule.
+        path: Directory of the checkpoint.
+
+    Raises:
+        ValueError: If the training of the checkpoint has another learning rate.
+    """
+    saved = read_record(Path(path)).get("learning_rate", given)
+    if "initial_lr" not in optimizer.param_groups[0]:
+        _refuse_changes({"initial_lr": given}, {"initial_lr": saved}, _OPTIONS, path)
+
+
 def _refuse_changes(
     own: dict[str, Any], saved: dict[str, Any], options: dict[str, str], path: str
 ) -> None:
@@ -72,11 +94,15 @@ def _refuse_changes(
 
 
 @contextmanager
-def readable_state(path: str) -> Iterator[None]:
-    """Explains that a checkpoint's state of the optimizer or the schedule cannot be read.
+def readable_state(
+    path: str, files: str = "optimizer.pt or scheduler.pt", cause: str = "another `--optim`"
+) -> Iterator[None]:
+    """Explains that a file of a checkpoint cannot be read.
 
     Args:
         path: Directory of the checkpoint.
+        files: Names of the files that are read.
+        cause: What the file may belong to, if it is not damaged.
 
     Raises:
         ValueError: In place of the errors of torch.
@@ -85,9 +111,8 @@ def readable_state(path: str) -> Iterator[None]:
         yield
     except Exception as error:  # the unpickler raises errors of any type on damaged bytes
         raise ValueError(
-            f"optimizer.pt or scheduler.pt in {path!r} cannot be loaded ({error}): it is damaged, "
-            "or belongs to another `--optim`. Use an earlier checkpoint, or the options of the "
-            "training."
+            f"{files} in {path!r} cannot be loaded ({error}): it is damaged, or belongs to "
+            f"{cause}. Use an earlier checkpoint, or the options of the training."
         ) from error
 
 

@@ -1,17 +1,18 @@
 """Chooses the checkpoint that a training resumes from, and checks that it is whole."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers.utils import logging
 
+from vanilla_transformer.data.json_files import read_object
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     is_complete,
     numbered_checkpoints,
 )
-from vanilla_transformer.training.training_record import leads_to, read_record
+from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
+from vanilla_transformer.training.training_record import read_record, younger_checkpoint
 
 logger = logging.get_logger(__name__)
 
@@ -39,7 +40,8 @@ class ResumptionNeeds:
 def newest_checkpoint(run: str | Path, needs: ResumptionNeeds) -> Path | None:
     """Returns the checkpoint that continues a run.
 
-    Checkpoints that lack files are passed over with a warning.
+    Checkpoints that lack files, or whose files are not as they were saved, are passed over with a
+    warning.
 
     Args:
         run: Output directory of the run.
@@ -55,23 +57,25 @@ def newest_checkpoint(run: str | Path, needs: ResumptionNeeds) -> Path | None:
     whole, lacking = list[Path](), ""
     for path in numbered_checkpoints(run):
         if missing := missing_files(path, needs):
-            if is_complete(path):
+            if is_complete(path) or (path / CHECKSUMS).is_file():
                 lacking = _lacking_message(path, missing)
             logger.warning(f"{_lacking_message(path, missing)} It is passed over.")
         else:
             whole.append(path)
+    while whole and (changed := changed_files(whole[-1])):
+        lacking = _damage_message(whole.pop(), changed)
+        logger.warning(f"{lacking} It is passed over.")
     if not whole:
         if lacking:
             raise ValueError(f"{lacking} {_REMEDY}")
         return None
     highest = whole[-1]
-    for path in whole[:-1]:
-        if _written_at(path) > _written_at(highest) and not leads_to(path, highest):
-            raise ValueError(
-                f"{path.name} in {str(run)!r} is younger than {highest.name} and belongs to "
-                "another training, so the newest checkpoint is not certain: name the one to "
-                f"continue, e.g. `--resume_from_checkpoint {path}`, or move the others away."
-            )
+    if (younger := younger_checkpoint(whole)) is not None:
+        raise ValueError(
+            f"{younger.name} in {str(run)!r} is younger than {highest.name} and belongs to "
+            "another training, so the newest checkpoint is not certain: name the one to "
+            f"continue, e.g. `--resume_from_checkpoint {younger}`, or move the others away."
+        )
     _check_mean(highest, needs)
     return highest
 
@@ -91,8 +95,8 @@ def check_checkpoint(checkpoint: str | Path, needs: ResumptionNeeds) -> None:
 
     Raises:
         FileNotFoundError: If the directory does not exist.
-        ValueError: If a file is missing, or the model is a running mean and the training keeps
-            none.
+        ValueError: If a file is missing or is not as it was saved, or the model is a running mean
+            and the training keeps none.
     """
     path = Path(checkpoint)
     if not path.is_dir():
@@ -102,6 +106,8 @@ def check_checkpoint(checkpoint: str | Path, needs: ResumptionNeeds) -> None:
         )
     if missing := missing_files(path, needs):
         raise ValueError(f"{_lacking_message(path, missing)} {_REMEDY}")
+    if changed := changed_files(path):
+        raise ValueError(f"{_damage_message(path, changed)} {_REMEDY}")
     _check_mean(path, needs)
 
 
@@ -126,17 +132,18 @@ def missing_files(checkpoint: Path, needs: ResumptionNeeds) -> list[str]:
         missing.append("optimizer.pt")
     wanted = ["scheduler.pt", *_random_state_names(checkpoint, needs.num_processes)]
     wanted += ["scaler.pt"] if needs.scales_loss else []
+    wanted += read_record(checkpoint).get("files", [])  # also those that deleting has begun with
     missing += [name for name in wanted if not (checkpoint / name).is_file()]
     if needs.has_mean and not (checkpoint / TRAINING_WEIGHTS).is_file():
         missing.append(f"{TRAINING_WEIGHTS} (its training kept no running mean)")
-    return missing
+    return list(dict.fromkeys(missing))
 
 
 def _missing_weights(checkpoint: Path) -> list[str]:
     index = checkpoint / f"{_WEIGHTS[0]}.index.json"
     if index.is_file():
         try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            shards = set(read_object(index)["weight_map"].values())
         except (ValueError, KeyError, AttributeError):
             return [index.name]
         return sorted(name for name in shards if not (checkpoint / name).is_file())
@@ -172,5 +179,8 @@ def _lacking_message(checkpoint: Path, missing: list[str]) -> str:
     return f"{str(checkpoint)!r} is an incomplete checkpoint: it lacks {', '.join(missing)}."
 
 
-def _written_at(checkpoint: Path) -> int:
-    return (checkpoint / TRAINER_STATE).stat().st_mtime_ns
+def _damage_message(checkpoint: Path, changed: list[str]) -> str:
+    return (
+        f"{str(checkpoint)!r} is a damaged checkpoint: after it was saved, {', '.join(changed)} "
+        f"changed (delete {CHECKSUMS} if you made the change)."
+    )

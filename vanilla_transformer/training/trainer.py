@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,18 +12,21 @@ from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments, get_scheduler
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
-from transformers.trainer_utils import SchedulerType, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
 
+from vanilla_transformer.data.disk_space import explained_full_disk
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.training.callbacks import EarlyStopping
-from vanilla_transformer.training.checkpoints import TRAINER_STATE
+from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
+from vanilla_transformer.training.checksums import write_checksums
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.option_checks import schedule_options
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.resumed_settings import (
+    check_learning_rate,
     check_settings,
     optimizer_settings,
     readable_state,
@@ -72,6 +76,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
+    # The checkpoint that the current step has saved.
+    _saved: Path | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -149,7 +155,36 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Saves a checkpoint, unless the training has diverged."""
         check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
-        super()._save_checkpoint(model, trial)
+        run = Path(self._get_output_dir(trial=trial))
+        self._saved = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.record.folder = self._saved
+        with explained_full_disk(self._saved):
+            if self.args.save_total_limit and self.args.should_save:
+                make_newest(self._saved)
+            super()._save_checkpoint(model, trial)
+        self.record.folder = None
+
+    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+        """Does what a step asks for, and adds the checksums when callbacks are done as well."""
+        self._saved = None
+        cast(Any, super())._maybe_log_save_evaluate(*args, **options)
+        if self._saved is not None:
+            self.accelerator.wait_for_everyone()  # each process writes files of its own
+            if self.is_world_process_zero():
+                write_checksums(self._saved)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model, its tokenizer and its code, as in transformers.
+
+        Args:
+            output_dir: Directory; None: that of the arguments.
+            _internal_call: Whether Trainer calls.
+
+        Raises:
+            OSError: If the disk is full.
+        """
+        with explained_full_disk(Path(output_dir or str(self.args.output_dir))):
+            super().save_model(output_dir, _internal_call)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Loads the states of a checkpoint, which must agree with the arguments."""
@@ -162,6 +197,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             super()._load_optimizer_and_scheduler(checkpoint)
         loaded = optimizer_settings(optimizer), schedule_settings(schedule)
         check_settings(given, loaded, checkpoint)
+        check_learning_rate(self.args.learning_rate, optimizer, checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Restores the random numbers of a checkpoint."""
+        if checkpoint is None:
+            super()._load_rng_state(checkpoint)
+            return
+        with readable_state(checkpoint, "rng_state.pth", "another number of processes"):
+            super()._load_rng_state(checkpoint)
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""
@@ -169,7 +213,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
-        start_time -= self.record.seconds_before
+        start_time = time.time() - self.record.seconds  # also if the clock was set anew
         output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint

@@ -10,8 +10,10 @@ from transformers.trainer_utils import IntervalStrategy, SchedulerType
 
 from vanilla_transformer.training.metrics import METRICS
 from vanilla_transformer.training.option_checks import (
+    check_accelerator_options,
     check_direction,
     check_json_options,
+    check_names,
     check_numbers,
     check_schedule,
 )
@@ -97,12 +99,19 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self) -> None:
+        if self.lr_scheduler_type not in _SCHEDULES:  # an enum of these texts is one of them, too
+            raise ValueError(
+                f"`lr_scheduler_type` {self.lr_scheduler_type!r} is unknown: choose from "
+                f"{', '.join(_SCHEDULES)}."
+            )
         is_noam = self.lr_scheduler_type == NOAM
         if is_noam:  # the base class only accepts its own names
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         self.chosen_direction = self.greater_is_better
         check_json_options(self)
+        check_accelerator_options(self)
+        check_names(self)
         check_numbers(self)
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()

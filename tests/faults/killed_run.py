@@ -1,4 +1,4 @@
-"""A run that is killed by SIGKILL and resumed; test_killed.py runs it in two processes.
+"""A run that is killed by SIGKILL and resumed; test_killed_processes.py runs it in two processes.
 
 Arguments: the folder, then actions: "whole", "kill" or "resume", and "buckets" or "stream" after a
 colon. Everything that draws or counts is in use: dropout, accumulation, a running mean.

@@ -1,0 +1,274 @@
+"""What all parts of `benchmark.py` share: turns, memory, limits of the machine, files."""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+Bars = dict[str, dict[str, float]]
+BENCHMARK = Path(__file__).with_name("benchmark.py")
+
+
+def time_in_turns(
+    actions: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Times several actions, one after the other in each turn.
+
+    Args:
+        actions: Actions by name. Each runs once before the clock starts.
+        repeats: Number of turns.
+        clock: Returns seconds.
+
+    Returns:
+        The seconds of each action, turn by turn.
+    """
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for repeat in range(repeats + 1):
+        for name, action in actions.items():
+            start = clock()
+            action()
+            if repeat:
+                times[name].append(clock() - start)
+    return times
+
+
+def ratios_to_first(times: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Divides the first action's seconds by those of each action, turn by turn."""
+    first = next(iter(times.values()))
+    return {
+        name: [base / own for base, own in zip(first, taken, strict=True)]
+        for name, taken in times.items()
+    }
+
+
+def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
+    """Divides each system's amount by that of the first."""
+    first = next(iter(amounts.values()))
+    return {name: amount / first for name, amount in amounts.items()}
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """Returns processor time on the CPU; on a GPU, the time after it has finished its work."""
+    return time.process_time if device == "cpu" else _synchronized_clock
+
+
+def _synchronized_clock() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+def current_memory(device: str = "cpu") -> float:
+    """Returns the memory that this process, or its GPU, holds now, in MiB."""
+    held = _read_status("VmRSS") if device == "cpu" else None
+    return peak_memory(device) if held is None else held  # elsewhere the peak is close enough
+
+
+def peak_memory(device: str = "cpu") -> float:
+    """Returns the peak memory of this process, or its GPU, so far, in MiB."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    peak = _read_status("VmHWM")  # getrusage would include the peak of the parent process
+    if peak is not None:
+        return peak
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def forget_peak() -> None:
+    """Starts a new peak of this process from what it holds now.
+
+    Only Linux can do this. Elsewhere the peak goes on to include what happened before.
+    """
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+
+
+def _read_status(field: str) -> float | None:
+    """Returns a field of Linux's status of this process, in MiB. None: it does not exist."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    sizes = [int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:")]
+    return sizes[0] if sizes else None
+
+
+def run_benchmark(*argv: str) -> str:
+    """Runs a part of the benchmark in a process of its own.
+
+    Args:
+        argv: Its command line.
+
+    Returns:
+        The last line that it prints.
+
+    Raises:
+        RuntimeError: If the process fails.
+    """
+    return run_in_new_process(BENCHMARK, *argv)
+
+
+def run_in_new_process(program: Path, *argv: str) -> str:
+    """Runs a program in a process of its own.
+
+    Args:
+        program: A Python file.
+        argv: Its arguments.
+
+    Returns:
+        The last line that it prints.
+
+    Raises:
+        RuntimeError: If the process fails.
+    """
+    command = [sys.executable, str(program), *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    if done.returncode:
+        raise RuntimeError(f"A process that measures failed:\n{done.stderr[-2000:]}")
+    return done.stdout.splitlines()[-1]
+
+
+# The machine ------------------------------------------------------------------------------------
+
+
+def measure_products(
+    dtype: torch.dtype, device: str = "cpu", size: int = 2048, repeats: int = 5
+) -> float:
+    """Measures how fast the machine multiplies big matrices.
+
+    Args:
+        dtype: Type of the matrices.
+        device: Where they are.
+        size: Their rows and columns.
+        repeats: Number of turns; the median counts.
+
+    Returns:
+        Operations per second of processor time.
+    """
+    left, right = torch.rand(2, size, size, device=device).to(dtype).unbind(0)
+    (times,) = time_in_turns({"product": lambda: left @ right}, repeats, clock_of(device)).values()
+    return 2 * size**3 / statistics.median(times)
+
+
+def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu") -> float:
+    """Measures how fast one thread or more read weights, by matrix-vector products.
+
+    Args:
+        mebibytes: Size of the weights; many times the size of the processor's caches.
+        repeats: Number of turns; the median counts.
+        device: Where the weights are.
+
+    Returns:
+        Bytes per second of processor time.
+    """
+    weights = torch.ones(mebibytes, 2**18, device=device).view(-1, 512)
+    vector = torch.ones(512, device=device)
+    (times,) = time_in_turns(
+        {"read": lambda: weights.mv(vector)}, repeats, clock_of(device)
+    ).values()
+    return weights.nbytes / statistics.median(times)
+
+
+def measure_machine(options: argparse.Namespace) -> dict[str, Any]:
+    """Describes the machine and measures its limits.
+
+    Args:
+        options: From the command line. `bf16` adds products in bfloat16.
+
+    Returns:
+        Names, versions, threads and the load average before the run; `products`: operations per
+        second of a big matrix product, by type; `bandwidth`: bytes per second.
+    """
+    device = getattr(options, "device", "cpu")
+    types = [torch.float32, *([torch.bfloat16] if getattr(options, "bf16", False) else [])]
+    return {
+        "processor": _name_of_processor() if device == "cpu" else torch.cuda.get_device_name(),
+        "cores": os.cpu_count(),
+        "threads": options.threads,
+        "load_average": os.getloadavg()[0],
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "products": {str(d).removeprefix("torch."): measure_products(d, device) for d in types},
+        "bandwidth": measure_bandwidth(device=device),
+    }
+
+
+def _name_of_processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def format_machine(machine: dict[str, Any]) -> str:
+    """Formats the result of `measure_machine` in two lines."""
+    speeds = [f"{speed / 1e9:.0f} GFLOP/s in {d}" for d, speed in machine["products"].items()]
+    return (
+        f"{machine['processor']}, cores: {machine['cores']}, threads used: {machine['threads']}, "
+        f"load before the run: {machine['load_average']:.1f}, torch {machine['torch']}, "
+        f"transformers {machine['transformers']}\n"
+        f"limits: matrix products {', '.join(speeds)}; memory {machine['bandwidth'] / 1e9:.1f} GB/s"
+    )
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def write_json(
+    path: str, options: argparse.Namespace, machine: dict[str, Any], results: Sequence[Any]
+) -> None:
+    """Writes the results of a run, with its options and the machine.
+
+    Args:
+        path: File to write.
+        options: From the command line.
+        machine: From `measure_machine`.
+        results: One per setting.
+    """
+    values = {k: v for k, v in vars(options).items() if not callable(v)}
+    content = {"options": values, "machine": machine, "results": results}
+    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def draw_bars(bars: Bars, label: str, path: str) -> None:
+    """Draws a group of bars for each setting, and a bar in it for each system.
+
+    Args:
+        bars: Heights by setting and system.
+        label: What a height is. If it ends with "= 1", a line shows the height 1.
+        path: Picture to write; its suffix is the format.
+    """
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    systems = list(dict.fromkeys(name for group in bars.values() for name in group))
+    figure = Figure(figsize=(4 + 0.35 * len(bars) * (1 + len(systems)), 4.5), layout="constrained")
+    axes, width = figure.subplots(), 0.8 / len(systems)
+    colors = colormaps["tab20"]  # twenty colors: more than there are systems
+    for index, system in enumerate(systems):
+        present = [place for place, group in enumerate(bars.values()) if system in group]
+        heights = [group[system] for group in bars.values() if system in group]
+        shift = (index - (len(systems) - 1) / 2) * width
+        drawn = axes.bar(
+            [place + shift for place in present], heights, width, label=system, color=colors(index)
+        )
+        axes.bar_label(drawn, fmt="%.2f", fontsize=7)
+    axes.set_xticks(range(len(bars)), list(bars), rotation=20 if len(bars) > 4 else 0)
+    axes.set_ylabel(label)
+    if label.endswith("= 1"):
+        axes.axhline(1, color="black", linewidth=0.6)
+    figure.legend(fontsize=8, loc="outside right upper")
+    figure.savefig(path, dpi=120)

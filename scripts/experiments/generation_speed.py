@@ -1,0 +1,194 @@
+"""Measures the speed of `generate()`; `benchmark.py generate` runs it.
+
+Models of the same size with random weights generate the same number of tokens from the same random
+sources. They take turns in one process, so other work on the machine affects all of them.
+
+Shapes: `input_ids` and `attention_mask` are (rows, source_len).
+"""
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmark_models import (
+    PADDING,
+    SPECIAL_TOKENS,
+    load_system,
+    make_generating_model,
+    save_system,
+)
+from benchmark_reports import Bars, ratios_to_first, time_in_turns
+from torch import nn
+
+_NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
+Generate = Callable[[torch.Tensor, torch.Tensor, int], Any]
+
+
+def make_sources(rows: int, options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws sources of half to full length; the first is the longest.
+
+    Args:
+        rows: Number of sources.
+        options: From the command line.
+
+    Returns:
+        `input_ids`, padded with 1, and `attention_mask`.
+    """
+    longest = options.source_tokens
+    generator = torch.Generator().manual_seed(options.seed)
+    lengths = torch.randint(longest // 2, longest, (rows,), generator=generator) + 1
+    lengths[0] = longest
+    real = torch.arange(longest) < lengths[:, None]
+    ids = torch.randint(SPECIAL_TOKENS, options.vocab_size, real.shape, generator=generator)
+    return ids.masked_fill(~real, PADDING), real.long()
+
+
+def generate_with_model(
+    model: Any, new_tokens: int, ids: torch.Tensor, mask: torch.Tensor, beams: int
+) -> Any:
+    """Generates with a model of transformers; no row ends early."""
+    return model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        num_beams=beams,
+        max_new_tokens=new_tokens,
+        eos_token_id=None,
+        do_sample=False,
+    )
+
+
+def generate_with_ctranslate2(
+    translator: Any,
+    tokenizer: Any,
+    new_tokens: int,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    beams: int,
+) -> Any:
+    """Generates with CTranslate2; no row ends early."""
+    rows = [row[real == 1].tolist() for row, real in zip(ids, mask, strict=True)]
+    return translator.translate_batch(
+        [tokenizer.convert_ids_to_tokens(row) for row in rows],
+        beam_size=beams,
+        min_decoding_length=new_tokens,
+        max_decoding_length=new_tokens,
+    )
+
+
+def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -> Generate:
+    """Makes the function that generates with a system.
+
+    Args:
+        system: One of `GENERATING`.
+        options: From the command line.
+        stack: Removes the exported model in the end.
+
+    Returns:
+        A function of `input_ids`, `attention_mask` and the number of beams.
+    """
+    if not system.startswith(("ctranslate2", "onnx")):
+        return generator_of(make_generating_model(system, options), options)
+    exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
+    save_system(system, options, exported)
+    return generator_of(load_system(system, exported, options), options)
+
+
+def generator_of(loaded: Any, options: argparse.Namespace) -> Generate:
+    """Returns the function that generates with what `load_system` returns."""
+    if isinstance(loaded, tuple):
+        translator, tokenizer = loaded
+        return partial(generate_with_ctranslate2, translator, tokenizer, options.new_tokens)
+    return partial(generate_with_model, loaded, options.new_tokens)
+
+
+def bytes_per_token(model: nn.Module) -> int:
+    """Counts the weights that one row reads for each token: the decoder's and the projection's.
+
+    Args:
+        model: Our model.
+
+    Returns:
+        Their size in bytes.
+    """
+    decoder: Any = model.get_submodule("model.decoder")
+    head: Any = model.get_submodule("lm_head")
+    named = [*decoder.named_parameters(), *head.named_parameters()]
+    return sum(part.nbytes for name, part in named if not _NOT_READ.search(name))
+
+
+def measure_generation(
+    generators: dict[str, Generate],
+    rows: int,
+    beams: int,
+    options: argparse.Namespace,
+    machine: dict[str, Any],
+) -> dict[str, Any]:
+    """Times one setting.
+
+    Args:
+        generators: A function of `make_generator` for each system.
+        rows: Number of sources.
+        beams: Number of beams.
+        options: From the command line.
+        machine: Its limits, from `measure_machine`.
+
+    Returns:
+        The setting; `tokens_per_second` of each system, those of the best beam; `speedup` relative
+        to the first system, and its `spread`, the lowest and the highest of all turns. With one row
+        and one beam also `limit`, the tokens per second at which the memory gives the weights.
+    """
+    ids, mask = make_sources(rows, options)
+    actions: dict[str, Callable[[], Any]] = {
+        name: partial(run, ids, mask, beams) for name, run in generators.items()
+    }
+    times = time_in_turns(actions, options.repeats, time.process_time)
+    ratios, tokens = ratios_to_first(times), rows * options.new_tokens
+    result: dict[str, Any] = {
+        "rows": rows,
+        "beams": beams,
+        "new_tokens": options.new_tokens,
+        "tokens_per_second": {k: tokens / statistics.median(v) for k, v in times.items()},
+        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
+        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+    }
+    if rows == beams == 1:
+        weights = bytes_per_token(make_generating_model("ours", options))
+        result["limit"] = machine["bandwidth"] / weights
+    return result
+
+
+def format_generation(result: dict[str, Any]) -> str:
+    """Formats the measurements of one setting.
+
+    Args:
+        result: From `measure_generation`.
+
+    Returns:
+        A line per system. Ratios are relative to the first system.
+    """
+    speeds, search = result["tokens_per_second"], result["beams"]
+    search = "greedy" if search == 1 else f"beam {search}"
+    lines = [f"{search}, rows: {result['rows']}, new tokens: {result['new_tokens']}"]
+    for system, speed in speeds.items():
+        low, high = result["spread"][system]
+        ratio = f"x{result['speedup'][system]:.2f} ({low:.2f} to {high:.2f})"
+        lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio}")
+    if "limit" in result:
+        limit = result["limit"]
+        ratio = f"x{limit / next(iter(speeds.values())):.2f}"
+        lines.append(f"  {'limit in float32':17}{limit:8.0f} tokens/s  {ratio}  memory bandwidth")
+    return "\n".join(lines)
+
+
+def bars_of_generation(result: dict[str, Any]) -> Bars:
+    """Returns the ratios of a result, for the picture."""
+    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
+    return {f"{search}, rows: {result['rows']}": result["speedup"]}

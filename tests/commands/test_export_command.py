@@ -1,0 +1,80 @@
+"""`vanilla-transformer export`: a directory that the other engine loads, or a clear refusal."""
+
+from functools import partial
+
+import ctranslate2
+import pytest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import run_subcommand
+
+export = partial(run_subcommand, "export")
+
+
+def test_an_export_translates_without_the_package(trained, tmp_path, capsys):
+    options = [str(trained), str(tmp_path / "out"), "--to", "ctranslate2"]
+    export([*options, "--quantization", "int8", "--positions", "100"])
+    assert "exported" in capsys.readouterr().out
+    translator = ctranslate2.Translator(str(tmp_path / "out"))
+    (found,) = translator.translate_batch([[*["a", "dog", "sees", "a", "cat", "."], "</s>"]])
+    assert found.hypotheses[0] == ["Hund", "sieht", "Katze", "."]
+    with pytest.raises(ValueError, match="add --overwrite"):
+        export(options)
+    export([*options, "--overwrite"])
+
+
+def test_an_export_to_transformers_translates_and_proves_itself(trained, tmp_path, capsys):
+    options = [str(trained), str(tmp_path / "out"), "--to", "hf"]
+    export([*options, "--positions", "100"])
+    printed = capsys.readouterr().out
+    assert "a PegasusForConditionalGeneration, which needs no code" in printed
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    assert model.config.max_position_embeddings == 100
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    found = model.generate(**tokenizer("a dog sees a cat .", return_tensors="pt"))
+    assert tokenizer.batch_decode(found, skip_special_tokens=True) == ["Hund sieht Katze ."]
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    sentence = next(line for line in printed.splitlines() if "largest difference" in line)
+    assert sentence in card
+    assert str(tmp_path) not in card
+    assert "Pad sources on the right" in card
+    assert "`toy` as a `PegasusForConditionalGeneration`" in card
+    with pytest.raises(ValueError, match="add --overwrite"):
+        export(options)
+    export([*options, "--overwrite"])
+
+
+@pytest.mark.slow
+def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="needs the extra `onnx`")
+    from vanilla_transformer.interop.onnx import OnnxModel
+
+    export([str(trained), str(tmp_path / "out"), "--to", "onnx"])
+    printed = capsys.readouterr().out
+    assert "OnnxModel.load" in printed
+    assert "greedy output equal" in printed
+    model = OnnxModel.load(tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    found = model.generate(**tokenizer("a dog sees a cat .", return_tensors="pt"))
+    assert tokenizer.batch_decode(found, skip_special_tokens=True) == ["Hund sieht Katze ."]
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "kinds"),
+    [
+        ("hf", ("--quantization", "int8"), "ctranslate2"),
+        ("onnx", ("--quantization", "int8"), "ctranslate2"),
+        ("onnx", ("--positions", "9"), "hf and ctranslate2"),
+    ],
+)
+def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, kinds):
+    words = [str(trained), str(tmp_path / "out"), "--to", kind, *option]
+    with pytest.raises(UsageError, match=f"{option[0]} is for {kinds}, not for --to {kind}"):
+        export(words)
+
+
+def test_a_model_is_never_replaced_by_its_own_export(trained):
+    with pytest.raises(ValueError, match="also the model"):
+        export([str(trained), str(trained), "--to", "ctranslate2", "--overwrite"])

@@ -1,0 +1,97 @@
+"""`vanilla-transformer translate` and `score`: pipes, files, JSON lines, interruptions."""
+
+import json
+from functools import partial
+
+import pytest
+from toy import command
+
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import run_subcommand
+
+translate, score = partial(run_subcommand, "translate"), partial(run_subcommand, "score")
+LINES = ["a dog sees a cat .", "", "a bird finds a child ."]
+OUTPUTS = "Hund sieht Katze .\n\nVogel findet Kind .\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return ["--input", str(tmp_path / "in.en"), "--output", str(tmp_path / "out.de")]
+
+
+def test_a_pipe_keeps_lines_and_order(trained):
+    done = command("translate", trained, "--num-beams", "2", input="\n".join(LINES))
+    assert (done.stdout, done.returncode) == (OUTPUTS, 0), done.stderr
+
+
+def test_json_lines_hold_scores(trained, capsys):
+    translate([str(trained), "--json", "--n-best", "2", "--num_beams", "2", LINES[0]])
+    found = json.loads(capsys.readouterr().out)
+    assert found["source"] == LINES[0]
+    assert found["outputs"][0]["text"] == "Hund sieht Katze ."
+    assert found["outputs"][0]["score"] > found["outputs"][1]["score"]
+    assert len(found["outputs"][0]["tokens"]) == len(found["outputs"][0]["token_scores"]) == 5
+
+
+def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, capsys):
+    from vanilla_transformer.inference.translator import Translator
+
+    whole = Translator.translate
+
+    def killed(self, texts, **options):
+        yield from list(whole(self, texts, **options))[:1]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        translate([str(trained), *files, "--resume"])
+    unfinished = tmp_path / "out.de.unfinished"
+    assert unfinished.read_text(encoding="utf-8") == "Hund sieht Katze .\n"
+    with unfinished.open("a", encoding="utf-8") as stream:
+        stream.write("\nVogel fi")
+    monkeypatch.setattr(Translator, "translate", whole)
+    with pytest.raises(ValueError, match="another num_beams"):
+        translate([str(trained), *files, "--resume", "--num-beams", "2"])
+    translate([str(trained), *files, "--resume"])
+    assert (tmp_path / "out.de").read_text(encoding="utf-8") == OUTPUTS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out.de"]
+    translate([str(trained), *files, "--resume"])
+    assert "is complete" in capsys.readouterr().err
+
+
+def test_targets_are_scored(trained, tmp_path, capsys):
+    (tmp_path / "s").write_text(f"{LINES[0]}\n{LINES[2]}\n", encoding="utf-8")
+    (tmp_path / "t").write_text("Hund sieht Katze .\nVogel Vogel Kind .\n", encoding="utf-8")
+    argv = [str(trained), "--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
+    score(argv)
+    said = capsys.readouterr()
+    first, second = map(float, said.out.split())
+    assert 0 > first > second
+    assert "2 pairs, 10 tokens, perplexity" in said.err
+    score([*argv, "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert found["log_probability"] == pytest.approx(first, abs=1e-3)
+    (tmp_path / "t").write_text("Hund sieht Katze .\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="ends before line 2"):
+        score(argv)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--resume", "a dog"], "--resume needs --input and --output"),
+        (["--input", "x", "a dog"], "not both"),
+        (["--minimum-risk", "chrf", "--n-best", "2", "a"], "not both"),
+        (["--resume", "--input", "x", "--output", "y.gz"], "packed file"),
+        (["--resume", "--input", "x", "--output", "y", "--n-best", "2"], "needs --json"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(trained, options, message):
+    with pytest.raises(UsageError, match=message):
+        translate([str(trained), *options])

@@ -1,0 +1,69 @@
+"""A training run that may be killed at a chosen moment; trials.py starts it.
+
+`DOOM` holds how: "event:N" kills at the N-th change of a file in the output directory, "write:N"
+when a file grows beyond N bytes, "full:N" makes such a write fail as on a full disk. `CLOCK` moves
+the clock by so many seconds; half of it happens in the middle of the run.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+
+from vanilla_transformer.commands.program import main
+
+CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
+
+
+def die_at_event(number, folder):
+    """Kills this process when it opens for writing, moves or deletes for the N-th time."""
+    left = [number]
+
+    def count(event, arguments):
+        if event in CHANGES and str(arguments[0]).startswith(folder):
+            left[0] -= event != "open" or str(arguments[1])[:1] in "wax"
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def limit_files(size, is_deadly):
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL if is_deadly else signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@contextmanager
+def unlimited_output():
+    """Sends what the run says through another process: a limit on files counts for logs, too."""
+    log = os.dup(2)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log) as cat:
+        for stream in (1, 2):
+            os.dup2(cat.stdin.fileno(), stream)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for stream in (1, 2):
+                os.dup2(log, stream)
+
+
+def move_clock(seconds):
+    true_time, begun = time.time, time.monotonic()
+    time.time = lambda: true_time() + seconds * (1 if time.monotonic() < begun + 0.3 else 0.5)
+
+
+if __name__ == "__main__":
+    kind, _, number = os.environ.get("DOOM", "").partition(":")
+    if kind == "event":
+        die_at_event(int(number), sys.argv[sys.argv.index("--output_dir") + 1])
+    move_clock(float(os.environ.get("CLOCK", "0")))
+    with unlimited_output() if kind in ("full", "write") else nullcontext():
+        if kind in ("full", "write"):
+            limit_files(int(number), kind == "write")
+        status = main(["train", *sys.argv[1:]])
+    sys.exit(status)

@@ -1,0 +1,95 @@
+"""Killed runs, full disks and damaged files: nothing is lost, and nothing is wrong without a word.
+
+The seeds are fixed. `pytest tests/faults --long` makes 200 kills, damages 200 files and fills 60
+disks, and prints what happened.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+from trials import VARIANTS, DamageTrial, what_a_run_leaves
+
+LONG = 200
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    return DamageTrial(tmp_path_factory.mktemp("trial"))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_killed_run_ends_like_an_undisturbed_one(trial, variant):
+    seeds = range(100 * len(variant), 1000 * len(variant))
+    assert next(filter(None, (trial.kill_and_restart(seed, variant, 1) for seed in seeds)))
+
+
+def test_two_killed_processes_end_like_undisturbed_ones(trial):
+    kills = sum(trial.kill_and_restart(seed, "everything that draws", 2) for seed in (1, 2))
+    assert kills
+
+
+def test_a_restart_loop_comes_to_its_end(trial):
+    """Each process is killed before it has saved more than a file or two."""
+    variant = "the best of few checkpoints"
+    kills = (trial.kill_and_restart(seed, variant, 1, kills=8) for seed in range(7, 17))
+    assert any(count > 2 for count in kills)
+
+
+def fill_the_disk(trial, seed):
+    """Writes of more than some bytes fail; returns what the run said, and goes on without limit."""
+    chance = random.Random(seed)
+    variant, output = chance.choice(sorted(VARIANTS)), trial.folder / f"full-{seed}"
+    expected, size = trial.expected(variant), chance.randint(1, 30_000)
+    process = trial.start(variant, output, doom=f"full:{size}")[0]
+    code, said = process.wait(), process.stderr.strip()
+    done = trial.start(variant, output)[0]
+    assert done.wait() == 0, f"seed {seed}: {done.stderr[-2000:]}"
+    assert what_a_run_leaves(output) == expected, f"seed {seed}"
+    if code == 0:
+        return "no file was so large"
+    # A progress bar may be drawn once more, after the error.
+    last = next((line for line in reversed(said.splitlines()) if "error: " in line), said)
+    assert code == 1, f"seed {seed}, {size} bytes: {last}"
+    assert "--debug" not in last, f"seed {seed}, {size} bytes: {last}"
+    assert "no space left" in last or "File too large" in last, f"seed {seed}, {size} bytes: {last}"
+    return "a sentence named the file" if "no space left" in last else "another message"
+
+
+def test_a_full_disk_is_named_and_loses_nothing(trial):
+    seen = Counter(fill_the_disk(trial, seed) for seed in (1, 2, 3, 4))
+    assert seen["a sentence named the file"]
+
+
+def test_damaged_files_of_a_run_are_named_or_written_anew(trial):
+    happened = {trial.damage_and_restart(seed) for seed in range(8)}
+    assert len(happened) > 1
+
+
+@pytest.mark.long
+def test_many_kills(trial, capsys):
+    kills, seed = 0, 10_000
+    trial.seen.clear()
+    for seed in range(1, 11):
+        kills += trial.kill_a_new_interpreter(seed)
+    while kills < LONG:
+        seed += 1
+        kills += trial.kill_and_restart(seed)
+    with capsys.disabled():
+        print(f"\n{kills} kills:", *(f"\n  {n} {what}" for what, n in trial.seen.most_common()))
+
+
+@pytest.mark.long
+def test_many_damaged_files(trial, capsys):
+    trial.seen.clear()
+    for seed in range(20_000, 20_000 + LONG):
+        trial.damage_and_restart(seed)
+    with capsys.disabled():
+        print(f"\n{LONG} files:", *(f"\n  {n} {what}" for what, n in trial.seen.most_common()))
+
+
+@pytest.mark.long
+def test_many_full_disks(trial, capsys):
+    seen = Counter(fill_the_disk(trial, seed) for seed in range(30_000, 30_060))
+    with capsys.disabled():
+        print("\n60 full disks:", *(f"\n  {n} {what}" for what, n in seen.most_common()))

@@ -1,0 +1,73 @@
+"""Options of the command with drawn values: each works, or gets one error that names it."""
+
+import secrets
+
+import forks
+import pytest
+from options import draw_options, names_an_option, names_of_options
+from toy import arguments
+
+QUICK = {"max_steps": 1, "max_train_samples": 8, "max_eval_samples": 2, "d_model": 8}
+WRONG = [  # of the other subcommands
+    ["evaluate", "MODEL", "--num_beams", "0"],
+    ["evaluate", "MODEL", "--num-beams", "-3"],
+    ["evaluate", "MODEL", "--batch-size", "1e3"],
+    ["evaluate", "MODEL", "--max_new_tokens", "-1"],
+    ["evaluate", "MODEL", "--split", "dev"],
+    ["generate", "MODEL", "a", "--length-penalty", "long"],
+    ["generate", "MODEL", "a", "--top_k", "-1"],
+    ["generate", "MODEL", "a", "--temperature", "0"],
+    ["generate", "MODEL", "a", "--device", "abacus"],
+    ["generate", "MODEL", "a", "--seed", "1.5"],
+    ["average", "MODEL", "--last", "0", "--output", "mean"],
+    ["average", "MODEL", "--best", "-2", "--output", "mean"],
+    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "0"],
+    ["convert", "MODEL", "out", "--from", "system-z", "--heads", "2"],
+    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "2", "--set", "dropout"],
+    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "2", "--source-pad", "-1"],
+    ["inspect", "attention", "MODEL", "--text", "a", "--layer", "x"],
+]
+
+
+@pytest.fixture
+def seeds(pytestconfig):
+    """Fixed seeds, or N random ones with `--fuzz N`."""
+    count = pytestconfig.getoption("--fuzz")
+    first = pytestconfig.getoption("--fuzz-seed")
+    if count is None:
+        return range(30)
+    first = secrets.randbelow(10**9) if first is None else first
+    return range(first, first + count)
+
+
+def check_error(done, argv, options):
+    """One line of ours on standard error that names an option; never a bug, never silence."""
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    assert done.returncode in (1, 2), f"{argv}: {done.returncode}, {last}"
+    assert "error: " in last, f"{argv}: {last}"
+    assert "--debug" not in last, f"{argv}: {last}"
+    assert names_an_option(last, options), f"{argv}: {last}"
+
+
+def test_drawn_options_of_train_work_or_are_named(corpus, tmp_path, seeds):
+    names, errors = names_of_options(), 0
+    assert len(names) > 150
+    for seed in seeds:
+        options = draw_options(seed, names)
+        argv = arguments(corpus, tmp_path / str(seed), "train", "validation", **QUICK)
+        drawn = [f"--{name}={value}" for name, value in options.items()]
+        done = forks.run("vanilla_transformer", "train", *argv, *drawn)
+        if done.returncode:
+            check_error(done, f"--fuzz 1 --fuzz-seed {seed}: {drawn}", options)
+            errors += 1
+        else:
+            assert (tmp_path / str(seed) / "all_results.json").is_file() or "output" in str(drawn)
+    assert errors < len(seeds) or len(seeds) < 5, "nothing works"
+
+
+def test_wrong_options_of_the_other_subcommands(trained, tmp_path):
+    for words in WRONG:
+        argv = [str(trained) if word == "MODEL" else word for word in words]
+        done = forks.run("vanilla_transformer", *argv, cwd=tmp_path)
+        check_error(done, words, {word.strip("-"): "" for word in words if word[:2] == "--"})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,204 @@
+"""`Translator`: engines agree, texts keep their form, details are right, errors are clear."""
+
+import math
+import random
+
+import pytest
+import torch
+from toy import NOUNS, VERBS
+
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inference.minimum_risk import least_risk, metric_by_name
+from vanilla_transformer.inference.results import perplexity_of
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.model.pipeline_vanilla_transformer import sequence_scores
+
+LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+PAIRS = list(zip(NOUNS, reversed(NOUNS), strict=True))
+SOURCES = [f"a {noun} {verb} a {other} ." for noun, other in PAIRS for verb in VERBS]
+SEARCHES = [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 3, "n_best": 3}]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("VANILLA_TRANSFORMER_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def engines(trained, cache):
+    names = ("transformers", "ctranslate2", "int8")
+    return {name: Translator.from_pretrained(str(trained), name, "cpu") for name in names}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_engines_agree(engines, search):
+    expected = engines["transformers"].translate(SOURCES, return_scores=True, **search)
+    found = engines["ctranslate2"].translate(SOURCES, return_scores=True, **search)
+    for one, other in zip(expected, found, strict=True):
+        several = zip(one, other, strict=True) if isinstance(one, list) else [(one, other)]
+        for ours, theirs in several:
+            assert ours.text == theirs.text
+            assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+    texts = engines["transformers"].translate(SOURCES, num_beams=1)
+    assert engines["int8"].translate(SOURCES, num_beams=1) == texts
+
+
+def test_the_batch_changes_nothing(engines):
+    chance = random.Random(0)
+    for name, translator in engines.items():
+        expected = [translator.translate(source, num_beams=2) for source in SOURCES]
+        order = chance.sample(range(len(SOURCES)), len(SOURCES))
+        shuffled = [SOURCES[index] for index in order]
+        if name != "int8":
+            found = translator.translate(shuffled, num_beams=2, batch_tokens=chance.randint(1, 99))
+            assert found == [expected[index] for index in order]
+
+
+def test_the_form_of_the_input_is_the_form_of_the_output(engines):
+    for translator in engines.values():
+        assert translator.translate(LINE) == OUTPUT
+        assert translator.translate([LINE, "", " \t"]) == [OUTPUT, "", ""]
+        assert translator.translate([]) == []
+        assert translator.translate(f"{LINE}\r\n\n{LINE}\n") == f"{OUTPUT}\r\n\n{OUTPUT}\n"
+        assert translator.translate([LINE], num_beams=2, n_best=1) == [[OUTPUT]]
+
+
+def test_a_stream_is_read_as_it_is_needed(engines, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.inference.translator.TEXTS_PER_CHUNK", 2)
+    read = []
+
+    def lines():
+        for number in range(6):
+            read.append(number)
+            yield LINE
+
+    outputs = engines["transformers"].translate(lines())
+    assert next(outputs) == OUTPUT
+    assert len(read) == 2
+    assert len(list(outputs)) == 5
+
+
+def test_long_lines_are_split_and_nothing_is_lost(trained, engines):
+    short = Translator.from_pretrained(str(trained), "transformers", "cpu", max_source_tokens=8)
+    text = f"{LINE}  a man finds a boat . {LINE}"
+    assert short.translate(text) == f"{OUTPUT}  Mann findet Boot . {OUTPUT}"
+    detailed = short.translate(text, return_scores=True, return_tokens=True, return_alignment=True)
+    first, second = [*OUTPUT.split(), "</s>"], ["Mann", "findet", "Boot", ".", "</s>"]
+    assert list(detailed.tokens) == [*first, *second, *first]
+    assert len(detailed.token_scores) == len(detailed.tokens)
+    assert max(target for _, target in detailed.alignment) == 13
+
+
+def test_scores_are_those_of_the_model(trained, engines):
+    model, tokenizer = load_model(str(trained), "cpu")
+    inputs = tokenizer([LINE], return_tensors="pt")
+    sequences = model.generate(**inputs, num_beams=2, length_penalty=0.5, early_stopping=True)
+    expected = sequence_scores(model, inputs, sequences, eos_token_id=2, length_penalty=0.5)
+    for name in ("transformers", "ctranslate2"):
+        found = engines[name].translate(
+            LINE, num_beams=2, length_penalty=0.5, return_scores=True, return_tokens=True
+        )
+        assert found.score == pytest.approx(expected.item(), abs=1e-4)
+        assert found.tokens == (*OUTPUT.split(), "</s>")
+        assert math.isclose(sum(found.token_scores) / 5**0.5, found.score, abs_tol=1e-6)
+
+
+def test_given_targets_are_scored(trained, engines):
+    model, tokenizer = load_model(str(trained), "cpu")
+    targets = [OUTPUT, "Katze ."]
+    batch = tokenizer([LINE, LINE], text_target=targets, return_tensors="pt", padding=True)
+    labels = batch.pop("labels")
+    with torch.no_grad():
+        logits = model(**batch, labels=labels.masked_fill(labels == 1, -100)).logits.log_softmax(-1)
+    expected = logits[0, range(5), labels[0]].sum().item()
+    for name in ("transformers", "ctranslate2"):
+        scores = engines[name].score([LINE, LINE], targets)
+        assert scores[0].log_probability == pytest.approx(expected, abs=1e-4)
+        assert scores[1].tokens == ("Katze", ".", "</s>")
+        assert scores[0].perplexity < scores[1].perplexity
+        assert scores[0].perplexity < perplexity_of(scores) < scores[1].perplexity
+
+
+def test_alignments_point_at_source_tokens(engines):
+    found = engines["ctranslate2"].translate(LINE, return_alignment=True)
+    assert [target for _, target in found.alignment] == [0, 1, 2, 3]
+    assert all(0 <= source < 6 for source, _ in found.alignment)
+
+
+def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):
+    outputs = ["dogs run", "the cat sat", "the cat sits", "the cat sat"]
+    assert least_risk(outputs, metric_by_name("chrf")) == 1
+    assert least_risk(["b", "a", "a"], lambda output, other: float(output == other)) == 1
+    search = {"minimum_risk": "bleu", "candidates": 4}
+    translator = engines["transformers"]
+    assert translator.translate(LINE, do_sample=True, temperature=0.01, **search) == OUTPUT
+    candidates = translator.translate(LINE, num_beams=4, n_best=4)
+    best = candidates[least_risk(candidates, metric_by_name("bleu"))]
+    assert translator.translate(LINE, **search) == best
+
+
+def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch, caplog):
+    translator = Translator.from_pretrained(str(trained), device="cpu")
+    assert translator.engine.name == "ctranslate2"
+    assert translator.translate(LINE, do_sample=True, temperature=0.01) == OUTPUT
+    assert translator.translate(LINE, num_beams=2, early_stopping=False) == OUTPUT
+    monkeypatch.setattr("vanilla_transformer.inference.translator.find_spec", lambda name: None)
+    assert Translator.from_pretrained(str(trained), device="cpu").engine.name == "transformers"
+    with pytest.raises(ValueError, match="`compute_type` is 'int8', but CTranslate2 is not"):
+        Translator.from_pretrained(str(trained), device="cpu", compute_type="int8")
+
+
+def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatch):
+    Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
+    before = sorted(path.name for path in (cache / "ctranslate2").iterdir())
+
+    def fail(*arguments):
+        raise AssertionError("exported again")
+
+    monkeypatch.setattr("vanilla_transformer.inference.ctranslate2_engine.load_weights", fail)
+    Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
+    assert sorted(path.name for path in (cache / "ctranslate2").iterdir()) == before
+    with pytest.raises(AssertionError, match="exported again"):
+        Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_bems": 2}, "Unknown search option 'num_bems'"),
+        ({"num_beams": 0}, "`num_beams` is 0"),
+        ({"n_best": 0}, "`n_best` is 0"),
+        ({"n_best": 3, "num_beams": 2}, "`n_best` is 3, but the search keeps 2"),
+        ({"max_new_tokens": 0}, "`max_new_tokens` must be greater than 0"),
+        ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
+        ({"minimum_risk": "chrf", "candidates": 1}, "compares at least 2"),
+        ({"minimum_risk": "chrf", "n_best": 2}, "not both"),
+        ({"do_sample": True}, "`do_sample` is True"),
+        ({"num_beams": 2, "early_stopping": False}, "`early_stopping` is False"),
+        ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` is 2"),
+        ({"max_new_tokens": 5000}, "`max_new_tokens` is 5000, above 2048"),
+    ],
+)
+def test_wrong_options_are_refused(engines, options, message):
+    with pytest.raises(ValueError, match=message):
+        engines["ctranslate2"].translate(LINE, **options)
+
+
+def test_wrong_texts_and_engines_are_refused(trained, engines):
+    with pytest.raises(ValueError, match=r"texts\[1\] is 3"):
+        engines["transformers"].translate([LINE, 3])
+    with pytest.raises(ValueError, match="2 sources and 1 targets"):
+        engines["transformers"].score([LINE, LINE], [OUTPUT])
+    with pytest.raises(ValueError, match="Source 0 has 5"):
+        Translator.from_pretrained(str(trained), "transformers", max_source_tokens=4).score(
+            ["a dog sees a"], [OUTPUT]
+        )
+    with pytest.raises(ValueError, match="Unknown engine 'marian'"):
+        Translator.from_pretrained(str(trained), "marian")
+    with pytest.raises(ValueError, match="is for the engine 'ctranslate2'"):
+        Translator.from_pretrained(str(trained), "transformers", compute_type="int8")
+    with pytest.raises(ValueError, match="no compute_type 'int3'"):
+        Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int3")

@@ -1,0 +1,153 @@
+"""Exports to CTranslate2 compute what the model computes, or are refused with every reason."""
+
+import ctranslate2
+import pytest
+import torch
+from conftest import make_batch, make_config, make_model
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.interop.ctranslate2 import (
+    convert_to_ctranslate2,
+    converters,
+    problems_for_ctranslate2,
+)
+
+WORDS = [" ".join(f"w{index}" for index in range(36))]
+SOURCE_LENS, TARGET_LENS = (7, 4, 6), (5, 6, 3)
+VARIANTS = {
+    "post-norm": {},
+    "post-norm with final norms": {"final_layer_norm": True},
+    "pre-norm": {"norm_placement": "pre"},
+    "pre-norm without final norms": {"norm_placement": "pre", "final_layer_norm": False},
+    "rms norm": {"norm_type": "rms_norm", "layer_norm_eps": 1e-2},
+    "embedding norm": {"normalize_embedding": True, "scale_embedding": False},
+    "half sinusoids": {"position_embedding_type": "sinusoidal_half"},
+    "fairseq's sinusoids": {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2},
+    "learned": {"position_embedding_type": "learned"},
+    "learned from 2": {"position_embedding_type": "learned", "position_offset": 2},
+    "no positions": {"position_embedding_type": "none"},
+    "rope": {
+        "position_embedding_type": "rope",
+        "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5},
+    },
+    "linear rope": {
+        "position_embedding_type": "rope",
+        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
+    },
+    "swiglu": {"gated_ffn": True, "activation_function": "silu"},
+    "gelu": {"activation_function": "gelu"},
+    "tanh gelu": {"activation_function": "gelu_new"},
+    "grouped queries": {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2},
+    "no biases": {"attention_bias": False, "ffn_bias": False, "lm_head_bias": True},
+    "scaled residuals": {"residual_scale": 0.5, "fused_qkv": True},
+    "two vocabularies": {"decoder_vocab_size": 44, "tie_word_embeddings": False},
+}
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return VanillaTransformerTokenizer.train(WORDS, kind="word")
+
+
+@pytest.fixture(scope="module")
+def separate():
+    target = [" ".join(f"t{index}" for index in range(40))]
+    return VanillaTransformerTokenizer.train(WORDS, target, kind="word", shared=False)
+
+
+def load(model, tokenizer, folder, **options):
+    convert_to_ctranslate2(model, tokenizer, folder / "ct2", **options)
+    return ctranslate2.Translator(str(folder / "ct2"), intra_threads=1, compute_type="default")
+
+
+def tokens_of(tokenizer, rows, lengths, side):
+    pairs = zip(rows.tolist(), lengths, strict=True)
+    return [tokenizer.convert_ids_to_tokens(row[:length], side=side) for row, length in pairs]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_log_probabilities_and_searches_are_equal(name, shared, separate, tmp_path):
+    changes = VARIANTS[name]
+    tokenizer = separate if "decoder_vocab_size" in changes else shared
+    model = make_model(**changes)
+    size = model.config.decoder_vocab_size
+    batch = make_batch(SOURCE_LENS, TARGET_LENS, decoder_vocab=size)
+    translator = load(model, tokenizer, tmp_path)
+    sources = tokens_of(tokenizer, batch["input_ids"], SOURCE_LENS, "source")
+    targets = tokens_of(tokenizer, batch["labels"].clamp(min=0), TARGET_LENS, "target")
+
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        logits = model(**inputs, labels=batch["labels"]).logits.log_softmax(-1)
+    for row, score in enumerate(translator.score_batch(sources, targets)):
+        length = TARGET_LENS[row]
+        expected = logits[row, range(length), batch["labels"][row, :length]]
+        torch.testing.assert_close(
+            torch.tensor(score.log_probs[:length]), expected, atol=1e-4, rtol=0
+        )
+
+    for num_beams in (1, 3):
+        search = {"num_beams": num_beams, "max_new_tokens": 9, "suppress_tokens": [0]}
+        if num_beams > 1:
+            search["early_stopping"] = True
+        expected = model.generate(**inputs, **search)[:, 1:].tolist()
+        found = translator.translate_batch(
+            sources, beam_size=num_beams, max_decoding_length=9, min_decoding_length=0
+        )
+        for row, result in zip(expected, found, strict=True):
+            end = row.index(2) if 2 in row else len(row)
+            wanted = tokenizer.convert_ids_to_tokens(row[:end], side="target")
+            assert result.hypotheses[0] == wanted
+
+
+def test_every_field_in_the_way_is_named(shared, tmp_path):
+    changes = {
+        "norm_placement": "none",
+        "norm_type": "unbiased_std",
+        "position_embedding_type": "alibi",
+        "activation_function": "relu2",
+    }
+    model = make_model(**changes)
+    with pytest.raises(ValueError, match="cannot compute") as refused:
+        convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+    assert all(f"`{name}` is {value!r}" in str(refused.value) for name, value in changes.items())
+    assert not (tmp_path / "ct2").exists()
+    rope = {"rope_type": "dynamic", "factor": 2.0}
+    config = make_config(position_embedding_type="rope", rope_parameters=rope)
+    assert "'dynamic'" in problems_for_ctranslate2(config)[0]
+
+
+def test_a_new_field_is_refused_until_it_is_known(monkeypatch):
+    config = make_config(residual_scale=0.5)
+    assert problems_for_ctranslate2(config) == []
+    monkeypatch.setattr("vanilla_transformer.interop.ctranslate2._FREE_FIELDS", ())
+    assert problems_for_ctranslate2(config) == ["`residual_scale` is 0.5; possible is 1.0."]
+
+
+def test_int8_weights_take_a_quarter_of_the_space(shared, tmp_path):
+    model = make_model(d_model=64, encoder_ffn_dim=256, decoder_ffn_dim=256)
+    load(model, shared, tmp_path / "exact")
+    small = load(model, shared, tmp_path / "int8", quantization="int8")
+    assert small.compute_type.startswith("int8")
+    sizes = [(tmp_path / kind / "ct2" / "model.bin").stat().st_size for kind in ("exact", "int8")]
+    tables = 2 * 2048 * 64 * 4  # the positions stay as they are
+    assert sizes[1] - tables < 0.4 * (sizes[0] - tables)
+
+
+def test_what_does_not_fit_is_refused(shared, tmp_path):
+    with pytest.raises(ValueError, match="Unknown quantization 'int4'"):
+        convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2", quantization="int4")
+    with pytest.raises(ValueError, match="the model has 30 rows"):
+        convert_to_ctranslate2(make_model(vocab_size=30), shared, tmp_path / "ct2")
+    (tmp_path / "ct2").mkdir()
+    with pytest.raises(FileExistsError, match="choose another"):
+        convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2")
+
+
+def test_the_converter_of_ctranslate2_takes_our_directories(shared, tmp_path):
+    make_model().save_pretrained(tmp_path / "model")
+    shared.save_pretrained(tmp_path / "model")
+    converter = converters.TransformersConverter(str(tmp_path / "model"))
+    converter.convert(str(tmp_path / "out"), quantization="int8")
+    result = ctranslate2.Translator(str(tmp_path / "out")).translate_batch([["w1", "</s>"]])
+    assert result[0].hypotheses

@@ -1,0 +1,112 @@
+"""Models of Eole, against an independent model and Eole itself."""
+
+import json
+
+import pytest
+import torch
+from eole_models import MODEL, SPECIALS, renamed, save
+from opennmt_models import SOURCE, TARGET, WIDTH, batch, logits_of, reference_model
+from transformers import AutoTokenizer
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.eole import import_eole
+from vanilla_transformer.interop.imported import compare_with_source
+
+
+def test_the_logits_are_those_of_an_independent_model(tmp_path):
+    reference = reference_model()
+    out = str(tmp_path / "out")
+    source = str(save(tmp_path / "model", renamed(reference)))
+    run_subcommand("convert", ["--from", "eole", source, out])
+    imported = import_eole(source)
+    ids, targets = batch()
+    found = imported.model(
+        input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
+    ).logits
+    torch.testing.assert_close(found, logits_of(reference, ids, targets), atol=1e-5, rtol=1e-5)
+    config = imported.model.config
+    assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (1, 2, 3)
+    assert config.dropout == 0.2
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer(["w0 w3"], text_target=["das Ha￭ us"])["labels"] == [[4, 5, 6, 3]]
+
+
+def test_all_options_without_a_counterpart_are_listed(tmp_path):
+    changes = {
+        "architecture": "rnn",
+        "generator_function": "sparsemax",
+        "embeddings": {"position_encoding_type": "Rotary", "embedding_layer_norm": True},
+        "encoder": {"encoder_layer_style": "postnorm", "norm_eps": 1e-5},
+        "mlp_activation_fn": "relu2",
+        "num_experts": 2,
+    }
+    training = {"lora_layers": ["linear_query"]}
+    folder = save(tmp_path / "model", renamed(reference_model()), changes, training, src=["a", "a"])
+    with pytest.raises(ValueError, match="12 problem") as error:
+        import_eole(folder)
+    for name in (
+        "`model.architecture` is 'rnn'",
+        "`embeddings.position_encoding_type` is 'Rotary'",
+        "`embeddings.embedding_layer_norm` is True",
+        "`encoder.encoder_layer_style` is 'postnorm'",
+        "`decoder.mlp_activation_fn` is 'relu2'",
+        "`encoder.num_experts` is 2",
+        "`training.lora_layers` is ['linear_query']",
+        "`norm_eps` is 1e-05 in the encoder and 1e-06 in the decoder",
+        "the vocabulary `src` repeats words",
+    ):
+        assert name in str(error.value)
+
+
+def test_files_that_are_missing_or_broken_are_named(tmp_path):
+    folder = save(tmp_path / "model", renamed(reference_model()))
+    weights = renamed(reference_model()) | {
+        "decoder.transformer_layers.0.layer_scalar": torch.full((1,), 2.0)
+    }
+    with pytest.raises(ValueError, match=r"layers\.0\.layer_scalar` is not know"):
+        import_eole(save(tmp_path / "other", weights))
+    (folder / "vocab.json").write_text("{")
+    with pytest.raises(ValueError, match=r"vocab\.json' is not valid"):
+        import_eole(folder)
+    (folder / "vocab.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no vocab\.json: it is no Eole model"):
+        import_eole(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"share_decoder_embeddings": True, "mlp_activation_fn": "gated-silu", "layer_norm": "rms",
+         "add_qkvbias": False, "add_ffnbias": False, "heads_kv": 1, "generator_bias": False},
+        {"mlp_activation_fn": "gelu-tanh", "add_key_bias": False, "attn_scaling": 0.4,
+         "embeddings": {"word_vec_size": WIDTH, "position_encoding_type": "SinusoidalConcat"}},
+        {"mlp_activation_fn": "gated-gelu", "embeddings": {"word_vec_size": WIDTH,
+         "position_encoding_type": "Learned", "n_positions": 12, "position_shift": 2}},
+        {"embeddings": {"word_vec_size": WIDTH, "position_encoding_type": None, "normalize": True}},
+    ],
+)  # fmt: skip
+def test_the_logits_are_those_of_eole(tmp_path, changes):
+    """Runs where Eole is installed."""
+    pytest.importorskip("eole.models.model", reason="needs Eole", exc_type=ImportError)
+    from eole.config.models import TransformerModelConfig
+    from eole.inputters.inputter import dict_to_vocabs
+    from eole.models.model import EncoderDecoderModel
+
+    options = TransformerModelConfig(**json.loads(json.dumps({**MODEL, **changes})))
+    words = {"src": SOURCE, "tgt": TARGET, "decoder_start_token": "<s>", "specials": SPECIALS}
+    torch.manual_seed(0)
+    model = EncoderDecoderModel.build_blocks(options, dict_to_vocabs(words))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.4 * torch.randn_like(parameter))
+    output = {"generator.weight": torch.randn(len(TARGET), WIDTH),
+              "generator.bias": torch.randn(len(TARGET))}  # fmt: skip
+    if options.share_decoder_embeddings:
+        del output["generator.weight"]
+    if not options.generator_bias:
+        del output["generator.bias"]
+    imported = import_eole(save(tmp_path / "model", model.state_dict() | output, changes))
+    assert imported.source_logits is not None
+    _, sentence = compare_with_source(imported)  # raises if the logits differ
+    assert "differ by at most" in sentence, sentence

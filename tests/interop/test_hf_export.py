@@ -1,0 +1,300 @@
+"""Models leave as classes of transformers that compute the same, or are refused by field."""
+
+import json
+
+import pytest
+import torch
+from conftest import make_batch, make_model
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.interop.exact_rewrites import build_model, draft_of, split_waves
+from vanilla_transformer.interop.families import import_model
+from vanilla_transformer.interop.hf_export import EXITS, export_to_transformers, to_transformers
+from vanilla_transformer.interop.hf_tokenizer import save_plain_tokenizer, to_plain_tokenizer
+
+PRE = {"norm_placement": "pre"}
+EMBEDDING_NORM = {"normalize_embedding": True}
+LEARNED = {"position_embedding_type": "learned"}
+HALF = {"position_embedding_type": "sinusoidal_half"}
+FAIRSEQ = {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2}
+T5_LIKE = {
+    **PRE,
+    "norm_type": "rms_norm",
+    "attention_bias": False,
+    "ffn_bias": False,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 32,
+    "decoder_layers": 2,
+}
+RELATIVE = {"position_embedding_type": "relative", "relative_attention_max_distance": 20}
+APART = {"decoder_vocab_size": 44, "tie_word_embeddings": False}
+MODELS = {
+    "our default": ("MarianMTModel", {}),
+    "half sinusoids": ("MarianMTModel", HALF),
+    "an odd width": (
+        "MarianMTModel",
+        {"d_model": 15, "encoder_attention_heads": 3, "decoder_attention_heads": 5},
+    ),
+    "no scale, a bias": ("MarianMTModel", {"scale_embedding": False, "lm_head_bias": True}),
+    "two vocabularies": ("MarianMTModel", {**APART, "activation_function": "gelu"}),
+    "two vocabularies, tied": ("MarianMTModel", {"decoder_vocab_size": 44}),
+    "shared but not tied": ("MarianMTModel", {"tie_word_embeddings": False}),
+    "no biases": ("MarianMTModel", {"attention_bias": False, "ffn_bias": False}),
+    "fused": ("MarianMTModel", {"fused_qkv": True, "decoder_num_key_value_heads": 2}),
+    "grouped": (
+        "MarianMTModel",
+        {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2, "fused_qkv": True},
+    ),
+    "factors": (
+        "MarianMTModel",
+        {"residual_scale": 0.5, "attention_scale": 0.4, "logit_scale": 0.7, "head_dim": 8,
+         "decoder_attention_heads": 2},
+    ),
+    "no start": ("MarianMTModel", {"decoder_start_token_id": 1, "forced_eos_token_id": 2}),
+    "several ends": ("MarianMTModel", {"eos_token_id": [2, 5]}),
+    "pre-norm": ("PegasusForConditionalGeneration", {**PRE, "activation_function": "silu"}),
+    "pre-norm, factors": (
+        "PegasusForConditionalGeneration", {**PRE, "logit_scale": 0.7, "residual_scale": 0.7}
+    ),
+    "pre-norm, apart": (
+        "PegasusForConditionalGeneration", {**PRE, "tie_word_embeddings": False}
+    ),
+    "fairseq": ("FSMTForConditionalGeneration", FAIRSEQ),
+    "fairseq, apart": ("FSMTForConditionalGeneration", {**FAIRSEQ, **APART}),
+    "fairseq, pre-norm": ("M2M100ForConditionalGeneration", {**PRE, **FAIRSEQ}),
+    "bart": ("BartForConditionalGeneration", {**LEARNED, **EMBEDDING_NORM, "lm_head_bias": True}),
+    "bart, other rows": (
+        "BartForConditionalGeneration", {**LEARNED, **EMBEDDING_NORM, "position_offset": 5}
+    ),
+    "bart, sinusoids": ("BartForConditionalGeneration", {**EMBEDDING_NORM, "position_offset": 3}),
+    "mbart": ("MBartForConditionalGeneration", {**PRE, **LEARNED, **EMBEDDING_NORM}),
+    "mbart, no positions": (
+        "MBartForConditionalGeneration",
+        {**PRE, **EMBEDDING_NORM, "position_embedding_type": "none"},
+    ),
+    "learned, pre-norm": ("BlenderbotForConditionalGeneration", {**PRE, **LEARNED}),
+    "fairseq with a bias": (
+        "BlenderbotForConditionalGeneration", {**PRE, **FAIRSEQ, "lm_head_bias": True}
+    ),
+    "t5": ("T5ForConditionalGeneration", {**T5_LIKE, **RELATIVE}),
+    "t5, gated, apart": (
+        "T5ForConditionalGeneration",
+        {**T5_LIKE, **RELATIVE, "gated_ffn": True, "activation_function": "silu", "head_dim": 6,
+         "tie_word_embeddings": False, "residual_scale": 0.5},
+    ),
+    "t5, no positions, no scale": (
+        "T5ForConditionalGeneration",
+        {**T5_LIKE, "position_embedding_type": "none", "scale_embedding": False,
+         "forced_eos_token_id": 2},
+    ),
+}  # fmt: skip
+
+
+def assert_same(theirs, ours, tolerance=1e-5, lengths=((7, 4, 6), (6, 6, 6)), beams=(1, 3)):
+    """Logits, and the outputs of greedy and beam search.
+
+    FSMT hides later tokens only if it fills no cache. Fairseq's classes do not count padding.
+    """
+    sizes = {"vocab": ours.config.vocab_size, "decoder_vocab": ours.config.decoder_vocab_size}
+    batch = make_batch(*lengths, **sizes)
+    for name in ("labels", "decoder_attention_mask"):
+        del batch[name]
+    with torch.no_grad():
+        expected = ours(**batch).logits
+        found = theirs(**batch, use_cache=False).logits
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    del batch["decoder_input_ids"]
+    for count in beams:
+        settings = {
+            "num_beams": count,
+            "do_sample": False,
+            "max_new_tokens": 8,
+            "suppress_tokens": [1],
+        }
+        outputs = [model.generate(**batch, **settings) for model in (ours, theirs)]
+        assert torch.equal(*outputs), count
+
+
+@pytest.mark.parametrize(("name", "fields"), MODELS.values(), ids=MODELS)
+def test_a_model_leaves_and_comes_back(name, fields):
+    ours = make_model(**fields)
+    theirs = to_transformers(ours)
+    assert type(theirs).__name__ == name
+    assert type(theirs).__module__.startswith("transformers.models.")
+    assert_same(theirs, ours)
+    family = next(one.family for one in EXITS if one.family.model_class is type(theirs))
+    assert_same(import_model(family, theirs), ours, beams=())
+
+
+def test_a_permutation_of_the_features_changes_nothing():
+    ours = make_model(normalize_embedding=True, lm_head_bias=True, gated_ffn=True)
+    permuted = build_model(split_waves(draft_of(ours)))
+    assert permuted.config.position_embedding_type == "sinusoidal_half"
+    assert not torch.equal(permuted.lm_head.weight, ours.lm_head.weight)
+    assert_same(permuted, ours, beams=(3,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "nearest", "problems"),
+    [
+        ({"norm_type": "rms_norm"}, "MarianMTModel", ["norm_type"]),
+        ({"layer_norm_eps": 1e-6, **PRE}, "PegasusForConditionalGeneration", ["layer_norm_eps"]),
+        ({"final_layer_norm": True, "gated_ffn": True}, "MarianMTModel",
+         ["final_layer_norm", "gated_ffn"]),
+        ({"final_layer_norm": False, **PRE}, "MarianMTModel", ["norm_placement"]),
+        (LEARNED, "MarianMTModel", ["position_embedding_type"]),
+        ({"position_offset": 1}, "MarianMTModel", ["position_offset"]),
+        ({**PRE, "decoder_vocab_size": 44}, "PegasusForConditionalGeneration",
+         ["decoder_vocab_size"]),
+        ({**PRE, "position_embedding_type": "rope"}, "PegasusForConditionalGeneration",
+         ["position_embedding_type", "rope_parameters"]),
+        ({"activation_function": "prelu"}, "MarianMTModel", ["activation_function"]),
+        ({**FAIRSEQ, "decoder_start_token_id": 1}, "FSMTForConditionalGeneration",
+         ["decoder_start_token_id"]),
+        ({**FAIRSEQ, "lm_head_bias": True}, "FSMTForConditionalGeneration", ["lm_head_bias"]),
+        ({**T5_LIKE, **RELATIVE, "decoder_layers": 3}, "T5ForConditionalGeneration",
+         ["decoder_layers"]),
+        ({**T5_LIKE, **RELATIVE, "attention_bias": True}, "T5ForConditionalGeneration",
+         ["attention_bias"]),
+    ],
+)  # fmt: skip
+def test_what_no_class_computes_is_refused_with_every_field(fields, nearest, problems):
+    with pytest.raises(ValueError, match="No class of transformers computes") as error:
+        to_transformers(make_model(**fields))
+    first, *rest = str(error.value).splitlines()
+    assert f"The nearest is {nearest}, and {len(problems)} field(s)" in first
+    assert [line.split("`")[1] for line in rest] == problems
+
+
+def test_biases_of_zero_leave_for_a_class_without_biases():
+    ours = make_model(**{**T5_LIKE, **RELATIVE, "attention_bias": True, "lm_head_bias": True})
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            parameter.mul_(not name.endswith("bias"))
+    assert_same(to_transformers(ours), ours)
+
+
+def test_a_half_type_is_kept_where_it_loses_nothing():
+    kept, sinusoids = {**LEARNED, **EMBEDDING_NORM}, {}
+    for fields, dtype in ((kept, torch.bfloat16), (sinusoids, torch.float32)):
+        ours = make_model(**fields).bfloat16()
+        theirs = to_transformers(ours)
+        assert theirs.dtype == dtype
+        assert_same(theirs.float(), ours.float(), beams=())
+    folded = make_model(**kept, residual_scale=0.7).bfloat16()
+    assert to_transformers(folded).dtype == torch.float32
+
+
+def test_positions_can_be_longer_than_the_field_says():
+    ours = make_model(max_position_embeddings=16)
+    batch = make_batch((30,), (20,))
+    del batch["labels"], batch["decoder_attention_mask"]
+    theirs = to_transformers(ours, positions=30)
+    torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="give at least 12"):
+        to_transformers(ours, positions=8)
+    with pytest.raises(ValueError, match="`positions` is 30, but learned"):
+        to_transformers(make_model(**LEARNED, **EMBEDDING_NORM), positions=30)
+
+
+# --- directories ---------------------------------------------------------------------------------
+
+TEXTS = ["a dog sees a cat.", "Ein Löwe frißt 1.234,50 kg", "</s> no end <s>", "  two  spaces"]
+STRANGER = """
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+directory, texts = sys.argv[1], json.loads(sys.argv[3])
+model = AutoModelForSeq2SeqLM.from_pretrained(directory)
+tokenizer = AutoTokenizer.from_pretrained(directory)
+target = AutoTokenizer.from_pretrained(directory, subfolder="target_tokenizer")
+batch = tokenizer(texts, return_tensors="pt", padding=True)
+tokens = model.generate(**batch, num_beams=2, max_new_tokens=9, suppress_tokens=[1])
+modules = [type(each).__module__.split(".")[0] for each in (model, tokenizer, target)]
+assert modules == ["transformers"] * 3, modules
+assert "vanilla_transformer" not in sys.modules
+decoded = target.batch_decode(tokens, skip_special_tokens=True)
+print(json.dumps({"ids": batch["input_ids"].tolist(), "tokens": tokens.tolist(), "text": decoded}))
+"""
+
+
+def train_tokenizer(kind="bpe", **options):
+    return VanillaTransformerTokenizer.train(TEXTS, kind=kind, vocab_size=300, **options)
+
+
+def test_a_directory_works_where_the_package_is_not_installed(load_as_a_stranger, tmp_path):
+    tokenizer = VanillaTransformerTokenizer.train(
+        TEXTS, ["Ein Hund sieht eine Katze."], kind="char", shared=False
+    )
+    sizes = {"vocab_size": len(tokenizer), "decoder_vocab_size": tokenizer.target_vocab_size}
+    ours = make_model(**sizes)
+    done = export_to_transformers(ours, tokenizer, tmp_path / "out", "runs/mine")
+    assert done.class_name == "MarianMTModel"
+    assert "subfolder" in done.tokenizer_notes[0]
+    assert not list((tmp_path / "out").rglob("*.py"))
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert "auto_map" not in config
+    found = load_as_a_stranger(tmp_path / "out", tmp_path / "again", TEXTS, program=STRANGER)
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    tokens = ours.generate(**batch, num_beams=2, max_new_tokens=9, suppress_tokens=[1])
+    assert found["ids"] == batch["input_ids"].tolist()
+    assert found["tokens"] == tokens.tolist()
+    assert found["text"] == tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word", "char", "byte_bpe"])
+def test_every_kind_of_tokenizer_keeps_its_ids_and_texts(kind, tmp_path):
+    size = 40 if kind == "unigram" else 300
+    ours = VanillaTransformerTokenizer.train(
+        TEXTS, kind=kind, vocab_size=size, lowercase=kind == "bpe", model_max_length=90
+    )
+    texts = [*TEXTS, "<2de> a <x> dog", "ünseen 字 🙂", ""]
+    for tags in ([], ["<2de>"]):
+        ours.add_special_tokens({"extra_special_tokens": tags})
+        ours.add_tokens(["<x>"] * len(tags))
+        notes = save_plain_tokenizer(ours, tmp_path)
+        plain = AutoTokenizer.from_pretrained(tmp_path)
+        assert not isinstance(plain, VanillaTransformerTokenizer)
+        assert plain.model_max_length == 90
+        expected = ours(texts, padding=True)
+        assert dict(plain(texts, padding=True)) == dict(expected)
+        assert plain(texts[0], max_length=3, truncation=True)["input_ids"][-1] == ours.eos_token_id
+        for ids in expected["input_ids"]:
+            assert plain.decode(ids) == ours.decode(ids)
+            if not tags:
+                skipped = (each.decode(ids, skip_special_tokens=True) for each in (plain, ours))
+                assert len(set(skipped)) == 1
+        assert bool(notes) == bool(tags)
+
+
+def test_a_tokenizer_that_was_changed_is_noticed(tmp_path, monkeypatch):
+    plain = to_plain_tokenizer(train_tokenizer("char"))
+    monkeypatch.setattr(
+        "vanilla_transformer.interop.hf_tokenizer.to_plain_tokenizer", lambda tokenizer: plain
+    )
+    with pytest.raises(ValueError, match="exported tokenizer differs"):
+        save_plain_tokenizer(train_tokenizer("bpe"), tmp_path)
+
+
+def test_the_settings_of_generation_go_along(tmp_path):
+    ours = make_model()
+    wanted = {"num_beams": 3, "length_penalty": 0.6, "max_length": 11, "bad_words_ids": [[1]]}
+    for name, value in wanted.items():
+        setattr(ours.generation_config, name, value)
+    export_to_transformers(ours, None, tmp_path, "mine")
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    for name, value in wanted.items():
+        assert getattr(theirs.generation_config, name) == value
+    ids = make_batch()["input_ids"][:1]
+    assert torch.equal(theirs.generate(ids), ours.generate(ids))
+
+
+def test_an_export_that_computes_something_else_is_an_error(tmp_path, monkeypatch):
+    ours = make_model()
+    other = to_transformers(make_model(seed=1))
+    monkeypatch.setattr(
+        "vanilla_transformer.interop.hf_export.to_transformers", lambda *arguments: other
+    )
+    with pytest.raises(ValueError, match="exported model differs from 'mine'"):
+        export_to_transformers(ours, None, tmp_path, "mine")

@@ -1,0 +1,77 @@
+"""Models on onnxruntime: their graphs compute the same, and generate the same."""
+
+import importlib
+
+import pytest
+import torch
+from conftest import make_batch, make_model
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
+MODELS = {
+    "modern": {
+        "position_embedding_type": "rope",
+        "decoder_num_key_value_heads": 2,
+        "norm_placement": "pre",
+        "norm_type": "rms_norm",
+        "gated_ffn": True,
+        "attention_bias": False,
+        "decoder_layers": 2,
+        "decoder_vocab_size": 44,
+        "residual_scale": 0.5,
+    },
+    "the paper's": {},
+    "relative": {"position_embedding_type": "relative", "head_dim": 6, "logit_scale": 0.5},
+    "alibi, fused": {"position_embedding_type": "alibi", "fused_qkv": True},
+    "learned": {"position_embedding_type": "learned", "normalize_embedding": True},
+    "no positions": {"position_embedding_type": "none", "norm_type": "unbiased_std"},
+}
+FAST_AND_SLOW = [
+    pytest.param(fields, id=name, marks=[] if name == "modern" else [pytest.mark.slow])
+    for name, fields in MODELS.items()
+]
+
+
+@pytest.fixture(scope="module")
+def onnx():
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="needs the extra `onnx`")
+    return importlib.import_module("vanilla_transformer.interop.onnx")
+
+
+@pytest.mark.parametrize("fields", FAST_AND_SLOW)
+def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
+    model = make_model(**{**ONE_LAYER, **fields})
+    settings = {"num_beams": 2, "length_penalty": 0.7, "max_new_tokens": 6}
+    model.generation_config.update(**settings)
+    comparison, notes = onnx.export_to_onnx(model, None, tmp_path)
+    assert comparison.agrees
+    assert "greedy output equal" in onnx.describe(comparison)
+    assert notes == ()
+    assert not list(tmp_path.glob("*.py"))
+    exported = onnx.OnnxModel.load(tmp_path, threads=1)
+    for lengths in (((7, 4, 6), (6, 6, 6)), ((1,), (1,)), ((9, 3), (2, 2))):
+        batch = make_batch(*lengths, decoder_vocab=model.config.decoder_vocab_size)
+        del batch["labels"], batch["decoder_attention_mask"]
+        with torch.no_grad():
+            expected = model(**batch).logits
+        torch.testing.assert_close(exported(**batch).logits, expected, rtol=0, atol=2e-5)
+        del batch["decoder_input_ids"]
+        for options in ({"num_beams": 1}, {"num_beams": 3}, {"use_cache": False}, {}):
+            outputs = (each.generate(**batch, **options) for each in (model, exported))
+            assert torch.equal(*outputs), options
+        sampled = []
+        for each in (model, exported):
+            torch.manual_seed(0)
+            sampled.append(each.generate(**batch, do_sample=True, num_beams=1))
+        assert torch.equal(*sampled)
+    refuse_what_is_not_computed(exported)
+    with pytest.raises(FileNotFoundError, match=r"holds no encoder\.onnx"):
+        onnx.OnnxModel.load(tmp_path / "none")
+
+
+def refuse_what_is_not_computed(exported):
+    ids = torch.ones(1, 2).long()
+    with pytest.raises(ValueError, match="`output_attentions` is given"):
+        exported(input_ids=ids, decoder_input_ids=ids, output_attentions=True)
+    with pytest.raises(ValueError, match="`decoder_input_ids` is missing"):
+        exported(input_ids=ids)

@@ -1,0 +1,197 @@
+"""Checkpoints of OpenNMT-py, against independent models, OpenNMT-py itself and CTranslate2."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from opennmt_models import (
+    OPTIONS,
+    SOURCE,
+    SPECIALS,
+    TARGET,
+    WIDTH,
+    batch,
+    logits_of,
+    reference_model,
+    save,
+    weights_of,
+)
+from safetensors.torch import save_file
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.imported import compare_with_source
+from vanilla_transformer.interop.opennmt import import_opennmt
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name"),
+    [("sinusoidal", "SinusoidalInterleaved"), ("sinusoidal_fairseq", "SinusoidalConcat")],
+)
+def test_the_logits_are_those_of_an_independent_model(tmp_path, scheme, name):
+    reference = reference_model()
+    path = save(tmp_path / "model.pt", reference, weights_of(reference, scheme),
+                position_encoding_type=name)  # fmt: skip
+    imported = import_opennmt(path)
+    ids, targets = batch()
+    with torch.no_grad():
+        expected = logits_of(reference, ids, targets, scheme)
+        found = imported.model(
+            input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
+        ).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    config = imported.model.config
+    assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (1, 2, 3)
+    assert (config.dropout, config.attention_dropout) == (0.1, 0.2)
+
+
+def test_the_tokenizer_and_the_first_versions_of_norms(tmp_path):
+    reference = reference_model()
+    old = {
+        name.replace("norm.weight", "norm.a_2").replace("norm.bias", "norm.b_2"): tensor
+        for name, tensor in weights_of(reference).items()
+    }
+    out = str(tmp_path / "out")
+    path = str(save(tmp_path / "model.pt", reference, old))
+    run_subcommand("convert", ["--from", "opennmt-py", path, out])
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    encoded = tokenizer(["w0 w3 unknown"], text_target=["das Ha￭ us"])
+    assert encoded["input_ids"] == [[4, 7, 0]]  # a source has no </s>
+    assert encoded["labels"] == [[4, 5, 6, 3]]
+    assert tokenizer.decode([2, 4, 5, 6, 7, 3], skip_special_tokens=True) == "das Haus."
+    model = AutoModelForSeq2SeqLM.from_pretrained(out)
+    found = model.state_dict()["model.decoder.layers.0.feed_forward_pre_norm.bias"]
+    assert torch.equal(found, reference.decoder.layers[0].norm3.bias)
+
+
+def test_weights_may_stand_in_safetensors_beside_the_options(tmp_path):
+    path = save(tmp_path / "model_step_10.pt", reference_model())
+    expected = import_opennmt(path).model.state_dict()
+    checkpoint = torch.load(path, weights_only=False)
+    output = {f"generator.{n}": w for n, w in checkpoint.pop("generator").items()}
+    weights = {**checkpoint.pop("model"), **output}
+    torch.save(checkpoint, path)
+    for name in ("model_step_10.safetensors", "model_step_10.00.safetensors"):
+        save_file(weights, tmp_path / name)
+        found = import_opennmt(path).model.state_dict()
+        assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
+        (tmp_path / name).unlink()
+
+
+def test_biases_that_no_layer_has_are_zero(tmp_path):
+    """`add_qkvbias` may be off in part: a bias of one projection only."""
+    reference = reference_model()
+    with torch.no_grad():
+        for module in reference.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.in_proj_bias.zero_()
+    weights = {name: w for name, w in weights_of(reference).items()
+               if not (".linear_" in name and name.endswith("bias"))}  # fmt: skip
+    imported = import_opennmt(save(tmp_path / "model.pt", reference, weights))
+    ids, targets = batch()
+    found = imported.model(
+        input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
+    ).logits
+    torch.testing.assert_close(found, logits_of(reference, ids, targets), atol=1e-5, rtol=1e-5)
+    del weights["encoder.transformer.0.self_attn.final_linear.bias"]
+    with pytest.raises(ValueError, match=r"encoder\.layers\.0\.self_attn\.out_proj\.bias` is miss"):
+        import_opennmt(save(tmp_path / "model.pt", reference, weights))
+
+
+def test_all_options_without_a_counterpart_are_listed(tmp_path):
+    options = {
+        "encoder_type": "brnn",
+        "model_task": "lm",
+        "copy_attn": True,
+        "max_relative_positions": -1,
+        "self_attn_type": "average",
+        "pos_ffn_activation_fn": "swish",
+        "lora_layers": ["w_1"],
+        "num_experts": 4,
+        "heads": None,
+    }
+    vocab = (SOURCE, TARGET[4:])
+    path = save(tmp_path / "model.pt", reference_model(), vocab=vocab, **options)
+    with pytest.raises(ValueError, match="10 problem") as error:
+        import_opennmt(path)
+    assert all(f"`{name}` is" in str(error.value) for name in options)
+    assert "the vocabulary `tgt` lacks ['<s>', '<blank>', '</s>', '<unk>']" in str(error.value)
+
+
+def test_weights_and_tables_that_do_not_fit_are_named(tmp_path):
+    reference = reference_model()
+    path = save(tmp_path / "model.pt", reference, position_encoding_type="SinusoidalConcat")
+    with pytest.raises(ValueError, match="2 problem") as error:
+        import_opennmt(path)
+    assert "`encoder.embeddings.make_embedding.pe.pe` does not hold" in str(error.value)
+    path = save(tmp_path / "model.pt", reference, position_encoding=False)
+    with pytest.raises(ValueError, match="2 problem") as error:
+        import_opennmt(path)
+    assert "`decoder.embeddings.make_embedding.pe.pe` is not known" in str(error.value)
+    torch.save({"model": {}}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="3 problem"):
+        import_opennmt(tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pos_ffn_activation_fn": "gated-gelu", "add_qkvbias": False, "add_ffnbias": True},
+        {"pos_ffn_activation_fn": "silu", "add_qkvbias": False, "layer_norm": "rms",
+         "add_ffnbias": False, "num_kv": 1, "position_encoding_type": "SinusoidalConcat"},
+        {"position_encoding": False, "add_qkvbias": False, "share_decoder_embeddings": True},
+    ],
+)  # fmt: skip
+def test_the_logits_are_those_of_opennmt_py(tmp_path, options):
+    """Runs where OpenNMT-py is installed."""
+    builder = pytest.importorskip("onmt.model_builder", reason="needs OpenNMT-py",
+                                  exc_type=ImportError)  # fmt: skip
+    from onmt.inputters.inputter import dict_to_vocabs
+    from onmt.opts import model_opts
+    from onmt.utils.parse import ArgumentParser
+
+    others = {"optim": "adam", "freeze_word_vecs_enc": False, "freeze_word_vecs_dec": False,
+              "world_size": 1, "parallel_mode": "data_parallel", "use_ckpting": []}  # fmt: skip
+    sizes = {"hidden_size": WIDTH, "word_vec_size": WIDTH}
+    given = {**vars(ArgumentParser.defaults(model_opts)), **OPTIONS, **sizes, **others, **options}
+    full = Namespace(**given)
+    ArgumentParser.update_model_opts(full)
+    vocab = {"src": SOURCE, "tgt": TARGET, "data_task": "seq2seq", "decoder_start_token": "<s>"}
+    torch.manual_seed(0)
+    model = builder.build_base_model(full, dict_to_vocabs(vocab))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn_like(parameter))
+    weights = {n: w for n, w in model.state_dict().items() if "generator" not in n}
+    checkpoint = {"model": weights, "generator": model.generator.state_dict(), "vocab": vocab,
+                  "opt": full}  # fmt: skip
+    torch.save(checkpoint, tmp_path / "model.pt")
+    imported = import_opennmt(tmp_path / "model.pt")
+    assert imported.source_logits is not None
+    _, sentence = compare_with_source(imported)  # raises if the logits differ
+    assert "differ by at most" in sentence, sentence
+    assert imported.model.config.tie_word_embeddings is bool(
+        options.get("share_decoder_embeddings")
+    )
+
+
+def test_the_beams_are_those_of_ctranslate2(tmp_path, monkeypatch):
+    """Runs where CTranslate2 is installed: its converter reads the same file."""
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2")
+    path = save(tmp_path / "model.pt", reference_model())
+    converter = ctranslate2.converters.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
+    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "ct2")))
+    imported = import_opennmt(path)
+    tokens = [SOURCE[4:11], SOURCE[12:15]]
+    options = {"max_decoding_length": 8, "return_scores": True, "length_penalty": 0.0}
+    for beams in (1, 3):
+        expected = translator.translate_batch(tokens, beam_size=beams, **options)
+        inputs = imported.tokenizer([" ".join(row) for row in tokens], padding=True,
+                                    return_tensors="pt")  # fmt: skip
+        found = imported.model.generate(**inputs, num_beams=beams, max_new_tokens=8,
+                                        do_sample=False, length_penalty=0.0)  # fmt: skip
+        for row, result in zip(found.tolist(), expected, strict=True):
+            words = [TARGET[index] for index in row if index > 3]
+            assert words == [word for word in result.hypotheses[0] if word not in SPECIALS]

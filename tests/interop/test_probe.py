@@ -1,0 +1,171 @@
+"""Stored probes, and the versions that a model was saved with."""
+
+import json
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vanilla_transformer
+from vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerModel,
+)
+from vanilla_transformer.commands import program
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.probe import probe_inputs, store_probe, verify_model
+from vanilla_transformer.model import versions
+
+
+@pytest.fixture
+def saved(tiny_model, tmp_path):
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "model")
+    store_probe(model, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_an_unchanged_model_is_verified(saved, capsys):
+    run_subcommand("verify", [str(saved)])
+    assert "the files are unchanged, and the outputs are those" in capsys.readouterr().out
+    assert (saved / "probe.json").stat().st_size < 30_000
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes"),
+    [
+        (VanillaTransformerModel, {}),
+        (VanillaTransformerForCausalLM, {}),
+        (VanillaTransformerForSequenceClassification, {}),
+        (
+            VanillaTransformerForConditionalGeneration,
+            {"position_embedding_type": "learned", "max_position_embeddings": 3,
+             "pad_token_id": None, "decoder_start_token_id": 39},
+        ),
+    ],
+)  # fmt: skip
+def test_models_of_any_class_have_a_probe(tiny_model, tmp_path, cls, changes):
+    model = tiny_model(cls, **changes)
+    model.save_pretrained(tmp_path)
+    store_probe(model, tmp_path)
+    found = verify_model(tmp_path)
+    assert found.problems == ()
+    assert found.difference < 1e-5
+
+
+def test_a_damaged_weight_is_seen_where_no_probe_looks(saved):
+    """The row of a token that the probe does not hold: only the file's content tells."""
+    path = saved / "model.safetensors"
+    weights = load_file(path)
+    used = set(torch.tensor(json.loads((saved / "probe.json").read_text())["inputs"]["input_ids"])
+               .flatten().tolist())  # fmt: skip
+    name = next(name for name in weights if name.endswith("fc1.weight"))
+    row = next(row for row in range(40) if row not in used)
+    damaged = {**weights, "model.shared.weight": weights["model.shared.weight"].clone()}
+    damaged["model.shared.weight"][row] = 0
+    save_file(damaged, path, {"format": "pt"})
+    assert any("other content of the same size" in p for p in verify_model(saved).problems)
+    damaged = {**weights, name: weights[name] + 1}
+    save_file(damaged, path, {"format": "pt"})
+    problems = verify_model(saved).problems
+    assert any("The outputs differ by up to" in p and "no version" in p for p in problems)
+
+
+def test_a_file_that_was_cut_off_is_named(saved, capsys):
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert program.main(["verify", str(saved)]) == 1
+    message = capsys.readouterr().err
+    assert "- model.safetensors has" in message
+    assert "- The model does not load or run" in message
+
+
+def test_another_type_of_the_weights_is_named(saved):
+    model = VanillaTransformerForConditionalGeneration.from_pretrained(saved)
+    probe = (saved / "probe.json").read_bytes()
+    model.to(torch.bfloat16).save_pretrained(saved)
+    assert not (saved / "probe.json").exists()  # it belonged to other weights
+    (saved / "probe.json").write_bytes(probe)
+    (problem,) = [p for p in verify_model(saved).problems if "outputs differ" in p]
+    assert "the type of the weights: float32 then, bfloat16 now" in problem
+    run_subcommand("verify", [str(saved), "--store"])
+    assert json.loads((saved / "probe.json").read_text())["dtype"] == "bfloat16"
+    assert verify_model(saved).problems == ()
+
+
+def test_a_missing_or_broken_probe_is_an_error(saved):
+    (saved / "probe.json").write_text("[1]")
+    with pytest.raises(ValueError, match="is not a probe"):
+        verify_model(saved)
+    (saved / "probe.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"holds no probe .*verify .* --store"):
+        run_subcommand("verify", [str(saved)])
+    with pytest.raises(FileNotFoundError, match="download the model first"):
+        run_subcommand("verify", ["somebody/model"])
+
+
+def test_no_row_of_the_inputs_has_padding_inside(tiny_model):
+    config = tiny_model(pad_token_id=5, decoder_start_token_id=7).config
+    inputs = probe_inputs(config)
+    real = inputs["attention_mask"].bool()
+    assert (inputs["input_ids"] == 5).eq(~real).all()
+    assert not (inputs["decoder_input_ids"] == 5).any()
+    assert inputs["decoder_input_ids"][:, 0].tolist() == [7, 7]
+
+
+# Versions ----------------------------------------------------------------------------------------
+
+
+def test_the_code_knows_its_version_and_writes_it(saved):
+    assert vanilla_transformer.__version__ == versions.CODE_VERSION
+    written = json.loads((saved / "config.json").read_text())["saved_with"]
+    assert written == versions.current_versions()
+    assert written["torch"] == torch.__version__
+
+
+def test_a_version_that_computes_wrongly_is_refused(saved, monkeypatch):
+    fault = versions.KnownFault("torch", "2.0", "9", "adds the positions twice")
+    monkeypatch.setattr(versions, "KNOWN_FAULTS", (fault,))
+    with pytest.raises(ValueError, match=r"torch 2\.\S+ adds the positions twice: install 9"):
+        VanillaTransformerForConditionalGeneration.from_pretrained(saved)
+    over = versions.KnownFault("torch", "2.0", "2.1", "adds the positions twice")
+    monkeypatch.setattr(versions, "KNOWN_FAULTS", (over,))
+    VanillaTransformerForConditionalGeneration.from_pretrained(saved)
+
+
+def test_a_version_that_computes_wrongly_is_refused_in_remote_code(saved, load_as_a_stranger):
+    path = saved / "versions.py"
+    fault = 'KNOWN_FAULTS = (KnownFault("torch", "2.0", "9", "adds the positions twice"),)\n'
+    path.write_text(path.read_text().replace("KNOWN_FAULTS: tuple[KnownFault, ...] = ()\n", fault))
+    code = f"""
+from transformers import AutoModelForSeq2SeqLM
+try:
+    AutoModelForSeq2SeqLM.from_pretrained({str(saved)!r}, trust_remote_code=True)
+except ValueError as error:
+    assert "adds the positions twice" in str(error)
+else:
+    raise SystemExit("the fault was not seen")
+print("{{}}")
+"""
+    assert load_as_a_stranger(saved, saved / "again", [[1]], program=code) == {}
+
+
+def test_an_untested_version_is_warned_of_once(saved, monkeypatch, caplog):
+    tested = {"torch": ("1.0", "1.1"), "transformers": ("5.0", "6")}
+    monkeypatch.setattr(versions, "TESTED", tested)
+    load = VanillaTransformerForConditionalGeneration.from_pretrained
+    with caplog.at_level(logging.WARNING, versions.__name__):
+        load(saved)  # the version that it was saved with has computed its probe
+        assert "untested" not in caplog.text
+        written = json.loads((saved / "config.json").read_text())
+        written["saved_with"]["torch"] = "1.0.1"
+        (saved / "config.json").write_text(json.dumps(written))
+        load(saved)
+        load(saved)
+    assert caplog.text.count("is untested") == 1
+    assert "tested with 1.0 up to, but not including, 1.1, and the model was saved with 1.0.1" in (
+        caplog.text
+    )

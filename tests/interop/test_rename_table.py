@@ -1,0 +1,204 @@
+"""Conversion of a model of one's own with a table that renames its weights."""
+
+import pytest
+import torch
+from own_model import EOS, PAD, SOS, WIDTH, FromScratch
+from transformers import AutoModelForSeq2SeqLM
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.rename_table import (
+    RenameTable,
+    Rule,
+    apply_rules,
+    convert_with_table,
+    import_table,
+    read_table,
+)
+
+TABLE = r"""
+config: {encoder_attention_heads: 3, decoder_attention_heads: 3, tie_word_embeddings: false,
+  share_encoder_decoder_embeddings: false, position_embedding_type: learned, lm_head_bias: true,
+  unk_token_id: 0, pad_token_id: 1, bos_token_id: 2, eos_token_id: 3, decoder_start_token_id: 2}
+zeros: ['.*_attn\.(q|k|v)_proj\.bias']
+weights:
+  '(\w+)\.tok\.weight': 'model.\1.embed_tokens.weight'
+  '(\w+)\.pos': 'model.\1.embed_positions.weight'
+  '(\w+)\.blocks\.(\d+)\.attn\.W_qkv': {transpose: true, split: [
+    'model.\1.layers.\2.self_attn.q_proj.weight',
+    'model.\1.layers.\2.self_attn.k_proj.weight',
+    'model.\1.layers.\2.self_attn.v_proj.weight']}
+  '(\w+)\.blocks\.(\d+)\.cross\.(q|k|v)\.(\d+)\.weight':
+    {stack: 4, to: 'model.\1.layers.\2.encoder_attn.\3_proj.weight'}
+  '(\w+)\.blocks\.(\d+)\.attn\.out\.(\w+)': 'model.\1.layers.\2.self_attn.out_proj.\3'
+  '(\w+)\.blocks\.(\d+)\.cross\.out\.(\w+)': 'model.\1.layers.\2.encoder_attn.out_proj.\3'
+  '(\w+)\.blocks\.(\d+)\.mlp\.0\.(\w+)': 'model.\1.layers.\2.feed_forward.fc1.\3'
+  '(\w+)\.blocks\.(\d+)\.mlp\.2\.(\w+)': 'model.\1.layers.\2.feed_forward.fc2.\3'
+  '(\w+)\.blocks\.(\d+)\.norms\.a\.(\w+)': 'model.\1.layers.\2.self_attn_post_norm.\3'
+  '(\w+)\.blocks\.(\d+)\.norms\.c\.(\w+)': 'model.\1.layers.\2.encoder_attn_post_norm.\3'
+  '(\w+)\.blocks\.(\d+)\.norms\.f\.(\w+)': 'model.\1.layers.\2.feed_forward_post_norm.\3'
+  'project\.(\w+)': 'lm_head.\1'
+  '.*\.causal': null
+"""
+
+
+@pytest.fixture
+def scratch():
+    torch.manual_seed(0)
+    model = FromScratch().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture
+def files(scratch, tmp_path):
+    torch.save(scratch.state_dict(), tmp_path / "run.pt")
+    (tmp_path / "table.yaml").write_text(TABLE)
+    return tmp_path
+
+
+def test_a_model_of_ones_own_is_converted_by_a_table(scratch, files, capsys):
+    table, checkpoint, out = (str(files / name) for name in ("table.yaml", "run.pt", "out"))
+    run_subcommand("convert", ["--from", "table", checkpoint, out, "--table", table])
+    assert "not compared" in capsys.readouterr().out
+    model = AutoModelForSeq2SeqLM.from_pretrained(out)
+    ids, targets = torch.randint(4, 27, (3, 9)), torch.randint(4, 27, (3, 6))
+    ids[2, 4:] = PAD
+    with torch.no_grad():
+        expected = scratch(ids, targets)
+    inputs = {"input_ids": ids, "attention_mask": (ids != PAD).long()}
+    found = model(**inputs, decoder_input_ids=targets).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    greedy = model.generate(**inputs, max_new_tokens=8, do_sample=False, num_beams=1)
+    assert greedy[:, :8].tolist() == decode(scratch, ids)[:, : greedy.shape[1]].tolist()
+
+
+def decode(scratch, ids):
+    """Greedy decoding as the source does it: from SOS, up to EOS, then padding."""
+    tokens = torch.full((len(ids), 1), SOS)
+    while tokens.shape[1] < 8:
+        with torch.no_grad():
+            next_tokens = scratch(ids, tokens)[:, -1].argmax(-1)
+        ended = (tokens == EOS).any(-1)
+        tokens = torch.cat([tokens, next_tokens.masked_fill(ended, PAD)[:, None]], dim=1)
+    return tokens
+
+
+def test_all_misfits_are_listed_at_once(scratch, files):
+    weights = scratch.state_dict()
+    del weights["project.bias"], weights["decoder.blocks.0.cross.k.1.weight"]
+    weights |= {
+        "extra": torch.ones(2),
+        "encoder.blocks.0.attn.W_qkv": torch.ones(WIDTH, 3 * WIDTH + 1),
+        "decoder.blocks.0.norms.c.weight": torch.ones(WIDTH + 1),
+    }
+    with pytest.raises(ValueError, match="8 problem") as error:
+        convert_with_table(read_table(files / "table.yaml"), weights)
+    for problem in (
+        "`encoder.blocks.0.attn.W_qkv`: (37, 12) cannot be split into 3 equal parts",
+        "`extra` is not known",
+        "`lm_head.bias` is missing",
+        "has shape (8, 12), but `model.decoder.layers.0.encoder_attn.k_proj.weight` has (12, 12)",
+        "`decoder.blocks.0.norms.c.weight` has shape (13,)",
+        "`model.encoder.layers.0.self_attn.q_proj.weight` is missing",
+    ):
+        assert problem in str(error.value)
+
+
+def test_what_no_weight_shows_must_be_in_the_table(files):
+    (files / "table.yaml").write_text("weights: {a: b}")
+    with pytest.raises(ValueError, match=r"lacks \['encoder_attention_heads', .*'pad_token_id'"):
+        import_table(files / "run.pt", files / "table.yaml")
+
+
+def test_weights_that_the_config_ties_must_be_equal(files):
+    changed = {"tie_word_embeddings": True}
+    with pytest.raises(ValueError, match=r"`project.weight` and `decoder.tok.weight` differ"):
+        import_table(files / "run.pt", files / "table.yaml", changes=changed)
+
+
+def test_one_name_of_a_tied_weight_is_enough():
+    table = torch.randn(9, 4)
+    fields = {"encoder_layers": 1, "decoder_layers": 1, "vocab_size": 9, "d_model": 4,
+              "encoder_attention_heads": 1, "decoder_attention_heads": 1}  # fmt: skip
+    weights = {f"model.{stack}.layers.0.feed_forward.fc1.weight": torch.zeros(5, 4)
+               for stack in ("encoder", "decoder")}  # fmt: skip
+    with pytest.raises(ValueError, match="The weights show no sizes") as error:
+        convert_with_table(RenameTable((), fields), weights)
+    assert "`model.encoder.embed_tokens.weight`, a matrix that tells sizes" in str(error.value)
+    rules = (Rule("emb", ("model.shared.weight",)),)
+    everything = RenameTable(rules, fields, (".*",))
+    config, found = convert_with_table(everything, {"emb": table, **weights})
+    assert config.share_encoder_decoder_embeddings
+    for name in ("model.encoder.embed_tokens.weight", "lm_head.weight"):
+        assert found[name] is table
+
+
+@pytest.mark.parametrize(
+    ("value", "rows"),
+    [
+        ({"to": "x", "offset": 2}, {"x": [2, 3, 4, 5]}),
+        ({"copy": ["x", "y"]}, {"x": [0, 1, 2, 3, 4, 5], "y": [0, 1, 2, 3, 4, 5]}),
+        ({"split": ["x", "y"]}, {"x": [0, 1, 2], "y": [3, 4, 5]}),
+        ({"split": ["x", "y"], "heads": 3}, {"x": [0, 2, 4], "y": [1, 3, 5]}),
+        ({"split": ["x", "y"], "offset": 2}, {"x": [2, 3], "y": [4, 5]}),
+        (None, {}),
+    ],
+)
+def test_a_rule_moves_rows(tmp_path, value, rows):
+    import yaml
+
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"weights": {"a": value}}))
+    source = torch.arange(12).reshape(6, 2)
+    found = apply_rules(read_table(tmp_path / "t.yaml").rules, {"a": source}).weights
+    assert {name: (tensor[:, 0] // 2).tolist() for name, tensor in found.items()} == rows
+
+
+def test_parts_are_joined_in_the_order_of_their_numbers():
+    rule = Rule(r"h(\d+)", ("x",), stack=1)
+    parts = {f"h{number}": torch.full((1, 2), number) for number in (10, 2, 0)}
+    assert apply_rules([rule], parts).weights["x"][:, 0].tolist() == [0, 2, 10]
+    twice = apply_rules([rule], {"h1": torch.ones(1), "h01": torch.ones(1), "x": torch.ones(1)})
+    assert twice.problems == (
+        "`h01` and `h1` both become `x`",
+        "`x` gets a whole weight and parts of one",
+    )
+    bad = apply_rules([Rule("(.)", ("x",), stack=1)], {"a": torch.ones(1)})
+    assert "`stack` needs a number in group 1: 'a'" in bad.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        ("a: [", ["is not valid YAML"]),
+        ("config: {}", ["must hold `weights`"]),
+        (
+            "{wights: 1, config: [1], zeros: x, weights: {a: 1, 2: b}}",
+            ["5 problem", "`wights` is not known", "`config` must be", "`zeros` must be",
+             "`a` must lead to a name", "`2` must be a regular expression"],
+        ),
+        (
+            "weights: {a: {to: [x]}, b: {split: x}, c: {to: x, copy: [y]}, d: {to: x, ofset: 1},"
+            " e: {to: x, offset: true}, f: {to: x, heads: 2}, g: {copy: [x], stack: 1},"
+            " h: {to: x, transpose: 1}}",
+            ["8 problem", "`to` must be a name", "`split` must be a list", "it needs one of",
+             "`ofset` is not known", "`offset` must be a whole number from 0",
+             "`heads` works beside `split`", "`stack` works beside `to`", "`transpose` must be"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_table_is_checked_whole(tmp_path, text, messages):
+    path = tmp_path / "table.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"table\.yaml") as error:
+        read_table(path)
+    assert all(message in str(error.value) for message in messages)
+
+
+@pytest.mark.parametrize(
+    "rule", [Rule("(", ("x",)), Rule("a", (r"\1",)), Rule("a", ("x",), stack=1)]
+)
+def test_a_rule_that_is_no_expression_is_named(rule):
+    with pytest.raises(ValueError, match="is not a regular expression with names"):
+        apply_rules([rule], {})

@@ -1,0 +1,239 @@
+"""T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 come in and go back."""
+
+import itertools
+
+import pytest
+import torch
+from hf_models import assert_same_function, assert_same_weights, draw_batch, make_source
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    ByT5Tokenizer,
+    GenerationConfig,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    T5Tokenizer,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.interop.models import convert_model
+from vanilla_transformer.interop.t5 import from_t5, to_t5
+
+SIZES = {
+    "vocab_size": 50,
+    "d_model": 16,
+    "d_kv": 6,
+    "d_ff": 20,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
+
+
+def untie_output(source):
+    source.lm_head.weight = torch.nn.Parameter(source.lm_head.weight.detach().clone())
+    source.lm_head.weight.data += 0.1
+    return source
+
+
+def t5(version="1.0", seed=0, **changes):
+    """A T5: v1.0 ties and scales its output, v1.1 (and Flan, ByT5) and mT5 do neither."""
+    if version == "1.0":
+        return make_source(T5ForConditionalGeneration, T5Config(**{**SIZES, **changes}), seed)
+    fields = {**SIZES, "feed_forward_proj": "gated-gelu", **changes}
+    if version == "mt5":
+        source = make_source(MT5ForConditionalGeneration, MT5Config(**fields), seed)
+    else:
+        config = T5Config(**fields, tie_word_embeddings=False)
+        source = make_source(T5ForConditionalGeneration, config, seed)
+    return untie_output(source)
+
+
+@pytest.mark.parametrize(
+    ("version", "activation"),
+    itertools.product(
+        ("1.0", "1.1", "mt5"), ("relu", "gated-gelu", "gated-silu", "gelu_new", "gated-relu")
+    ),
+)
+def test_every_t5_computes_the_same_and_goes_back(version, activation):
+    source = t5(version, feed_forward_proj=activation, num_decoder_layers=1)
+    ours = from_t5(source)
+    assert_same_function(source, ours, sides=("right", "left"))
+    back = to_t5(ours)
+    assert_same_function(back, ours, beams=(1,))
+    if version != "mt5":
+        assert_same_weights(source, back)
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(8, 12), (4, 5), (32, 128)])
+def test_long_sequences_reach_every_bucket(buckets, distance):
+    fields = {
+        "relative_attention_num_buckets": buckets,
+        "relative_attention_max_distance": distance,
+    }
+    source = t5(num_layers=1, **fields)
+    ours = from_t5(source)
+    ids = torch.randint(3, 50, (2, 200))
+    with torch.no_grad():
+        expected, found = (each(ids, decoder_input_ids=ids).logits for each in (source, ours))
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+
+
+def test_versions_differ_in_scale_and_tying():
+    tied, untied, multilingual = (from_t5(t5(kind)).config for kind in ("1.0", "1.1", "mt5"))
+    assert tied.tie_word_embeddings
+    assert tied.logit_scale == 16**-0.5
+    for config in (untied, multilingual):
+        assert not config.tie_word_embeddings
+        assert config.share_encoder_decoder_embeddings
+        assert config.logit_scale == 1
+        assert config.activation_function == "gelu_new"
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_cached_decoding_is_that_of_the_source(attention, cache):
+    source = t5("1.1")
+    ours = from_t5(source)
+    ours.set_attn_implementation(attention)
+    ours.generation_config.disable_compile = True
+    batch = draw_batch(source.config, "left")
+    del batch["decoder_input_ids"]
+    for beams in (1, 3):
+        settings = {"num_beams": beams, "max_length": 14, "do_sample": False}
+        expected = source.generate(**batch, **settings, use_cache=False)
+        found = ours.generate(**batch, **settings, cache_implementation=cache)
+        assert torch.equal(found, expected)
+
+
+def test_a_padded_target_is_its_rows_alone():
+    """The bias of a cached step counts from the first real token."""
+    source = t5("1.0")
+    ours, batch = from_t5(source), draw_batch(source.config)
+    target = batch["decoder_input_ids"][:1]
+    padded = torch.cat([torch.zeros(1, 3).long(), target], dim=1)
+    mask = (torch.arange(9) >= 3).long()[None]
+    inputs = {name: batch[name][:1] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        expected = source(**inputs, decoder_input_ids=target).logits
+        first = ours(
+            **inputs,
+            decoder_input_ids=padded[:, :5],
+            decoder_attention_mask=mask[:, :5],
+            use_cache=True,
+        )
+        rest = ours(
+            **inputs,
+            decoder_input_ids=padded[:, 5:],
+            decoder_attention_mask=mask,
+            past_key_values=first.past_key_values,
+        )
+    found = torch.cat([first.logits, rest.logits], dim=1)[:, 3:]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_source():
+    """Trained further, the model stays a T5; the padding row is the exception, as it is fixed."""
+    source = t5("1.0", dropout_rate=0.0)
+    ours, batch = from_t5(source), draw_batch(source.config)
+    labels = torch.randint(3, 45, (3, 5))
+    del batch["decoder_input_ids"]
+    losses = [each.train()(**batch, labels=labels).loss for each in (source, ours)]
+    for loss in losses:
+        loss.backward()
+    torch.testing.assert_close(losses[0], losses[1])
+    stacks = (source.encoder.block[0].layer[0].SelfAttention, ours.model.encoder.embed_positions)
+    torch.testing.assert_close(stacks[0].relative_attention_bias.weight.grad, stacks[1].weight.grad)
+    tables = [each.get_input_embeddings().weight.grad[1:] for each in (source, ours)]
+    torch.testing.assert_close(*tables)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "mt5"])
+def test_a_directory_is_converted(tmp_path, version):
+    source = t5(version)
+    source.generation_config = GenerationConfig(
+        num_beams=3, max_length=9, decoder_start_token_id=0, eos_token_id=1, pad_token_id=0
+    )
+    source.save_pretrained(tmp_path / "source")
+    loaded = type(source).from_pretrained(tmp_path / "source")
+    assert torch.equal(loaded.lm_head.weight, source.lm_head.weight)
+    assert convert_model("t5", tmp_path / "source", tmp_path / "out").comparison.agrees
+    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    ids = torch.randint(3, 45, (2, 6))
+    assert torch.equal(ours.generate(ids), source.generate(ids))
+
+
+def test_fields_without_effect_do_not_stand_in_the_way():
+    fields = from_t5(t5("1.1", d_kv=8)).config.to_dict()
+    assert fields.pop("head_dim") == 8
+    fields |= {"max_position_embeddings": 77, "label_smoothing": 0.1, "dropout": 0.3}
+    config = VanillaTransformerConfig(**fields)
+    ours = make_source(VanillaTransformerForConditionalGeneration, config)
+    assert_same_function(to_t5(ours), ours, beams=(1,))
+
+
+def test_a_weight_that_the_class_itself_ignores_is_no_hindrance(tmp_path):
+    """The first T5 checkpoints hold a bias of cross-attention that nothing computes."""
+    source = t5()
+    source.save_pretrained(tmp_path / "source")
+    path = tmp_path / "source" / "model.safetensors"
+    weights = load_file(path)
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file(weights | {unused: torch.zeros(32, 2)}, path, metadata={"format": "pt"})
+    assert convert_model("t5", tmp_path / "source", tmp_path / "out").comparison.agrees
+
+
+def test_float16_keeps_what_the_class_keeps_in_float32(tmp_path):
+    """The class loads some matrices in float32, so that all of them are."""
+    t5("1.1").to(torch.float16).save_pretrained(tmp_path / "source")
+    converted = convert_model("t5", tmp_path / "source", tmp_path / "out")
+    assert converted.comparison.agrees
+    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    theirs = T5ForConditionalGeneration.from_pretrained(tmp_path / "source").float()
+    weights = theirs.state_dict()
+    found = to_t5(ours.float()).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in weights.items())
+
+
+def test_what_t5_cannot_compute_is_named():
+    fields = from_t5(t5()).config.to_dict()
+    fields |= {"attention_bias": True, "decoder_ffn_dim": 24, "logit_scale": 0.5}
+    ours = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**fields))
+    with pytest.raises(ValueError, match="written as T5ForConditionalGeneration: 3 prob") as error:
+        to_t5(ours)
+    for name in ("attention_bias", "decoder_ffn_dim", "logit_scale"):
+        assert f"`{name}`" in str(error.value)
+
+
+# --- tokenizers ----------------------------------------------------------------------------------
+
+
+def check_tokenizer(folder, texts):
+    before, after = (AutoTokenizer.from_pretrained(folder / name) for name in ("source", "out"))
+    assert type(before) is type(after)
+    assert before(texts)["input_ids"] == after(texts)["input_ids"]
+    decoded = [[each.decode(ids) for ids in each(texts)["input_ids"]] for each in (before, after)]
+    assert decoded[0] == decoded[1]
+    return after
+
+
+def test_a_tokenizer_with_extra_ids_comes_along(tmp_path):
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁cat", -3.0)]
+    pieces += [(letter, -4.0) for letter in "abcdefghijklmnopqrstuvwxyz"]
+    T5Tokenizer(vocab=pieces, extra_ids=5).save_pretrained(tmp_path / "source")
+    t5().save_pretrained(tmp_path / "source")
+    done = convert_model("t5", tmp_path / "source", tmp_path / "out")
+    assert done.tokenizer_class == "T5Tokenizer"
+    after = check_tokenizer(tmp_path, ["the <extra_id_0> sat", "a cat</s>", "字", ""])
+    assert after("<extra_id_4>")["input_ids"][0] == after.convert_tokens_to_ids("<extra_id_4>")
+
+
+def test_the_bytes_of_byt5_come_along(tmp_path):
+    ByT5Tokenizer(extra_ids=5).save_pretrained(tmp_path / "source")
+    t5("1.1", vocab_size=270).save_pretrained(tmp_path / "source")
+    done = convert_model("t5", tmp_path / "source", tmp_path / "out")
+    assert done.tokenizer_class == "ByT5Tokenizer"
+    check_tokenizer(tmp_path, ["Löwe 字 <extra_id_1>", ""])

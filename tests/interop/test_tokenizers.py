@@ -1,0 +1,131 @@
+"""Tokenizers of converted models, from the SentencePiece and BPE files of old checkpoints."""
+
+import json
+import random
+
+import pytest
+from hf_models import SIZES, make_source
+from transformers import (
+    AutoTokenizer,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from vanilla_transformer.interop.models import convert_model
+
+sentencepiece = pytest.importorskip("sentencepiece")
+
+TEXTS = ["ab cde fgh", "Löwe 字 …", "", "  ab\tc "]
+PAD_FIRST = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+LAYOUTS = {  # kind: classes, class of the tokenizer, name of the file, special ids, tokens in front
+    "t5": (T5ForConditionalGeneration, T5Config, "T5Tokenizer", "spiece.model", PAD_FIRST, 0),
+    "pegasus": (
+        PegasusForConditionalGeneration,
+        PegasusConfig,
+        "PegasusTokenizer",
+        "spiece.model",
+        PAD_FIRST,
+        0,
+    ),
+    "mbart": (
+        MBartForConditionalGeneration,
+        MBartConfig,
+        "MBartTokenizer",
+        "sentencepiece.bpe.model",
+        {},
+        0,
+    ),
+    "nllb": (
+        M2M100ForConditionalGeneration,
+        M2M100Config,
+        "NllbTokenizer",
+        "sentencepiece.bpe.model",
+        {},
+        1,
+    ),
+    "m2m100": (
+        M2M100ForConditionalGeneration,
+        M2M100Config,
+        "M2M100Tokenizer",
+        "sentencepiece.bpe.model",
+        {},
+        1,
+    ),
+}
+
+
+def train_pieces(folder, special):
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyzöü", k=4)) for _ in range(100)]
+    (folder / "text").write_text("\n".join(" ".join(rng.choices(words, k=9)) for _ in range(200)))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "trained"),
+        vocab_size=120,
+        minloglevel=2,
+        **special,
+    )
+    return folder / "trained.model"
+
+
+def save_model(kind, folder, model_class, config_class):
+    if kind == "t5":
+        config = T5Config(vocab_size=260, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+        config.decoder_start_token_id = 0
+    else:
+        config = config_class(**{**SIZES, "vocab_size": 400, "decoder_start_token_id": 2})
+    make_source(model_class, config).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_pieces_and_ids_are_those_of_the_source(kind, tmp_path):
+    model_class, config_class, tokenizer_class, file, special, in_front = LAYOUTS[kind]
+    source = tmp_path / "source"
+    save_model(kind, source, model_class, config_class)
+    trained = train_pieces(tmp_path, special)
+    (source / file).write_bytes(trained.read_bytes())
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(trained))
+    settings = {"tokenizer_class": tokenizer_class}
+    if kind == "m2m100":
+        tokens = [pieces.id_to_piece(index) for index in range(pieces.get_piece_size())]
+        tokens = list(dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *tokens]))
+        (source / "vocab.json").write_text(json.dumps(dict(zip(tokens, range(999), strict=False))))
+        settings |= {"src_lang": "en", "tgt_lang": "de"}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    done = convert_model(kind, source, tmp_path / "out")
+    assert done.tokenizer_class == tokenizer_class
+    before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "out"))
+    assert type(after).__name__ == tokenizer_class
+    for side in ("text", "text_target"):
+        ids = [each(**{side: TEXTS})["input_ids"] for each in (before, after)]
+        assert ids[0] == ids[1]
+        assert before.batch_decode(ids[0]) == after.batch_decode(ids[1])
+    found = after.convert_ids_to_tokens(after(TEXTS[0])["input_ids"])
+    wanted = pieces.encode(TEXTS[0], out_type=str)
+    assert found[in_front : in_front + len(wanted)] == wanted
+
+
+def test_fsmt_keeps_both_vocabularies(tmp_path):
+    pytest.importorskip("sacremoses")
+    fields = {name: size for name, size in SIZES.items() if name != "vocab_size"}
+    config = FSMTConfig(**fields, src_vocab_size=20, tgt_vocab_size=30)
+    source = tmp_path / "source"
+    make_source(FSMTForConditionalGeneration, config).save_pretrained(source)
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    for side, tokens in (("src", ["ab</w>", "a", "b</w>"]), ("tgt", ["b</w>", "a", "x", "ab</w>"])):
+        table = {token: index for index, token in enumerate([*special, *tokens])}
+        (source / f"vocab-{side}.json").write_text(json.dumps(table))
+    (source / "merges.txt").write_text("#version: 0.2\na b</w> 5\n")
+    (source / "tokenizer_config.json").write_text('{"langs": ["en", "de"]}')
+    assert convert_model("fsmt", source, tmp_path / "out").tokenizer_class == "FSMTTokenizer"
+    after = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert after("ab a b")["input_ids"][:1] == [4]
+    assert after.decode([7, 4]) == "ab b"

@@ -1,0 +1,259 @@
+"""What a forward does with arguments and masks: none is dropped or read wrongly without a word."""
+
+import pytest
+import torch
+from transformers import AttentionInterface
+
+from vanilla_transformer import (
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerModel,
+)
+
+CLASSES = [
+    VanillaTransformerModel,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForTokenClassification,
+    VanillaTransformerForCausalLM,
+]
+
+
+def inputs_for(model, batch):
+    names = ["input_ids", "attention_mask"]
+    if model.config.is_encoder_decoder:
+        names += ["decoder_input_ids", "decoder_attention_mask"]
+    return {name: batch[name] for name in names}
+
+
+# --- unknown arguments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("attn_mask", "Did you mean `attention_mask`"),
+        ("length", "leave it out"),
+        ("head_mask", "leave it out"),
+        ("sliding_window", "leave it out"),
+        ("cache", "leave it out"),
+        ("key", "leave it out"),
+    ],
+)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_an_argument_that_nothing_would_use_is_named(
+    tiny_model, tiny_batch, cls, name, remedy, attention
+):
+    model = tiny_model(cls, attention=attention)
+    inputs = inputs_for(model, tiny_batch())
+    with pytest.raises(ValueError, match=f"no argument `{name}`.*{remedy}"):
+        model(**inputs, **{name: torch.ones(3, 7)})
+    torch.testing.assert_close(model(**inputs, **{name: None})[0], model(**inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (VanillaTransformerEncoderModel, "labels"),
+        (VanillaTransformerModel, "labels"),
+        (VanillaTransformerForTokenClassification, "logits_to_keep"),
+        (VanillaTransformerForCausalLM, "decoder_input_ids"),
+        (VanillaTransformerForCausalLM, "encoder_outputs"),
+        (VanillaTransformerForSequenceClassification, "past_key_values"),
+    ],
+)
+def test_an_argument_of_another_model_is_named(tiny_model, tiny_batch, cls, name):
+    model, batch = tiny_model(cls), tiny_batch()
+    with pytest.raises(ValueError, match=f"no argument `{name}`"):
+        model(**inputs_for(model, batch), **{name: batch["labels"]})
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_arguments_that_tools_pass_to_every_model_go_on_to_work(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls)
+    inputs = inputs_for(model, tiny_batch())
+    expected = model(**inputs, output_hidden_states=True, output_attentions=True)
+    found = model(
+        **inputs,
+        output_hidden_states=True,
+        output_attentions=True,
+        return_dict=True,
+        num_items_in_batch=torch.tensor(7),
+        is_causal=None,
+        max_length_q=7,
+        max_length_k=7,
+    )
+    torch.testing.assert_close(found[0], expected[0])
+    assert found.keys() == expected.keys()
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_tokenizers_of_other_models_pass_is_left_out_with_a_warning(
+    tiny_model, tiny_batch, cls, heard
+):
+    model = tiny_model(cls)
+    inputs = inputs_for(model, tiny_batch())
+    found = model(**inputs, token_type_ids=torch.zeros_like(inputs["input_ids"]))
+    model(**inputs, token_type_ids=torch.zeros_like(inputs["input_ids"]))
+    torch.testing.assert_close(found[0], model(**inputs)[0])
+    assert [record.message for record in heard.records] == [
+        "`token_type_ids` has no effect on this model."
+    ]
+
+
+def test_generation_passes_labels_to_the_encoder(tiny_model, tiny_batch):
+    """`Seq2SeqTrainer` hands all of a batch to `generate()`."""
+    model, batch = tiny_model(), tiny_batch()
+    inputs = {k: batch[k] for k in ("input_ids", "attention_mask")}
+    found = model.generate(**inputs, labels=batch["labels"], max_new_tokens=4)
+    assert torch.equal(found, model.generate(**inputs, max_new_tokens=4))
+    for search in ({}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}):  # pass it to the model
+        model.generate(inputs["input_ids"][:1], tokenizer=object(), max_new_tokens=4, **search)
+    with pytest.raises(ValueError, match="attn_mask"):
+        model.generate(**inputs, attn_mask=batch["attention_mask"])
+
+
+def test_an_attention_of_the_users_gets_its_arguments(tiny_model, tiny_batch):
+    seen = []
+
+    def attend(module, query, key, value, attention_mask, temperature=1.0, **kwargs):
+        seen.append(temperature)
+        return query.transpose(1, 2), None
+
+    AttentionInterface.register("own_attention", attend)
+    model = tiny_model(VanillaTransformerForCausalLM)
+    model.set_attn_implementation("own_attention")
+    model(tiny_batch()["input_ids"], temperature=0.5)
+    assert seen == [0.5] * 3
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_decoder_may_read_in_both_directions_and_an_encoder_always_does(
+    tiny_model, tiny_batch, attention
+):
+    model = tiny_model(VanillaTransformerForCausalLM, attention=attention)
+    ids = tiny_batch()["input_ids"]
+    other = ids.clone()
+    other[:, -1] += 1
+    for is_causal, sees in ((True, False), (False, True)):
+        both = [model(x, is_causal=is_causal).logits[:, 0] for x in (ids, other)]
+        assert torch.allclose(*both) is not sees
+    whole = tiny_model(attention=attention)
+    batch = {"input_ids": ids, "decoder_input_ids": ids}
+    with pytest.raises(ValueError, match="is_causal"):
+        whole(**batch, is_causal=True)
+    encoded = whole.get_encoder()(ids)
+    decode = {"encoder_outputs": encoded, "decoder_input_ids": ids}
+    torch.testing.assert_close(
+        whole(**decode, is_causal=True).logits, whole(**batch).logits
+    )  # cross-attention stays whole
+    two_ways = [
+        m(**decode, is_causal=False, use_cache=False).logits
+        for m in (whole, tiny_model(attention="eager"))
+    ]
+    torch.testing.assert_close(*two_ways)
+
+
+def test_a_training_step_in_both_directions_computes_every_place(tiny_model, tiny_batch):
+    model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
+    del batch["decoder_attention_mask"]
+    found = model(**batch, is_causal=False).loss
+    model.set_padding_free(False)
+    torch.testing.assert_close(found, model(**batch, is_causal=False).loss)
+    assert not torch.allclose(found, model(**batch).loss)
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+def four_dimensional(batch, lines):
+    """The masks of a batch with four dimensions: of the source, and causal of the target."""
+    real = batch["decoder_attention_mask"].bool()
+    causal = torch.ones(real.shape[1], real.shape[1]).tril().bool() & real[:, None, None]
+    source = batch["attention_mask"].bool()[:, None, None]
+    return source.expand(-1, -1, lines, -1), causal
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope", "alibi"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("lines", [1, 7])
+def test_masks_of_four_dimensions_count_tokens(
+    tiny_model, tiny_batch, attention, positions, side, lines
+):
+    model = tiny_model(attention=attention, position_embedding_type=positions)
+    batch = tiny_batch(side=side)
+    real, expected = batch["decoder_attention_mask"].bool(), model(**batch).logits
+    source, causal = four_dimensional(batch, lines)
+    for kind in (torch.bool, torch.long, torch.int32, torch.uint8):
+        encoded = model.get_encoder()(batch["input_ids"], attention_mask=source.to(kind))
+        found = model(
+            encoder_outputs=encoded,
+            attention_mask=source[:, :, :1].to(kind),
+            decoder_input_ids=batch["decoder_input_ids"],
+            decoder_attention_mask=causal.to(kind),
+        )
+        torch.testing.assert_close(found.logits[real], expected[real])
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_classifier_pools_tokens_under_a_mask_of_four_dimensions(
+    tiny_model, tiny_batch, pooling, side
+):
+    model = tiny_model(VanillaTransformerForSequenceClassification, classifier_pooling=pooling)
+    batch = tiny_batch(side=side)
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    expected, wide = model(ids, mask).logits, mask.bool()[:, None, None]
+    additive = torch.zeros(wide.shape).masked_fill(~wide, -3e38)
+    for four in (wide, wide.long(), wide.expand(-1, -1, 7, -1), additive):
+        torch.testing.assert_close(model(ids, four).logits, expected)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (torch.ones(3, 1, 7, 7), r"holds only 0 and 1.*mask\.bool\(\)"),
+        (torch.ones(3, 1, 7, 7).tril(), r"holds only 0 and 1.*mask\.bool\(\)"),
+        (torch.full((3, 1, 7, 7), -10000), "values other than 0 and 1"),
+        (torch.ones(3, 7, 7).bool(), r"\(3, 7, 7\).*mask\[:, None\]"),
+        (torch.ones(7).bool(), r"\(7,\).*two dimensions"),
+        (torch.full((3, 7), -1e9), "two dimensions and holds -1e"),
+    ],
+)
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_mask_that_could_mean_two_things_is_refused(tiny_model, tiny_batch, cls, mask, message):
+    model = tiny_model(cls)
+    inputs = inputs_for(model, tiny_batch())
+    with pytest.raises(ValueError, match=f"`attention_mask`.*{message}"):
+        model(**{**inputs, "attention_mask": mask})
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+        with pytest.raises(ValueError, match=f"`decoder_attention_mask`.*{message}"):
+            model(**{**inputs, "decoder_attention_mask": mask})
+        encoded = model.get_encoder()(inputs.pop("input_ids"))
+        del inputs["decoder_attention_mask"]
+        with pytest.raises(ValueError, match=f"`attention_mask`.*{message}"):
+            model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
+
+
+def test_a_mask_of_one_line_does_not_hide_later_tokens_from_a_decoder(tiny_model, tiny_batch):
+    batch = tiny_batch()
+    mask = batch["decoder_attention_mask"].bool()[:, None, None]
+    with pytest.raises(ValueError, match=r"decoder_attention_mask.*a line for each of its 6"):
+        tiny_model()(**{**batch, "decoder_attention_mask": mask})
+
+
+def test_a_bias_of_any_sign_may_be_added_to_the_scores(tiny_model, tiny_batch):
+    ids = tiny_batch()["input_ids"]
+    bias = torch.randn(1, 2, 7, 7)
+    eager, sdpa = (
+        tiny_model(VanillaTransformerEncoderModel, attention=attention)(ids, bias)[0]
+        for attention in ("eager", "sdpa")
+    )
+    torch.testing.assert_close(eager, sdpa)

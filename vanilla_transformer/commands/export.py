@@ -1,0 +1,138 @@
+"""`vanilla-transformer export`: a saved model in the format of another engine."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer.commands.checks import check_model_path, check_output_directory
+from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.outputs import replaced_directory
+from vanilla_transformer.extras import check_extra
+
+SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
+EXAMPLES = """
+vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
+vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
+vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx
+"""
+KINDS = {"hf": None, "ctranslate2": "ctranslate2", "onnx": "onnx"}
+"""The formats, each with the extra that it needs."""
+
+KINDS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
+"""The options that only some formats have."""
+
+QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("export", SUMMARY, EXAMPLES, intermixed=True)
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
+    )
+    parser.add_argument("output_dir", metavar="OUT", help="directory to write")
+    parser.add_argument(
+        "--to",
+        required=True,
+        choices=KINDS,
+        help="the format; hf: a class of transformers, which loads without code of this package",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an export in OUT")
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="type of the weights, for ctranslate2 (default: float32)",
+    )
+    parser.add_argument(
+        "--positions",
+        type=positive_integer,
+        metavar="N",
+        help="longest source and target in tokens, for hf and ctranslate2 (default: the field "
+        "max_position_embeddings; for ctranslate2 without learned positions: 2048)",
+    )
+    return parser.parse_words(words)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the options, the model's path, the output directory and the extra.
+
+    Raises:
+        UsageError: If an option does not fit the format.
+        OSError: If the model does not exist, or the output is a file.
+        ValueError: If the output directory is in use.
+        ModuleNotFoundError: If the extra is not installed.
+    """
+    for name, kinds in KINDS_OF_OPTIONS.items():
+        if getattr(options, name) is not None and options.to not in kinds:
+            raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
+    check_model_path(options.model)
+    if (
+        Path(options.model).exists()
+        and Path(options.model).resolve() == Path(options.output_dir).resolve()
+    ):
+        raise ValueError(f"OUT {options.output_dir!r} is also the model: give another directory.")
+    check_output_directory(options.output_dir, options.overwrite)
+    if extra := KINDS[options.to]:
+        check_extra(extra)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Exports the model."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    export = {"hf": _export_to_hf, "ctranslate2": _export_to_ctranslate2, "onnx": _export_to_onnx}
+    export[options.to](options)
+
+
+def _export_to_ctranslate2(options: argparse.Namespace) -> None:
+    from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+
+    model, tokenizer = load_model(options.model, "cpu")
+    with replaced_directory(options.output_dir) as unfinished:
+        convert_to_ctranslate2(
+            model, tokenizer, unfinished, options.quantization, options.positions
+        )
+    print(f"{options.output_dir}: exported; `ctranslate2.Translator({options.output_dir!r})`.")
+
+
+def _export_to_hf(options: argparse.Namespace) -> None:
+    from vanilla_transformer.interop.hf_export import export_to_transformers
+
+    model, tokenizer = _load_both(options.model)
+    with replaced_directory(options.output_dir) as unfinished:
+        done = export_to_transformers(
+            model, tokenizer, unfinished, options.model, options.positions
+        )
+    print(f"{options.output_dir}: exported; a {done.class_name}, which needs no code.")
+    print(done.comparison.describe())
+    _print_notes(tokenizer, done.tokenizer_notes)
+
+
+def _export_to_onnx(options: argparse.Namespace) -> None:
+    from vanilla_transformer.interop.onnx import describe, export_to_onnx
+
+    model, tokenizer = _load_both(options.model)
+    with replaced_directory(options.output_dir) as unfinished:
+        comparison, notes = export_to_onnx(model, tokenizer, unfinished)
+    print(f"{options.output_dir}: exported; `OnnxModel.load({options.output_dir!r})`.")
+    print(describe(comparison))
+    _print_notes(tokenizer, notes)
+
+
+def _load_both(path: str) -> tuple[Any, Any]:
+    """Loads a model for inference, and its tokenizer if it has one."""
+    from vanilla_transformer.inference.loading import check_model_directory, load_weights
+    from vanilla_transformer.interop.tokenizers import load_tokenizer
+
+    check_model_directory(path)
+    return load_weights(path).eval(), load_tokenizer(path)
+
+
+def _print_notes(tokenizer: Any, notes: Sequence[str]) -> None:
+    if tokenizer is None:
+        print("The model has no tokenizer: save yours in the same directory.")
+    for note in notes:
+        print(note)

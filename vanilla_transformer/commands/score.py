@@ -1,0 +1,109 @@
+"""`vanilla-transformer score`: how probable given targets are."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice, zip_longest
+from math import exp
+from typing import TYPE_CHECKING
+
+from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.options import CommandParser
+from vanilla_transformer.commands.outputs import open_output
+from vanilla_transformer.commands.search_options import add_engine_options
+from vanilla_transformer.data.text_files import existing_file, read_lines
+from vanilla_transformer.extras import check_extra
+
+if TYPE_CHECKING:
+    from vanilla_transformer.inference.results import Score
+
+SUMMARY = "Prints the log-probability of each target line given its source line."
+EXAMPLES = """
+vanilla-transformer score runs/multi30k --source test.en --target test.de > scores.txt
+vanilla-transformer score runs/multi30k --source test.en --target test.de --json
+"""
+PAIRS_PER_CHUNK = 2048
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("score", SUMMARY, EXAMPLES)
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
+    )
+    files = parser.add_argument_group("files")
+    for side in ("source", "target"):
+        files.add_argument(
+            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
+        )
+    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
+    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    files.add_argument(
+        "--json",
+        action="store_true",
+        help="write a JSON object per line: log-probability, perplexity, tokens, token scores",
+    )
+    add_engine_options(parser.add_argument_group("computation"))
+    return parser.parse_words(words)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the model's path and the files.
+
+    Raises:
+        OSError: If a file or the model does not exist.
+        ValueError: If the output file exists or is an input.
+        ModuleNotFoundError: If the engine is not installed.
+    """
+    check_model_path(options.model)
+    for path in (options.source, options.target):
+        existing_file(path)
+        if options.output:
+            check_output_file(options.output, options.overwrite, read_from=path)
+    if options.engine == "ctranslate2":
+        check_extra("ctranslate2")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Scores the pairs in their order; prints the perplexity of all on standard error."""
+    from transformers.utils import logging
+
+    from vanilla_transformer.inference.translator import Translator
+
+    logging.disable_progress_bar()
+    translator = Translator.from_pretrained(options.model, options.engine, options.device)
+    pairs = _line_pairs(options.source, options.target)
+    num_pairs, num_tokens, total = 0, 0, 0.0
+    with open_output(options.output) as stream:
+        while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
+            sources, targets = zip(*chunk, strict=True)
+            for score in translator.score(sources, targets, batch_tokens=options.batch_tokens):
+                num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
+                total += score.log_probability
+                print(_format_score(score, options.json), file=stream)
+    perplexity = exp(-total / max(num_tokens, 1))
+    summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"
+    print(summary, file=sys.stderr)
+
+
+def _format_score(score: "Score", as_json: bool) -> str:
+    if not as_json:
+        return f"{score.log_probability:.4f}"
+    fields = {
+        "log_probability": round(score.log_probability, 4),
+        "perplexity": round(score.perplexity, 4),
+        "tokens": score.tokens,
+        "token_scores": [round(value, 4) for value in score.token_scores],
+    }
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _line_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of two files of equally many lines."""
+    lines = zip_longest(read_lines(source), read_lines(target))
+    for number, (one, other) in enumerate(lines, start=1):
+        if one is None or other is None:
+            ended = source if one is None else target
+            raise ValueError(f"{ended!r} ends before line {number}: give as many lines in both.")
+        yield one, other

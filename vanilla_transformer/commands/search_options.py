@@ -1,0 +1,86 @@
+"""Options of the search and of the engine, which several subcommands share."""
+
+import argparse
+from typing import Any
+
+from vanilla_transformer.commands.options import (
+    nonnegative_integer,
+    positive_integer,
+    positive_number,
+    probability,
+)
+
+ENGINES = ("auto", "transformers", "int8", "ctranslate2")
+
+SEARCH_OPTIONS = (
+    "num_beams",
+    "max_new_tokens",
+    "length_penalty",
+    "do_sample",
+    "temperature",
+    "top_k",
+    "top_p",
+)
+"""Options that `generate()` of the model takes under the same names."""
+
+
+def add_search_options(group: argparse._ArgumentGroup) -> None:
+    """Adds `SEARCH_OPTIONS` to a group of options.
+
+    Args:
+        group: Where the options are listed.
+    """
+    integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
+    group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
+    group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
+    group.add_argument(
+        "--length-penalty", type=float, metavar="X", help="above 0 favours long outputs of a beam"
+    )
+    group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
+    group.add_argument(
+        "--temperature",
+        type=positive_number,
+        metavar="X",
+        help="below 1 samples likely tokens more",
+    )
+    group.add_argument(
+        "--top-k", type=nonnegative_integer, metavar="N", help="sample from the N likeliest tokens"
+    )
+    group.add_argument(
+        "--top-p",
+        type=probability,
+        metavar="X",
+        help="sample from the likeliest tokens whose probabilities add up to X",
+    )
+
+
+def add_engine_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the engine, the size of its batches and its device to a group of options.
+
+    Args:
+        group: Where the options are listed.
+    """
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="auto: CTranslate2 where it is installed and can compute the model",
+    )
+    group.add_argument(
+        "--batch-tokens",
+        type=positive_integer,
+        default=4096,
+        metavar="N",
+        help="largest size of a batch, in tokens with padding",
+    )
+    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+
+
+def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of the search that were given.
+
+    Args:
+        options: The parsed options.
+    """
+    named = ((name, getattr(options, name)) for name in SEARCH_OPTIONS)
+    return {name: value for name, value in named if value is not None}

@@ -1,0 +1,212 @@
+"""`vanilla-transformer translate`: lines, files and pipes through the fastest engine."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any, TextIO
+
+from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.outputs import open_output, print_line
+from vanilla_transformer.commands.resumable_output import (
+    continued_output,
+    file_identity,
+    is_complete,
+)
+from vanilla_transformer.commands.search_options import (
+    add_engine_options,
+    add_search_options,
+    given_search_options,
+)
+from vanilla_transformer.commands.sources import source_lines
+from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.extras import check_extra
+
+SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
+EXAMPLES = """
+vanilla-transformer translate runs/multi30k "two dogs play in the snow ."
+cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
+vanilla-transformer translate runs/multi30k --input big.en --output big.de --resume
+"""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("translate", SUMMARY, EXAMPLES, intermixed=True)
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
+    )
+    parser.add_argument(
+        "lines",
+        metavar="LINE",
+        nargs="*",
+        default=[],
+        help="source texts; without them, lines come from --input or from standard input",
+    )
+    files = parser.add_argument_group("files")
+    files.add_argument(
+        "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
+    )
+    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
+    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    files.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with an --output that was interrupted; the same options must be given",
+    )
+    files.add_argument(
+        "--json",
+        action="store_true",
+        help="write a JSON object per line: source, outputs, scores, tokens, token scores",
+    )
+    search = parser.add_argument_group("search (default: as saved with the model)")
+    add_search_options(search)
+    search.add_argument("--n-best", type=positive_integer, metavar="N", help="outputs per line")
+    search.add_argument(
+        "--minimum-risk",
+        choices=("chrf", "bleu"),
+        help="choose among several outputs the one that is most similar to the others",
+    )
+    search.add_argument(
+        "--candidates",
+        type=positive_integer,
+        default=16,
+        metavar="N",
+        help="outputs per line that --minimum-risk compares",
+    )
+    _add_computation_options(parser.add_argument_group("computation"))
+    return parser.parse_words(words)
+
+
+def _add_computation_options(work: argparse._ArgumentGroup) -> None:
+    add_engine_options(work)
+    work.add_argument(
+        "--ensemble-with",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="further models, with the same vocabulary; their probabilities are averaged",
+    )
+    work.add_argument(
+        "--compute-type",
+        default="float32",
+        metavar="TYPE",
+        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
+    )
+    work.add_argument("--seed", type=int, default=0, help="seed of the random numbers for sampling")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the model's path, the files, and options that contradict each other.
+
+    Raises:
+        UsageError: If options contradict each other.
+        OSError: If a file or the model does not exist.
+        ValueError: If the output file exists or is the input.
+        ModuleNotFoundError: If an engine or a metric is not installed.
+    """
+    if options.lines and options.input:
+        raise UsageError("give the lines as arguments or in --input, not both")
+    if options.minimum_risk and options.n_best:
+        raise UsageError("give --n-best or --minimum-risk, not both")
+    if options.resume and not (options.output and options.input):
+        raise UsageError("--resume needs --input and --output")
+    if options.resume and options.output.endswith(".gz"):
+        raise UsageError("--resume cannot go on with a packed file: give another --output")
+    if options.resume and options.n_best and not options.json:
+        raise UsageError("--resume with --n-best needs --json, which writes a line per source")
+    for path in (options.model, *options.ensemble_with):
+        check_model_path(path)
+    if options.input:
+        existing_file(options.input)
+    if options.output:
+        replaces = options.overwrite or options.resume
+        check_output_file(options.output, replaces, read_from=options.input)
+    if options.engine == "ctranslate2":
+        check_extra("ctranslate2")
+    if options.minimum_risk:
+        check_extra("train")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Translates in the order of the lines."""
+    from transformers import set_seed
+    from transformers.utils import logging
+
+    from vanilla_transformer.inference.translator import Translator
+
+    if options.resume and is_complete(options.output) and not options.overwrite:
+        print(f"{options.output} is complete: nothing to do.", file=sys.stderr)
+        return
+    logging.disable_progress_bar()
+    translator = Translator.from_pretrained(
+        [options.model, *options.ensemble_with],
+        options.engine,
+        options.device,
+        options.compute_type,
+    )
+    set_seed(options.seed)
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"engine: {translator.engine.name}", file=sys.stderr)
+    if not options.resume:
+        with open_output(options.output) as stream:
+            _write_outputs(translator, options, stream)
+        return
+    with continued_output(options.output, _output_identity(options)) as (stream, done):
+        _write_outputs(translator, options, stream, skip=done)
+
+
+def _write_outputs(
+    translator: Any, options: argparse.Namespace, stream: TextIO, skip: int = 0
+) -> None:
+    sources: list[str] = []
+
+    def remembered() -> Iterator[str]:
+        for line in islice(source_lines(options.lines, options.input), skip, None):
+            sources.append(line)
+            yield line
+
+    choices: dict[str, Any] = {"n_best": options.n_best}
+    if options.minimum_risk:
+        choices = {"minimum_risk": options.minimum_risk, "candidates": options.candidates}
+    outputs = translator.translate(
+        remembered(),
+        return_scores=options.json,
+        return_tokens=options.json,
+        batch_tokens=options.batch_tokens,
+        progress=sys.stderr is not None and sys.stderr.isatty(),
+        **choices,
+        **given_search_options(options),
+    )
+    for found in outputs:
+        several = found if isinstance(found, list) else [found]
+        source = sources.pop(0)
+        if options.json:
+            described = [_output_fields(one) for one in several]
+            line = json.dumps({"source": source, "outputs": described}, ensure_ascii=False)
+            print(line, file=stream)
+        else:
+            for text in several:
+                print_line(text, stream)
+        stream.flush()
+
+
+def _output_fields(output: Any) -> dict[str, Any]:
+    fields = asdict(output)
+    fields["token_scores"] = [round(value, 4) for value in fields["token_scores"]]
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _output_identity(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns what must be equal for an interrupted output to be continued."""
+    names = ("json", "n_best", "minimum_risk", "candidates", "engine", "compute_type", "seed")
+    return {
+        "model": file_identity(options.model),
+        "ensemble_with": [file_identity(path) for path in options.ensemble_with],
+        "input": file_identity(options.input),
+        **{name: getattr(options, name) for name in names},
+        **given_search_options(options),
+    }

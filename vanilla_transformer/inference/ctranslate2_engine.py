@@ -1,0 +1,227 @@
+"""The engine CTranslate2: an export of the model, made on first use and kept in a cache."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import ctranslate2
+from transformers import GenerationConfig
+
+from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.inference.engines import Hypothesis, Ids
+from vanilla_transformer.inference.loading import load_weights
+from vanilla_transformer.inference.search import Search
+from vanilla_transformer.interop.ctranslate2 import (
+    POSITIONS,
+    convert_to_ctranslate2,
+    end_token_of,
+    vocabularies_of,
+)
+from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+
+_WITHOUT_EFFECT = (
+    "bos_token_id",
+    "cache_config",
+    "cache_implementation",
+    "decoder_start_token_id",
+    "early_stopping",
+    "eos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "max_new_tokens",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "pad_token_id",
+    "return_dict_in_generate",
+    "temperature",
+    "top_k",
+    "top_p",
+    "transformers_version",
+    "use_cache",
+    "_from_model_config",
+)
+"""Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
+
+
+class CTranslate2Engine:
+    """Computes with CTranslate2.
+
+    Greedy search and beam search return what `generate()` returns, with `early_stopping=True` in
+    beam search. One token is never generated: the start token.
+
+    Args:
+        directory: A model in CTranslate2's format.
+        vocabularies: Tokens of the source and of the target, in the order of their ids.
+        end_token: The token that ends a target.
+        positions: Longest sequence in tokens.
+        compute_type: Type of the computation, e.g. "float32" or "int8".
+        device: "cpu", "cuda" or "cuda:1".
+    """
+
+    name = "ctranslate2"
+
+    def __init__(
+        self,
+        directory: str | Path,
+        vocabularies: tuple[list[str], list[str]],
+        end_token: str,
+        positions: int,
+        compute_type: str,
+        device: str,
+    ) -> None:
+        kind, _, index = device.partition(":")
+        self.translator = ctranslate2.Translator(
+            str(directory),
+            device=kind,
+            device_index=int(index or 0),
+            compute_type=compute_type,
+            intra_threads=int(os.environ.get("OMP_NUM_THREADS", "0")),
+        )
+        self.end_token, self.positions = end_token, positions
+        self.source_tokens, self.target_tokens = vocabularies
+        self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
+
+    def problems(self, search: Search) -> list[str]:
+        """Lists what CTranslate2 cannot do of a search, or does otherwise."""
+        settings = search.settings
+        changed = settings.to_dict()
+        default = GenerationConfig().to_dict()
+        problems = [
+            f"`{name}` is {value!r}"
+            for name, value in changed.items()
+            if name not in _WITHOUT_EFFECT and value != default.get(name)
+        ]
+        if search.num_beams > 1 and search.length_penalty and settings.early_stopping is not True:
+            problems.append(f"`early_stopping` is {settings.early_stopping!r}")
+        if search.max_new_tokens > self.positions:
+            problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
+        if isinstance(settings.eos_token_id, list) and len(settings.eos_token_id) > 1:
+            problems.append("`eos_token_id` names several tokens")
+        return problems
+
+    def generate(
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+    ) -> list[list[Hypothesis]]:
+        """Computes the outputs; see `Engine.generate`."""
+        forced = search.settings.forced_eos_token_id is not None
+        results = self.translator.translate_batch(
+            [[self.source_tokens[index] for index in ids] for ids in sources],
+            max_batch_size=batch_tokens,
+            batch_type="tokens",
+            beam_size=search.num_beams,
+            num_hypotheses=search.n_best,
+            length_penalty=search.length_penalty,
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=search.max_new_tokens - forced,
+            return_end_token=True,
+        )
+        return [
+            [self._read_hypothesis(tokens) for tokens in result.hypotheses] for result in results
+        ]
+
+    def token_scores(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+    ) -> list[list[float]]:
+        """Computes the log-probabilities; see `Engine.token_scores`."""
+        results = self.translator.score_batch(
+            [[self.source_tokens[index] for index in ids] for ids in sources],
+            # CTranslate2 adds the end itself.
+            [[self.target_tokens[index] for index in ids[:-1]] for ids in targets],
+            max_batch_size=batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in results]
+
+    def _read_hypothesis(self, tokens: list[str]) -> Hypothesis:
+        complete = bool(tokens) and tokens[-1] == self.end_token
+        kept = tokens[:-1] if complete else tokens
+        return Hypothesis(tuple(self.target_ids[token] for token in kept), complete)
+
+
+def load_ctranslate2(
+    path: Path, config: Any, tokenizer: Any, compute_type: str, device: str
+) -> CTranslate2Engine:
+    """Loads the export of a saved model, and makes it first where the cache does not hold it.
+
+    Args:
+        path: Directory of the saved model.
+        config: Its config.
+        tokenizer: Its tokenizer.
+        compute_type: One of CTranslate2's types.
+        device: "cpu", "cuda" or "cuda:1".
+
+    Returns:
+        The engine.
+
+    Raises:
+        ValueError: If CTranslate2 cannot compute the model, or has no such type on this device.
+    """
+    device = device if device.startswith("cuda") else "cpu"
+    possible = sorted(ctranslate2.get_supported_compute_types(device.partition(":")[0]))
+    if compute_type not in possible:
+        raise ValueError(
+            f"CTranslate2 has no compute_type {compute_type!r} on this device: use one of "
+            f"{possible}."
+        )
+    positions = _positions_to_store(config, tokenizer)
+    stored = "int8" if compute_type.startswith("int8") else "float32"
+    exported = (
+        cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{ctranslate2.__version__}"
+    )
+    if not (exported / "model.bin").is_file():
+        _export_once(path, tokenizer, exported, stored, positions)
+    vocabularies = vocabularies_of(config, tokenizer)
+    end_token = vocabularies[1][end_token_of(config)]
+    return CTranslate2Engine(exported, vocabularies, end_token, positions, compute_type, device)
+
+
+def _positions_to_store(config: Any, tokenizer: Any) -> int:
+    """Returns the longest sequence of the export: at least what model and tokenizer state."""
+    most = int(config.max_position_embeddings)
+    if config.position_embedding_type == "learned":
+        return most
+    limit = tokenizer.model_max_length
+    return max(POSITIONS, most, limit if limit < NO_LIMIT else 0)
+
+
+def cache_directory() -> Path:
+    """Returns the folder of the exports: `$VANILLA_TRANSFORMER_CACHE`, or one in `~/.cache`."""
+    given = os.environ.get("VANILLA_TRANSFORMER_CACHE")
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path(given) if given else default / "vanilla_transformer") / "ctranslate2"
+
+
+def _model_digest(path: Path) -> str:
+    """Returns a name for the content of a saved model: its weights, config and tokenizer."""
+    digest = hashlib.sha256()
+    for file in sorted(path.iterdir()):
+        if file.suffix in (".safetensors", ".json") and file.is_file():
+            digest.update(f"{file.name} {content_digest(file)}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _export_once(path: Path, tokenizer: Any, exported: Path, stored: str, positions: int) -> None:
+    """Exports into a folder of its own, which then takes its place: several processes may try."""
+    exported.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(mkdtemp(dir=exported.parent, prefix=f".{exported.name}-"))
+    try:
+        made = unfinished / "model"
+        convert_to_ctranslate2(load_weights(str(path)), tokenizer, made, stored, positions)
+        try:
+            made.rename(exported)
+        except OSError:
+            if not (exported / "model.bin").is_file():  # no other process was faster
+                raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

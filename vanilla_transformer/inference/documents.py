@@ -1,0 +1,103 @@
+r"""Splits texts into the segments that a model gets one by one, and joins what it returns.
+
+A line is a segment. A line that is too long for the model is split between its sentences, or, where
+a sentence is too long itself, between its words. Line breaks, blank lines and the white space
+between sentences stay as they are.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_AFTER_SENTENCE = re.compile(
+    r"""(?<=[.!?\u2026])["'\u00bb\u201d\u2019)\]]*(\s+)|(?<=[\u3002\uff01\uff1f])()"""
+)
+_AFTER_WORD = re.compile(r"(\s+)")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text whose segments are numbers into a list of segments, and whose rest stays as it is."""
+
+    parts: tuple[str | int, ...]
+
+    @property
+    def segments(self) -> list[int]:
+        """The numbers of the segments, in order."""
+        return [part for part in self.parts if isinstance(part, int)]
+
+    def join(self, outputs: Callable[[int], str]) -> str:
+        """Puts an output in the place of each segment."""
+        return "".join(part if isinstance(part, str) else outputs(part) for part in self.parts)
+
+
+def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
+    r"""Splits texts into lines.
+
+    Args:
+        texts: Texts of any number of lines, which end in "\n" or "\r\n".
+
+    Returns:
+        A document for each text, and all lines that are not blank, to which the documents refer.
+    """
+    documents: list[Document] = []
+    lines: list[str] = []
+    for text in texts:
+        parts: list[str | int] = []
+        for number, line in enumerate(text.split("\n")):
+            content = line.removesuffix("\r")
+            parts += ["\n"] * (number > 0)
+            if content.strip():
+                parts.append(len(lines))
+                lines.append(content)
+            parts += ["\r"] * (content != line)
+        documents.append(Document(tuple(parts)))
+    return documents, lines
+
+
+def split_long_line(line: str, count_tokens: Callable[[str], int], limit: int) -> list[str]:
+    """Splits a line into pieces that are short enough, and the white space between them.
+
+    Args:
+        line: The line.
+        count_tokens: Returns the number of tokens of a text.
+        limit: Largest number of tokens of a piece. Only a single word may be longer.
+
+    Returns:
+        Pieces and separators by turns: piece, separator, piece, ... Together they are the line.
+    """
+    pieces: list[str] = []
+    for sentence in _group_units(_AFTER_SENTENCE, line, count_tokens, limit):
+        if pieces and len(pieces) % 2 == 0 and not sentence.strip():
+            pieces[-1] += sentence
+        elif len(pieces) % 2 == 1 or count_tokens(sentence) <= limit:
+            pieces.append(sentence)
+        else:
+            pieces += _group_units(_AFTER_WORD, sentence, count_tokens, limit)
+    return pieces
+
+
+def _group_units(
+    boundary: re.Pattern[str], text: str, count_tokens: Callable[[str], int], limit: int
+) -> list[str]:
+    """Splits at as few boundaries as possible: piece, separator, piece, ..."""
+    units: list[tuple[str, str]] = []
+    start = 0
+    for match in boundary.finditer(text):
+        separator = match.group(1) or ""
+        end = match.end() - len(separator)
+        if end > start:
+            units.append((text[start:end], separator))
+            start = match.end()
+    units.append((text[start:], ""))
+    grouped = [units[0][0]]
+    gap = units[0][1]
+    for unit, following in units[1:]:
+        if unit and count_tokens(grouped[-1] + gap + unit) <= limit:
+            grouped[-1] += gap + unit
+        elif unit:
+            grouped += [gap, unit]
+        else:
+            grouped[-1] += gap  # white space at the end of the text
+        gap = following
+    return grouped

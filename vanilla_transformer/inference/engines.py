@@ -1,0 +1,201 @@
+"""What computes outputs: the interface of all engines, and the one that uses transformers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from vanilla_transformer.inference.search import Search
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output.
+
+    Attributes:
+        ids: Target tokens, without the start and the end.
+        is_complete: Whether the model ended it; False if it reached the longest length.
+    """
+
+    ids: tuple[int, ...]
+    is_complete: bool
+
+
+class Engine(Protocol):
+    """What `Translator` asks of an engine."""
+
+    name: str
+
+    def problems(self, search: Search) -> list[str]:
+        """Lists what the engine cannot do of a search."""
+
+    def generate(
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+    ) -> list[list[Hypothesis]]:
+        """Computes `search.n_best` outputs for each source.
+
+        Args:
+            sources: Ids of each source, the end included.
+            search: The search.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+
+        Returns:
+            The outputs of each source, best first, in the order of the sources.
+        """
+
+    def token_scores(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+    ) -> list[list[float]]:
+        """Computes the log-probability of each token of given targets.
+
+        Args:
+            sources: Ids of each source, the end included.
+            targets: Ids of each target, the end included, without the start.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+
+        Returns:
+            A number in nats for each token of each target, in the order of the targets.
+        """
+
+
+class TransformersEngine:
+    """Computes with `model.generate()` of transformers.
+
+    Args:
+        model: A sequence-to-sequence model.
+        name: Name of the engine: "int8" for a model with weights of 8 bits.
+    """
+
+    def __init__(self, model: Any, name: str = "transformers") -> None:
+        self.model = model
+        self.name = name
+
+    def problems(self, search: Search) -> list[str]:
+        """Returns an empty list: every search works."""
+        return []
+
+    @torch.no_grad()
+    def generate(
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+    ) -> list[list[Hypothesis]]:
+        """Computes the outputs; see `Engine.generate`."""
+        outputs: list[list[Hypothesis]] = [[] for _ in sources]
+        with evaluation_mode(self.model):
+            for rows in token_batches([len(ids) for ids in sources], batch_tokens):
+                inputs = self._pad_sources([sources[row] for row in rows])
+                sequences = self._generate_batch(inputs, search)
+                found = [self._read_hypothesis(ids, search) for ids in sequences.tolist()]
+                for position, row in enumerate(rows):
+                    outputs[row] = found[position * search.n_best : (position + 1) * search.n_best]
+        return outputs
+
+    @torch.no_grad()
+    def token_scores(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+    ) -> list[list[float]]:
+        """Computes the log-probabilities; see `Engine.token_scores`."""
+        scores: list[list[float]] = [[] for _ in sources]
+        for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens):
+            chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+            for row, values in zip(rows, chosen.tolist(), strict=True):
+                scores[row] = values[: len(targets[row])]
+        return scores
+
+    @torch.no_grad()
+    def alignments(
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+    ) -> list[list[int]]:
+        """Finds the source token that each target token attends to most.
+
+        The attention is the mean over the heads of cross-attention in the last layer but one, which
+        aligns best in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
+
+        Returns:
+            For each target, the index of a source token for each of its tokens.
+        """
+        aligned: list[list[int]] = [[] for _ in sources]
+        options = {"output_attentions": True}
+        for rows, weights, _ in self._forced_outputs(sources, targets, batch_tokens, **options):
+            for row, matrix in zip(rows, weights, strict=True):
+                words = max(len(sources[row]) - 1, 1)  # no token is aligned with the end
+                best = matrix[: len(targets[row]), :words].argmax(-1)
+                aligned[row] = best.tolist()
+        return aligned
+
+    def _forced_outputs(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        batch_tokens: int,
+        output_attentions: bool = False,
+    ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
+        """Yields rows, logits (or mean attention weights) and labels, batch by batch."""
+        sizes = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
+        with evaluation_mode(self.model):
+            for rows in token_batches(sizes, batch_tokens):
+                inputs = self._pad_sources([sources[row] for row in rows])
+                ids = [torch.tensor(targets[row]) for row in rows]
+                labels = pad_sequence(ids, batch_first=True, padding_value=-100)
+                labels = labels.to(self.model.device)
+                # Not `labels=`: no loss is needed.
+                shifted = self.model.prepare_decoder_input_ids_from_labels(labels)
+                outputs = self.model(
+                    **inputs,
+                    decoder_input_ids=shifted,
+                    use_cache=False,
+                    output_attentions=output_attentions,
+                )
+                if output_attentions:
+                    layers = outputs.cross_attentions
+                    yield rows, layers[max(len(layers) - 2, 0)].float().mean(1), labels
+                else:
+                    yield rows, outputs.logits.float(), labels
+
+    def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
+        """Returns sequences of shape (batch · n_best, target_len), which begin with the start."""
+        settings = search.settings
+        sequences: torch.Tensor = self.model.generate(**inputs, generation_config=settings)
+        return sequences
+
+    def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
+        """Makes `input_ids` and `attention_mask` of shape (batch, source_len)."""
+        pad = self.model.config.pad_token_id
+        ids = [torch.tensor(source) for source in sources]
+        masks = [torch.ones_like(one) for one in ids]
+        padded = pad_sequence(ids, batch_first=True, padding_value=0 if pad is None else pad)
+        device = self.model.device
+        return {
+            "input_ids": padded.to(device),
+            "attention_mask": pad_sequence(masks, batch_first=True).to(device),
+        }
+
+    def _read_hypothesis(self, sequence: list[int], search: Search) -> Hypothesis:
+        """Takes the tokens between the start and the end."""
+        ends = search.settings.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        ids = sequence[1:]
+        stop = next((i for i, token in enumerate(ids) if token in ends), None)
+        return Hypothesis(tuple(ids if stop is None else ids[:stop]), stop is not None)
+
+
+def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Groups rows of similar length into batches.
+
+    Args:
+        sizes: Tokens of each row.
+        batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
+            its own.
+
+    Yields:
+        Indices of the rows of a batch, the longest rows first: memory runs out early if at all.
+    """
+    rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])
+    while rows:
+        count = max(1, batch_tokens // max(sizes[rows[0]], 1))
+        yield rows[:count]
+        rows = rows[count:]

@@ -1,0 +1,456 @@
+"""`Translator`: texts in, texts out, with the fastest engine that computes the model."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from huggingface_hub import snapshot_download
+from tqdm.auto import tqdm
+from transformers import AutoConfig, GenerationConfig
+from transformers.utils import logging
+
+from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
+from vanilla_transformer.inference.engines import Engine, Hypothesis, Ids, TransformersEngine
+from vanilla_transformer.inference.ensemble import EnsembleEngine, check_vocabularies
+from vanilla_transformer.inference.loading import (
+    check_model_directory,
+    load_tokenizer,
+    load_weights,
+)
+from vanilla_transformer.inference.minimum_risk import Metric, least_risk, metric_by_name
+from vanilla_transformer.inference.quantization import with_int8_weights
+from vanilla_transformer.inference.results import (
+    Details,
+    Score,
+    SegmentOutput,
+    Translation,
+    join_segments,
+)
+from vanilla_transformer.inference.search import Search, resolve_search
+from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+
+logger = logging.get_logger(__name__)
+
+ENGINES = ("auto", "transformers", "int8", "ctranslate2")
+TEXTS_PER_CHUNK = 2048
+"""Texts that are read, sorted by length and computed together."""
+
+
+class Translator:
+    """Generates texts from texts with a trained model: translation, pronunciation, summaries.
+
+    Args:
+        engine: What computes the outputs.
+        tokenizer: The tokenizer of the model.
+        settings: The model's generation settings.
+        source_limit: Longest source in tokens; longer lines are split.
+        load_model: Loads the model for what only transformers computes. None: an error then.
+        exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
+            transformers.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Any,
+        settings: GenerationConfig,
+        source_limit: int,
+        load_model: Callable[[], Any] | None = None,
+        exact: bool = True,
+    ) -> None:
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.source_limit = source_limit
+        self._load_model = load_model
+        self._exact = exact
+        separate = getattr(tokenizer, "separate_vocabularies", False)
+        self._target_tokenizer = tokenizer.target_tokenizer() if separate else tokenizer
+        ends = settings.eos_token_id
+        self.end_token_id: int = ends[0] if isinstance(ends, list) else ends
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Sequence[str],
+        engine: str = "auto",
+        device: str | None = None,
+        compute_type: str = "float32",
+        max_source_tokens: int | None = None,
+    ) -> Self:
+        """Loads a saved model.
+
+        Args:
+            path: Directory, or name on the Hub. Several of these make an ensemble: the mean of
+                the probabilities of models with one vocabulary, computed by transformers.
+            engine: "transformers" computes with `model.generate()`; "int8" does so with weights of
+                8 bits, on a CPU; "ctranslate2" exports the model to CTranslate2 on first use, into
+                a cache. "auto" takes CTranslate2 where it is installed and can compute the model,
+                otherwise transformers, and `engine.name` tells which.
+            device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.
+            compute_type: Type of CTranslate2's computation: "float32" gives what transformers
+                gives; "int8" is faster, and may differ in a few outputs.
+            max_source_tokens: Longest source in tokens. None: the limit of the tokenizer if it has
+                one, otherwise `config.max_position_embeddings`.
+
+        Returns:
+            The translator.
+
+        Raises:
+            ValueError: If the engine is unknown or cannot compute the model, or if the models of an
+                ensemble have different vocabularies.
+            FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
+            ModuleNotFoundError: If CTranslate2 is asked for and not installed.
+        """
+        if engine not in ENGINES:
+            raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
+        if compute_type != "float32" and engine not in ("auto", "ctranslate2"):
+            raise ValueError(f"`compute_type` is for the engine 'ctranslate2', not for {engine!r}.")
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        paths = [path] if isinstance(path, str) else list(path)
+        for one in paths:
+            check_model_directory(one)
+        path = paths[0]
+        tokenizer = load_tokenizer(path)
+        config = AutoConfig.from_pretrained(path)
+        settings = _generation_settings(path, config)
+        if len(paths) > 1:
+            chosen: Engine = _make_ensemble(paths, engine, tokenizer, device)
+        else:
+            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type)
+        limit = max_source_tokens or tokenizer.model_max_length
+        if limit >= NO_LIMIT or config.position_embedding_type == "learned":
+            limit = min(limit, config.max_position_embeddings)
+
+        def load_model() -> Any:
+            return load_weights(path).to(device).eval()
+
+        exact = engine != "auto" or len(paths) > 1
+        return cls(chosen, tokenizer, settings, limit, load_model, exact)
+
+    @cached_property
+    def _transformers_engine(self) -> TransformersEngine:
+        """The engine for what only transformers computes; loads the model when first used."""
+        if isinstance(self.engine, TransformersEngine):
+            return self.engine
+        if self._load_model is None:
+            raise ValueError("This needs the engine 'transformers': give `load_model`.")
+        return TransformersEngine(self._load_model())
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        n_best: int | None = None,
+        return_scores: bool = False,
+        return_tokens: bool = False,
+        return_alignment: bool = False,
+        minimum_risk: str | Metric | None = None,
+        candidates: int = 16,
+        batch_tokens: int = 4096,
+        progress: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Generates an output for each text.
+
+        Args:
+            texts: A text, a list of texts, or another iterable, which is read as a stream. A text
+                may have several lines; its lines, blank lines and white space between sentences
+                stay where they are.
+            n_best: Outputs per text. None: one, without a list around it.
+            return_scores: Whether to return scores and token scores too.
+            return_tokens: Whether to return tokens too.
+            return_alignment: Whether to return an alignment from cross-attention too.
+            minimum_risk: Chooses among `candidates` outputs the one that is most similar to the
+                others (Kumar and Byrne 2004): "chrf", "bleu", or a function that returns the
+                similarity of an output and a reference, higher for better.
+            candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
+                otherwise the best of a beam of this width.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+            progress: Whether to show a progress bar on standard error.
+            **options: Settings of the search by their names in `GenerationConfig`, such as
+                `num_beams`, `max_new_tokens`, `length_penalty`, `do_sample`, `temperature`.
+
+        Returns:
+            For a text its output, for a list a list of outputs, for another iterable an iterator.
+            An output is a text. It is a `Translation` if scores, tokens or alignments are asked
+            for, and a list of these with `n_best`.
+
+        Raises:
+            ValueError: If a text is not a `str`, or an option is wrong or not possible with the
+                engine.
+        """
+        metric = None if minimum_risk is None else metric_by_name(minimum_risk)
+        wanted = 1 if n_best is None else n_best
+        if metric is not None:
+            _check_candidates(candidates, n_best)
+            wanted = candidates
+            if options.get("num_beams") is None:
+                options["num_beams"] = 1 if options.get("do_sample") else candidates
+        search = resolve_search(self.settings, wanted, **options)
+        details = Details(return_scores, return_tokens, return_alignment)
+        call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
+        choose = partial(_choose_outputs, n_best=n_best, details=details, metric=metric)
+        if isinstance(texts, str):
+            return choose(self._translate_chunk([texts], call)[0])
+        stream = self._translate_stream(texts, call, choose, progress)
+        return list(stream) if isinstance(texts, list | tuple) else stream
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
+    ) -> list[Score]:
+        """Computes how probable given targets are.
+
+        Args:
+            sources: Source texts.
+            targets: A target text for each source.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+
+        Returns:
+            A score for each pair.
+
+        Raises:
+            ValueError: If there are not as many targets as sources, or if a text is too long.
+        """
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise ValueError("Give lists of texts, not single texts.")
+        if len(sources) != len(targets):
+            raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
+        source_ids = self._encode_sources(list(sources))
+        encoded = self.tokenizer(text_target=list(targets), truncation=False, verbose=False)
+        target_ids = encoded["input_ids"]
+        for number, ids in enumerate(source_ids):
+            if len(ids) > self.source_limit:
+                raise ValueError(
+                    f"Source {number} has {len(ids)} tokens, and {self.source_limit} are possible: "
+                    "split it."
+                )
+        found = self.engine.token_scores(source_ids, target_ids, batch_tokens)
+        return [
+            Score(self._target_tokens(ids), tuple(values))
+            for ids, values in zip(target_ids, found, strict=True)
+        ]
+
+    def _engine_for(self, search: Search) -> Engine:
+        problems = self.engine.problems(search)
+        if not problems:
+            return self.engine
+        what = "; ".join(problems)
+        if self._exact:
+            raise ValueError(
+                f"The engine {self.engine.name!r} cannot do this search ({what}): use the engine "
+                "'transformers' or 'auto', or other options."
+            )
+        logger.warning_once(f"This search is computed by transformers, more slowly: {what}.")
+        return self._transformers_engine
+
+    def _translate_stream(
+        self,
+        texts: Iterable[str],
+        call: "TranslatorCall",
+        choose: Callable[[Any], Any],
+        progress: bool,
+    ) -> Iterator[Any]:
+        remaining = iter(texts)
+        total = len(texts) if isinstance(texts, Sequence) else None
+        with tqdm(total=total, disable=not progress, unit=" texts") as bar:
+            while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
+                for outputs in self._translate_chunk(chunk, call):
+                    yield choose(outputs)
+                bar.update(len(chunk))
+
+    def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
+        """Returns `n_best` outputs for each text."""
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
+        documents, sources = self._segment_texts(texts)
+        found = call.engine.generate(sources, call.search, call.batch_tokens)
+        outputs = self._describe_outputs(sources, found, call)
+        return [
+            [
+                join_segments(
+                    document,
+                    {number: outputs[number][rank] for number in document.segments},
+                    call.details,
+                    call.search.length_penalty,
+                )
+                for rank in range(call.search.n_best)
+            ]
+            for document in documents
+        ]
+
+    def _segment_texts(self, texts: list[str]) -> tuple[list[Document], list[Ids]]:
+        """Splits texts into lines, and long lines into sentences or words; encodes all of them."""
+        documents, lines = split_lines(texts)
+        ids = self._encode_sources(lines)
+        sizes = [len(one) for one in ids]
+        if max(sizes, default=0) <= self.source_limit:
+            return documents, ids
+        segments: list[str] = []
+        parts_of_line: list[list[str | int]] = []
+        for line, size in zip(lines, sizes, strict=True):
+            pieces = [line]
+            if size > self.source_limit:
+                pieces = split_long_line(line, self._count_tokens, self.source_limit)
+            parts: list[str | int] = []
+            for number, piece in enumerate(pieces):
+                if number % 2 or not piece.strip():
+                    parts.append(piece)
+                else:
+                    parts.append(len(segments))
+                    segments.append(piece)
+            parts_of_line.append(parts)
+        split = [_split_document(document, parts_of_line) for document in documents]
+        return split, self._cut_long_words(self._encode_sources(segments))
+
+    def _describe_outputs(
+        self, sources: list[Ids], found: list[list[Hypothesis]], call: "TranslatorCall"
+    ) -> list[list[SegmentOutput]]:
+        """Decodes the outputs of each segment, and adds the details that are asked for."""
+        flat = [hypothesis for row in found for hypothesis in row]
+        repeated = [ids for ids, row in zip(sources, found, strict=True) for _ in row]
+        ended: list[Ids] = [[*one.ids, self.end_token_id] for one in flat]
+        texts = self._decode([one.ids for one in flat])
+        scores: list[list[float]] = [[]] * len(flat)
+        aligned: list[list[int]] = [[]] * len(flat)
+        if call.details.scores:
+            scores = call.engine.token_scores(repeated, ended, call.batch_tokens)
+        if call.details.alignment:
+            aligned = self._transformers_engine.alignments(repeated, ended, call.batch_tokens)
+        outputs = iter(
+            SegmentOutput(
+                text=texts[number],
+                tokens=self._target_tokens(ended[number][: len(one.ids) + one.is_complete])
+                if any(call.details)
+                else (),
+                token_scores=tuple(scores[number][: len(one.ids) + one.is_complete]),
+                aligned=tuple(aligned[number][: len(one.ids)]),
+                source_length=len(repeated[number]),
+            )
+            for number, one in enumerate(flat)
+        )
+        return [list(islice(outputs, len(row))) for row in found]
+
+    def _encode_sources(self, texts: list[str]) -> list[Ids]:
+        if not texts:
+            return []
+        ids: list[Ids] = self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+        return ids
+
+    def _decode(self, rows: list[tuple[int, ...]]) -> list[str]:
+        if not rows:
+            return []
+        texts: list[str] = self._target_tokenizer.batch_decode(
+            [list(ids) for ids in rows], skip_special_tokens=True
+        )
+        return texts
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self._encode_sources([text])[0])
+
+    def _cut_long_words(self, sources: list[Ids]) -> list[Ids]:
+        """Cuts what no white space divides, and warns of it."""
+        limit = self.source_limit
+        count = sum(len(ids) > limit for ids in sources)
+        if not count:
+            return sources
+        logger.warning(f"{count} words are longer than {limit} tokens: the rest is left out.")
+        return [ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]] for ids in sources]
+
+    def _target_tokens(self, ids: Ids) -> tuple[str, ...]:
+        return tuple(self._target_tokenizer.convert_ids_to_tokens(list(ids)))
+
+
+@dataclass(frozen=True)
+class TranslatorCall:
+    """What one call of `Translator.translate` computes, and with which engine."""
+
+    search: Search
+    engine: Engine
+    details: Details
+    batch_tokens: int
+
+
+def _check_candidates(candidates: int, n_best: int | None) -> None:
+    if n_best is not None:
+        raise ValueError(
+            "Give `n_best` or `minimum_risk`, not both: the latter chooses one output."
+        )
+    if candidates < 2:
+        raise ValueError(f"`candidates` is {candidates}: `minimum_risk` compares at least 2.")
+
+
+def _choose_outputs(
+    outputs: list[Translation], n_best: int | None, details: Details, metric: Metric | None
+) -> Any:
+    """Returns the outputs of a text in the form that the caller asked for."""
+    if metric is not None:
+        outputs = [outputs[least_risk([one.text for one in outputs], metric)]]
+    found = [one if any(details) else one.text for one in outputs]
+    return found[0] if n_best is None else found
+
+
+def _split_document(document: Document, parts_of_line: list[list[str | int]]) -> Document:
+    """Replaces each line of a document by the segments and separators that it was split into."""
+    parts: list[str | int] = []
+    for part in document.parts:
+        parts += [part] if isinstance(part, str) else parts_of_line[part]
+    return Document(tuple(parts))
+
+
+def _choose_engine(
+    path: str, engine: str, config: Any, tokenizer: Any, device: str, compute_type: str
+) -> Engine:
+    if engine == "auto":
+        engine = "ctranslate2" if _suits_ctranslate2(config) else "transformers"
+    if engine == "ctranslate2":
+        with optional_packages():
+            from vanilla_transformer.inference.ctranslate2_engine import load_ctranslate2
+
+        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
+        return load_ctranslate2(folder, config, tokenizer, compute_type, device)
+    if compute_type != "float32":
+        raise ValueError(
+            f"`compute_type` is {compute_type!r}, but CTranslate2 is not installed or cannot "
+            "compute this model: install it, or leave `compute_type` out."
+        )
+    model = load_weights(path).to(device).eval()
+    if engine == "int8":
+        model = with_int8_weights(model)
+    return TransformersEngine(model, engine)
+
+
+def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -> Engine:
+    if engine not in ("auto", "transformers"):
+        raise ValueError(
+            f"An ensemble is computed by the engine 'transformers', not by {engine!r}."
+        )
+    check_vocabularies(paths, [tokenizer, *map(load_tokenizer, paths[1:])])
+    return EnsembleEngine([load_weights(path).to(device).eval() for path in paths])
+
+
+def _suits_ctranslate2(config: Any) -> bool:
+    """Returns whether CTranslate2 is installed and computes the model; says why if not."""
+    if find_spec("ctranslate2") is None:
+        return False
+    from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
+
+    problems = problems_for_ctranslate2(config)
+    if problems:
+        logger.info(f"CTranslate2 cannot compute this model: {' '.join(problems)}")
+    return not problems
+
+
+def _generation_settings(path: str, config: Any) -> GenerationConfig:
+    """Loads the settings that are saved with a model; older models have them in their config."""
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return GenerationConfig.from_model_config(config)

@@ -1,0 +1,325 @@
+"""Exports a model to CTranslate2, an inference engine in C++ with int8 weights.
+
+`convert_to_ctranslate2` needs the extra `ctranslate2`. Importing this module also registers the
+model with CTranslate2's own converter, so that its program works on our directories:
+
+    python -m vanilla_transformer.interop.ctranslate2 --model DIR --output_dir OUT
+
+Source of the layout: `ctranslate2.specs` of CTranslate2 4.8.
+"""
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from ctranslate2.converters import transformers as converters
+from ctranslate2.specs import common_spec, transformer_spec
+from torch import nn
+
+from vanilla_transformer.interop.representable import fields_beyond
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+
+POSITIONS = 2048
+"""Default number of positions that are stored; sinusoids have no limit here, but one there."""
+
+QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
+
+_ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU,
+    "gelu": common_spec.Activation.GELU,
+    "gelu_python": common_spec.Activation.GELU,
+    "gelu_new": common_spec.Activation.GELUTanh,
+    "gelu_fast": common_spec.Activation.GELUTanh,
+    "gelu_pytorch_tanh": common_spec.Activation.GELUTanh,
+    "quick_gelu": common_spec.Activation.GELUSigmoid,
+    "silu": common_spec.Activation.SWISH,
+    "swish": common_spec.Activation.SWISH,
+    "tanh": common_spec.Activation.Tanh,
+    "sigmoid": common_spec.Activation.Sigmoid,
+}
+_VALUES = {
+    "norm_placement": ("post", "pre"),
+    "norm_type": ("layer_norm", "rms_norm"),
+    "position_embedding_type": (
+        "sinusoidal",
+        "sinusoidal_half",
+        "sinusoidal_fairseq",
+        "learned",
+        "rope",
+        "none",
+    ),
+    "activation_function": tuple(_ACTIVATIONS),
+    "is_encoder_decoder": (True,),
+}
+_FREE_FIELDS = (
+    "gated_ffn",
+    "layer_norm_eps",
+    "final_layer_norm",
+    "normalize_embedding",
+    "position_offset",
+    "rope_parameters",
+    "scale_embedding",
+    "attention_bias",
+    "ffn_bias",
+    "lm_head_bias",
+    "residual_scale",
+)
+
+
+def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
+    """Lists what CTranslate2 cannot compute.
+
+    Args:
+        config: The model's config.
+
+    Returns:
+        One sentence for each field in the way; empty if the model can be exported.
+    """
+    problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
+    rope = config.rope_parameters if config.position_embedding_type == "rope" else None
+    if rope and rope["rope_type"] not in ("default", "linear"):
+        problems.append(
+            f"`rope_parameters` has the rope_type {rope['rope_type']!r}; possible are 'default' "
+            "and 'linear'."
+        )
+    return problems
+
+
+def convert_to_ctranslate2(
+    model: Any,
+    tokenizer: Any,
+    output_dir: str | Path,
+    quantization: str | None = None,
+    positions: int | None = None,
+) -> None:
+    """Writes a model in the format of CTranslate2.
+
+    Args:
+        model: A `VanillaTransformerForConditionalGeneration`.
+        tokenizer: Its tokenizer, from which the vocabularies are taken.
+        output_dir: Directory to write; it must not exist.
+        quantization: One of `QUANTIZATIONS`. None: "float32".
+        positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
+            as many as there are.
+
+    Raises:
+        ValueError: If CTranslate2 cannot compute the model, with all fields in the way; if it has
+            no such quantization; or if the vocabulary does not fit the model.
+        FileExistsError: If `output_dir` exists.
+    """
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ValueError(f"Unknown quantization {quantization!r}: use one of {QUANTIZATIONS}.")
+    if Path(output_dir).exists():
+        raise FileExistsError(f"{str(output_dir)!r} exists: choose another directory.")
+    with torch.no_grad():
+        loader = VanillaTransformerLoader()
+        loader.positions = positions
+        spec = loader(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization=quantization)
+    Path(output_dir).mkdir(parents=True)
+    spec.save(str(output_dir))
+
+
+@converters.register_loader("VanillaTransformerConfig")
+class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  # it has no types
+    """Makes a CTranslate2 specification of a model; CTranslate2's converter calls it."""
+
+    positions: int | None = None
+
+    @property
+    def architecture_name(self) -> str:
+        """The class of transformers that loads the model."""
+        return "AutoModelForSeq2SeqLM"
+
+    def get_model_spec(self, model: Any) -> Any:
+        """Copies the weights of a model into a specification."""
+        config = model.config
+        if problems := problems_for_ctranslate2(config):
+            raise ValueError(
+                "CTranslate2 cannot compute this model:" + "".join(f"\n- {p}" for p in problems)
+            )
+        stacks = model.model.encoder, model.model.decoder
+        encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
+        decoder = transformer_spec.TransformerDecoderSpec(**_spec_options(config, "decoder"))
+        for spec, stack in zip((encoder, decoder), stacks, strict=True):
+            spec.pre_norm = config.norm_placement == "pre"
+            self._set_stack(spec, stack)
+        _set_linear(decoder.projection, model.lm_head)
+        return transformer_spec.TransformerSpec(encoder, decoder)
+
+    def get_vocabulary(self, model: Any, tokenizer: Any) -> tuple[list[str], list[str]]:
+        """Returns the tokens of the source and of the target, in the order of their ids."""
+        return vocabularies_of(model.config, tokenizer)
+
+    def set_vocabulary(self, spec: Any, tokens: tuple[list[str], list[str]]) -> None:
+        """Puts both vocabularies into the specification."""
+        spec.register_source_vocabulary(tokens[0])
+        spec.register_target_vocabulary(tokens[1])
+
+    def set_config(self, config: Any, model: Any, tokenizer: Any) -> None:
+        """Sets the special tokens and the epsilon of the norms."""
+        target = vocabularies_of(model.config, tokenizer)[1]
+        config.eos_token = target[end_token_of(model.config)]
+        config.bos_token = tokenizer.bos_token or config.eos_token
+        config.unk_token = tokenizer.unk_token or config.eos_token
+        config.decoder_start_token = target[model.config.decoder_start_token_id]
+        config.layer_norm_epsilon = model.config.layer_norm_eps
+
+    def _set_stack(self, spec: Any, stack: Any) -> None:
+        config = stack.config
+        spec.scale_embeddings = stack.embed_scale
+        embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+        embeddings.weight = _float_copy(stack.embed_tokens.weight)
+        if config.position_embedding_type != "rope":
+            spec.position_encodings.encodings = self._position_table(stack)
+        if config.normalize_embedding:
+            _set_norm(spec.layernorm_embedding, stack.embed_norm)
+        if config.final_layer_norm:
+            _set_norm(spec.layer_norm, stack.final_norm)
+        for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+            _set_layer(layer_spec, layer)
+
+    def _position_table(self, stack: Any) -> torch.Tensor:
+        limit = self.positions or POSITIONS
+        if stack.config.position_embedding_type == "learned":
+            most = stack.config.max_position_embeddings
+            limit = min(self.positions or most, most)
+        position_ids = torch.arange(limit, device=stack.embed_tokens.weight.device)[None]
+        table = stack.embed_positions(position_ids, torch.float32).embedding
+        if table is None:  # without positions: add nothing
+            return torch.zeros(limit, stack.config.d_model)
+        return _float_copy(table[0])
+
+
+def end_token_of(config: VanillaTransformerConfig) -> int:
+    """Returns the id of the token that ends a target; of several, the first."""
+    ends = config.eos_token_id
+    return cast(int, ends[0] if isinstance(ends, list) else ends)
+
+
+def vocabularies_of(
+    config: VanillaTransformerConfig, tokenizer: Any
+) -> tuple[list[str], list[str]]:
+    """Returns the tokens of the source and of the target, in the order of their ids.
+
+    Args:
+        config: The model's config.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        ValueError: If the tokenizer has more ids than the model.
+    """
+    sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
+    vocabularies = tokenizer.get_vocab(), _target_vocabulary(tokenizer)
+    source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
+    return source, target
+
+
+def _target_vocabulary(tokenizer: Any) -> dict[str, int]:
+    """Returns the ids by token of the target.
+
+    The tokenizers of Marian and FSMT have both vocabularies, but fail to return the target's.
+    """
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    if getattr(tokenizer, "separate_vocabularies", False):
+        vocabulary = tokenizer.target_tokenizer().get_vocab()
+    elif hasattr(tokenizer, "get_tgt_vocab"):
+        vocabulary = {token: index for index, token in tokenizer.decoder.items()}
+    return vocabulary
+
+
+def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
+    """Returns a vocabulary in the order of ids; rows without a token get a made-up one."""
+    by_id = {index: token for token, index in vocabulary.items()}
+    if by_id and max(by_id) >= size:
+        raise ValueError(
+            f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
+            "tokenizer that the model was trained with."
+        )
+    return [by_id.get(index, f"<row{index}>") for index in range(size)]
+
+
+def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any]:
+    heads = getattr(config, f"{stack}_attention_heads")
+    key_value_heads = getattr(config, f"{stack}_num_key_value_heads")
+    options: dict[str, Any] = {
+        "num_layers": getattr(config, f"{stack}_layers"),
+        "num_heads": heads,
+        # Only this makes room for a final norm; `pre_norm` is set afterwards.
+        "pre_norm": bool(config.final_layer_norm),
+        "activation": _ACTIVATIONS[config.activation_function],
+        "layernorm_embedding": config.normalize_embedding,
+        "ffn_glu": config.gated_ffn,
+        "rms_norm": config.norm_type == "rms_norm",
+        "num_heads_kv": None if key_value_heads == heads else key_value_heads,
+    }
+    if config.position_embedding_type == "rope":
+        rope = cast(dict[str, Any], config.rope_parameters)
+        width = int(config.d_model // heads * rope.get("partial_rotary_factor", 1.0))
+        options |= {
+            "rotary_dim": width,
+            "rotary_interleave": False,
+            "rotary_base": rope["rope_theta"],
+        }
+        if rope["rope_type"] == "linear":
+            options |= {
+                "rotary_scaling_type": converters.attention_spec.RotaryScalingType.Linear,
+                "rotary_scaling_factor": rope["factor"],
+            }
+    return options
+
+
+def _set_layer(spec: Any, layer: Any) -> None:
+    """Copies a layer of either stack; the factor of the residual goes into the last weights."""
+    scale = layer.dropout.scale if hasattr(layer.dropout, "scale") else 1.0
+    _set_attention(spec.self_attention, layer.self_attn, scale, is_self=True)
+    _set_norm(spec.self_attention.layer_norm, layer.self_attn_pre_norm, layer.self_attn_post_norm)
+    if hasattr(layer, "encoder_attn"):
+        _set_attention(spec.attention, layer.encoder_attn, scale, is_self=False)
+        _set_norm(
+            spec.attention.layer_norm, layer.encoder_attn_pre_norm, layer.encoder_attn_post_norm
+        )
+    feed_forward = layer.feed_forward
+    if hasattr(feed_forward, "gate"):
+        _set_linear(spec.ffn.linear_0, feed_forward.gate)
+        _set_linear(spec.ffn.linear_0_noact, feed_forward.fc1)
+    else:
+        _set_linear(spec.ffn.linear_0, feed_forward.fc1)
+    _set_linear(spec.ffn.linear_1, feed_forward.fc2, scale)
+    _set_norm(spec.ffn.layer_norm, layer.feed_forward_pre_norm, layer.feed_forward_post_norm)
+
+
+def _set_attention(spec: Any, attention: Any, scale: float, is_self: bool) -> None:
+    if hasattr(attention, "qkv_proj"):
+        _set_linear(spec.linear[0], attention.qkv_proj)
+    else:
+        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
+        groups = ((query, key, value),) if is_self else ((query,), (key, value))
+        for linear, group in zip(spec.linear, groups, strict=False):
+            linear.weight = torch.cat([_float_copy(one.weight) for one in group])
+            if query.bias is not None:
+                linear.bias = torch.cat([_float_copy(one.bias) for one in group])
+    _set_linear(spec.linear[-1], attention.out_proj, scale)
+
+
+def _set_linear(spec: Any, linear: Any, scale: float = 1.0) -> None:
+    spec.weight = _float_copy(linear.weight) * scale if scale != 1 else _float_copy(linear.weight)
+    if linear.bias is not None:
+        spec.bias = _float_copy(linear.bias) * scale
+
+
+def _set_norm(spec: Any, *slots: nn.Module) -> None:
+    """Copies the norm of the slot that is not the identity."""
+    norm: Any = next(slot for slot in slots if not isinstance(slot, nn.Identity))
+    spec.gamma = _float_copy(norm.weight)
+    if getattr(norm, "bias", None) is not None:
+        spec.beta = _float_copy(norm.bias)
+
+
+def _float_copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().float().cpu()
+
+
+if __name__ == "__main__":
+    converters.main()

@@ -1,0 +1,330 @@
+"""Converts models of Eole, the successor of OpenNMT-py; Eole is not needed.
+
+A model is a directory: `config.json` holds the options that differ from Eole's defaults, weights
+stand in `model.00.safetensors`, words in `vocab.json`. Facts about them come from Eole 0.6.4
+(`config/models`, `encoders/transformer`, `decoders/transformer`, `modules/embeddings`). Layers,
+sinusoids and special tokens are those of OpenNMT-py; the default epsilon of norms is 1e-5. Scores
+are multiplied by `attn_scaling` to the power of -1/2.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.interop.checkpoint_files import read_state_dict
+from vanilla_transformer.interop.fitting import fit_weights, raise_problems
+from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model
+from vanilla_transformer.interop.opennmt import (
+    NORMS,
+    POSITIONS,
+    PROJECTIONS,
+    SPECIAL_TOKENS,
+    absent_biases,
+    are_equal,
+    find_vocabulary_problems,
+    first_value,
+    make_tokenizer,
+    norm_rules,
+)
+from vanilla_transformer.interop.rename_table import Rule, apply_rules
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
+
+ACTIVATIONS = {
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "gelu-tanh": ("gelu_pytorch_tanh", False),
+    "quick_gelu": ("quick_gelu", False),
+    "silu": ("silu", False),
+    "gated-gelu": ("gelu", True),
+    "gated-gelu-tanh": ("gelu_pytorch_tanh", True),
+    "gated-silu": ("silu", True),
+}
+"""The activation, and whether it is gated, by its name in Eole."""
+
+LAYER_NORMS = {**NORMS, "standardFP32": "layer_norm"}
+"""The values of `norm_type` by their names in Eole."""
+
+OF_A_STACK: dict[str, tuple[Any, ...]] = {
+    "encoder_type": ("transformer",),
+    "decoder_type": ("transformer",),
+    "encoder_layer_style": ("standard",),
+    "final_encoder_layer_norm": (True,),
+    "layer_norm": ("standard", "standardFP32", "rms"),
+    "mlp_activation_fn": tuple(ACTIVATIONS),
+    "parallel_residual": (False,),
+    "ffn_layernorm": (False,),
+    "num_experts": (0,),
+    "sliding_window": (0,),
+    "relative_positions_buckets": (0,),
+    "query_norm": (False,),
+    "key_norm": (False,),
+    "value_norm": (False,),
+    "q_gating": (False,),
+    "head_dim": (None,),
+    "layer_types": (None,),
+    "num_mtp_heads": (0,),
+}
+"""The values of options of a stack that have a counterpart here. The first is the default."""
+
+OF_THE_EMBEDDINGS: dict[str, tuple[Any, ...]] = {
+    "embedding_type": ("standard",),
+    "position_encoding_type": (*POSITIONS, "Learned", None),
+    "embedding_layer_norm": (False,),
+}
+OF_THE_MODEL: dict[str, tuple[Any, ...]] = {
+    "architecture": ("transformer", "custom"),
+    "generator_function": ("softmax",),
+    "add_estimator": (False,),
+}
+OF_THE_TRAINING: dict[str, tuple[Any, ...]] = {
+    "lora_layers": ([],),
+    "lora_embedding": (False,),
+    "quant_layers": ([],),
+}
+SAME_IN_BOTH = {
+    "layer_norm": "standard",
+    "norm_eps": 1e-5,
+    "mlp_activation_fn": "relu",
+    "attn_scaling": None,
+}
+"""Options that must be the same in both stacks, with their defaults."""
+
+
+def import_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
+    """Converts a model of Eole with a transformer encoder and decoder.
+
+    Args:
+        source: Directory of the model.
+        changes: Config fields that differ from the model's options.
+
+    Returns:
+        The model, with a tokenizer, and with a function that runs Eole if it is installed.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file is broken, or if weights do not fit. One error lists all options that
+            have no counterpart here.
+    """
+    folder = Path(source)
+    config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))
+    special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}
+    special = {role: special[role] for role in SPECIAL_TOKENS}
+    words = (vocab.get("src"), vocab.get("tgt"))
+    problems = [*find_unknown_options(config), *find_vocabulary_problems(words, special)]
+    raise_problems("The model cannot be converted", problems)
+    weights = _read_weights(folder)
+    fields = _read_fields(config, vocab, special, weights)
+    fields |= changes or {}
+    kind = fields["position_embedding_type"]
+    tables = [f"{side}_emb.pe.pe" for side in ("src", "tgt")]
+    tables = [name for name in tables if name in weights and kind in SINUSOIDS]
+    raise_problems(
+        "The positions of the model are of another kind",
+        find_wrong_sinusoids(weights, kind, tables),
+    )
+    trained = {name: tensor for name, tensor in weights.items() if name not in tables}
+    renamed = apply_rules(eole_rules(fields["gated_ffn"]), trained)
+    ours, fitted = fit_weights(renamed, fields, absent_biases(weights))
+    return Imported(
+        build_model(ours, fitted),
+        kind="eole",
+        source=str(source),
+        tokenizer=make_tokenizer(vocab["src"], vocab["tgt"], special),
+        library="Eole",
+        source_logits=_logits_of_eole(config, vocab, weights),
+        notes=("Its texts are segmented as for Eole: words and subwords between spaces.",),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{str(path.parent)!r} holds no {path.name}: it is no Eole model.")
+    return read_object(path)
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Reads all shards, without buffers that change nothing."""
+    shards = sorted(folder.glob("model.*.safetensors"))
+    if not shards:
+        raise FileNotFoundError(f"{str(folder)!r} holds no weights (model.00.safetensors).")
+    weights = {name: w for shard in shards for name, w in read_state_dict(shard).items()}
+    return {
+        name: tensor
+        for name, tensor in weights.items()
+        if not (name.endswith(".layer_scalar") and bool((tensor == 1).all()))
+    }
+
+
+def stack_options(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """Returns the options of a stack: its own ones, and those of the model for both stacks.
+
+    Args:
+        config: Content of `config.json`.
+        stack: "encoder" or "decoder".
+    """
+    model = config.get("model") or {}
+    return {**model, **(model.get(stack) or {})}
+
+
+def find_unknown_options(config: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each option that has no counterpart here.
+
+    Args:
+        config: Content of `config.json`.
+    """
+    model = config.get("model") or {}
+    stacks = {stack: stack_options(config, stack) for stack in ("encoder", "decoder")}
+    groups = [
+        ("model.", model, OF_THE_MODEL),
+        ("embeddings.", model.get("embeddings") or {}, OF_THE_EMBEDDINGS),
+        ("training.", config.get("training") or {}, OF_THE_TRAINING),
+        *((f"{stack}.", options, OF_A_STACK) for stack, options in stacks.items()),
+    ]
+    problems = [
+        f"`{place}{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a "
+        "counterpart"
+        for place, options, expected in groups
+        for name, known in expected.items()
+        if name in options and options[name] not in known
+    ]
+    for name, default in SAME_IN_BOTH.items():
+        first, second = (options.get(name, default) for options in stacks.values())
+        if first != second:
+            problems.append(f"`{name}` is {first!r} in the encoder and {second!r} in the decoder")
+    problems += [f"`{stack}.heads` is missing" for stack in stacks if "heads" not in stacks[stack]]
+    embeddings = model.get("embeddings") or {}
+    if embeddings.get("normalize") and embeddings.get("position_encoding_type") == "Learned":
+        problems.append("`embeddings.normalize` multiplies learned positions too")
+    return problems
+
+
+def _read_fields(
+    config: Mapping[str, Any],
+    vocab: Mapping[str, Any],
+    special: Mapping[str, str],
+    weights: Mapping[str, torch.Tensor],
+) -> dict[str, Any]:
+    """Returns the config fields that the options stand for; sizes are read from the weights."""
+    model, training = config.get("model") or {}, config.get("training") or {}
+    embeddings = model.get("embeddings") or {}
+    encoder, decoder = (stack_options(config, stack) for stack in ("encoder", "decoder"))
+    activation, gated = ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")]
+    positions = embeddings.get("position_encoding_type", "SinusoidalInterleaved")
+    kind = "none" if positions is None else {**POSITIONS, "Learned": "learned"}[positions]
+    scaling = decoder.get("attn_scaling")
+    dropout, start = first_value(training.get("dropout")), vocab.get("decoder_start_token")
+    source, target, output = (
+        weights.get(f"{name}.weight")
+        for name in ("src_emb.embeddings", "tgt_emb.embeddings", "generator")
+    )
+    return {
+        "encoder_attention_heads": encoder["heads"],
+        "decoder_attention_heads": decoder["heads"],
+        "encoder_num_key_value_heads": encoder.get("heads_kv") or encoder["heads"],
+        "decoder_num_key_value_heads": decoder.get("heads_kv") or decoder["heads"],
+        "activation_function": activation,
+        "gated_ffn": gated,
+        "norm_placement": "pre",
+        "final_layer_norm": True,
+        "norm_type": LAYER_NORMS[decoder.get("layer_norm", "standard")],
+        "layer_norm_eps": decoder.get("norm_eps", SAME_IN_BOTH["norm_eps"]),
+        "attention_scale": None if scaling is None else scaling**-0.5,
+        "position_embedding_type": kind,
+        "position_offset": embeddings.get("position_shift") or 0 if kind == "learned" else 0,
+        "scale_embedding": kind in SINUSOIDS or bool(embeddings.get("normalize")),
+        "attention_bias": any("_attn." in n and n.endswith(".bias") for n in weights),
+        "ffn_bias": any(name.endswith(".gate_up_proj.bias") for name in weights),
+        "lm_head_bias": "generator.bias" in weights,
+        "share_encoder_decoder_embeddings": bool(model.get("share_embeddings"))
+        or are_equal(source, target),
+        "tie_word_embeddings": bool(model.get("share_decoder_embeddings"))
+        or are_equal(target, output),
+        "dropout": dropout,
+        "activation_dropout": dropout,
+        "attention_dropout": first_value(training.get("attention_dropout")),
+        "label_smoothing": training.get("label_smoothing") or 0.0,
+        **{f"{role}_id": vocab["tgt"].index(token) for role, token in special.items()},
+        "decoder_start_token_id": vocab["tgt"].index(start or special["bos_token"]),
+    }
+
+
+def eole_rules(gated: bool) -> list[Rule]:
+    """Returns the rules from names of Eole to names of this package.
+
+    Args:
+        gated: Whether the feed-forward layer is gated.
+    """
+    layer = r"(encoder|decoder)\.transformer_layers\.(\d+)\."
+    here = r"model.\1.layers.\2."
+    attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
+    inner = {"gate_up_proj": "gate" if gated else "fc1", "up_proj": "fc1", "down_proj": "fc2"}
+    norms = {
+        "input_layernorm": "self_attn",
+        "precontext_layernorm": "encoder_attn",
+        "post_attention_layernorm": "feed_forward",
+    }
+    sides = {"src": "encoder", "tgt": "decoder"}
+    return [
+        *(
+            Rule(rf"{side}_emb\.embeddings\.weight", (f"model.{stack}.embed_tokens.weight",))
+            for side, stack in sides.items()
+        ),
+        *(
+            Rule(rf"{side}_emb\.pe\.weight", (f"model.{stack}.embed_positions.weight",))
+            for side, stack in sides.items()
+        ),
+        Rule(r"generator\.(\w+)", (r"lm_head.\1",)),
+        *(
+            Rule(rf"{layer}{theirs}\.{part}\.(\w+)", (rf"{here}{ours}.{letter}_proj.\3",))
+            for theirs, ours in attentions.items()
+            for part, letter in PROJECTIONS.items()
+        ),
+        *(
+            Rule(rf"{layer}mlp\.{theirs}\.(\w+)", (rf"{here}feed_forward.{ours}.\3",))
+            for theirs, ours in inner.items()
+        ),
+        *norm_rules(layer, here, norms),
+        *norm_rules(r"(encoder|decoder)\.", r"model.\1.", {"layer_norm": "final"}, r"\2"),
+    ]
+
+
+# The source, rebuilt ------------------------------------------------------------------------------
+
+
+def _logits_of_eole(
+    config: Mapping[str, Any], vocab: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> SourceLogits | None:
+    """Returns a function that computes logits with Eole, or None if it is not installed."""
+    try:
+        from eole.config.models import TransformerModelConfig
+        from eole.inputters.inputter import dict_to_vocabs
+        from eole.models.model import EncoderDecoderModel
+    except ImportError:
+        return None
+
+    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        options = TransformerModelConfig(**(config.get("model") or {}))
+        special = {"specials": SPECIAL_TOKENS, **vocab}
+        model = EncoderDecoderModel.build_blocks(options, dict_to_vocabs(special))
+        stacks = {n: w.float() for n, w in weights.items() if not n.startswith("generator.")}
+        left_over = model.load_state_dict(stacks, strict=False).unexpected_keys
+        raise_problems("Eole has no place for weights", [f"`{name}`" for name in left_over])
+        model.eval()
+        source, target = inputs["input_ids"], inputs["decoder_input_ids"]
+        hidden = (inputs["attention_mask"] == 0)[:, None]
+        encoded, states = model.encoder(model.src_emb(source), pad_mask=hidden)
+        model.decoder.init_state(src=source, enc_out=encoded, enc_final_hs=states)
+        decoded, _ = model.decoder(
+            model.tgt_emb(target),
+            enc_out=encoded,
+            src_pad_mask=hidden,
+            tgt_pad_mask=torch.zeros_like(target)[:, None].bool(),
+        )
+        output = weights.get("generator.weight", model.tgt_emb.embeddings.weight)
+        bias = weights.get("generator.bias")
+        return torch.nn.functional.linear(decoded, output.float(), bias)
+
+    return compute

@@ -1,0 +1,283 @@
+"""Rewrites a model into one with other fields that computes the same function.
+
+Other systems have fewer fields than this package. A rewrite moves what a field computes into the
+weights: a factor goes into the matrix before it, a missing bias becomes a bias of zeros, and so on.
+A rewrite that does not apply to a model returns it as it is.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from vanilla_transformer.interop.qkv import split_self_attention
+from vanilla_transformer.interop.renaming import Weights
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.model.positions import (
+    FairseqSinusoidalPositions,
+    HalfSinusoidalPositions,
+    SinusoidalPositions,
+)
+
+ADDED_POSITIONS = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned", "none")
+"""The position schemes that add a vector to each embedding, or nothing."""
+
+_SINUSOIDS = {
+    "sinusoidal": SinusoidalPositions,
+    "sinusoidal_half": HalfSinusoidalPositions,
+    "sinusoidal_fairseq": FairseqSinusoidalPositions,
+}
+_STACKS = ("encoder", "decoder")
+_TABLE = "model.{}.embed_positions.weight"
+_INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
+_OUTPUT_AXIS = re.compile(r"((out_proj|fc2)\.(weight|bias)|_norm\.(weight|bias))$")
+_ATTENTION = re.compile(r"model\.(encoder|decoder)\.layers\.\d+\.(self|encoder)_attn\.")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Fields and weights of a model that is being rewritten.
+
+    Attributes:
+        fields: Values by name of a config field.
+        weights: Weights by name, float32 or wider. Tied matrices stand under all of their names.
+    """
+
+    fields: Mapping[str, Any]
+    weights: Mapping[str, torch.Tensor]
+
+    def with_fields(self, **fields: Any) -> "Draft":
+        """Returns a draft with other values of fields."""
+        return replace(self, fields={**self.fields, **fields})
+
+    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> "Draft":
+        """Returns a draft with more weights, or with new values of weights."""
+        return replace(self, weights={**self.weights, **weights})
+
+    def map_weights(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> "Draft":
+        """Returns a draft whose weights are changed by a function of name and value."""
+        return replace(self, weights={name: change(name, w) for name, w in self.weights.items()})
+
+    def heads_of(self, stack: str) -> int:
+        """Returns the number of attention heads of a stack."""
+        return int(self.fields[f"{stack}_attention_heads"])
+
+    def head_dim_of(self, stack: str) -> int:
+        """Returns the width of an attention head of a stack."""
+        return int(self.fields["head_dim"] or self.fields["d_model"] // self.heads_of(stack))
+
+
+Rewrite = Callable[[Draft], Draft]
+
+
+def draft_of(model: VanillaTransformerForConditionalGeneration) -> Draft:
+    """Returns the fields of a model, and copies of its weights, with separate projections."""
+    config = model.config
+    fields = {
+        name: getattr(config, name, None) for name in VanillaTransformerConfig.__annotations__
+    }
+    weights = {name: _copy_wide(tensor) for name, tensor in model.state_dict().items()}
+    draft = Draft(fields, weights)
+    if not config.fused_qkv:
+        return draft
+    separate: Weights = {}
+    for stack in _STACKS:
+        own = {name: w for name, w in weights.items() if name.startswith(f"model.{stack}.")}
+        separate |= split_self_attention(own, draft.heads_of(stack) * draft.head_dim_of(stack))
+    others = {name: w for name, w in weights.items() if "qkv_proj" not in name}
+    return Draft({**fields, "fused_qkv": False}, others | separate)
+
+
+def build_model(draft: Draft) -> VanillaTransformerForConditionalGeneration:
+    """Builds the model of a draft, in evaluation mode."""
+    model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**draft.fields))
+    model.load_state_dict(dict(draft.weights))
+    model.train(False)
+    return model
+
+
+def repeat_key_value_heads(draft: Draft) -> Draft:
+    """Gives each query head keys and values of its own: copies of those that it shared."""
+    groups = {
+        stack: draft.heads_of(stack) // draft.fields[f"{stack}_num_key_value_heads"]
+        for stack in _STACKS
+    }
+
+    def repeat(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        stack = name.split(".")[1]
+        if not _ATTENTION.match(name) or not re.search(r"\.[kv]_proj\.", name):
+            return tensor
+        by_head: torch.Tensor = tensor.unflatten(0, (-1, draft.head_dim_of(stack)))
+        return by_head.repeat_interleave(groups[stack], dim=0).flatten(0, 1)
+
+    heads = {f"{stack}_num_key_value_heads": draft.heads_of(stack) for stack in _STACKS}
+    return draft.map_weights(repeat).with_fields(**heads)
+
+
+def fold_residual_scale(draft: Draft) -> Draft:
+    """Moves the factor on a sublayer's output into its last projection."""
+    scale = draft.fields["residual_scale"]
+    folded = draft.map_weights(lambda name, w: w * scale if _is_last_projection(name) else w)
+    return folded.with_fields(residual_scale=1.0)
+
+
+def fold_attention_scale(target: float | None) -> Rewrite:
+    """Makes the rewrite that moves a factor on the scores into the queries.
+
+    Args:
+        target: The factor that stays. None: 1/sqrt(width of a head), as the field's None.
+    """
+
+    def fold(draft: Draft) -> Draft:
+        def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
+            stack = name.split(".")[1]
+            if not _ATTENTION.match(name) or ".q_proj." not in name:
+                return tensor
+            plain = draft.head_dim_of(stack) ** -0.5
+            factor: float = (draft.fields["attention_scale"] or plain) / (target or plain)
+            return tensor * factor
+
+        if draft.fields["attention_scale"] == target:
+            return draft
+        return draft.map_weights(scale).with_fields(attention_scale=target)
+
+    return fold
+
+
+def fold_logit_scale(draft: Draft) -> Draft:
+    """Moves the factor on the logits into the last norm of the decoder, which the output reads."""
+    scale, last = draft.fields["logit_scale"], draft.fields["decoder_layers"] - 1
+    post = f"model.decoder.layers.{last}.feed_forward_post_norm."
+    final = "model.decoder.final_norm."
+    norm = final if draft.fields["final_layer_norm"] else post
+    norms = {name: w * scale for name, w in draft.weights.items() if name.startswith(norm)}
+    return draft.with_weights(norms).with_fields(logit_scale=1.0) if norms else draft
+
+
+def fold_embedding_scale(draft: Draft) -> Draft:
+    """Moves the factor on the embeddings into their matrices; a tied output divides by it."""
+    if not draft.fields["scale_embedding"]:
+        return draft
+    width, tied = draft.fields["d_model"], draft.fields["tie_word_embeddings"]
+    names = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"]
+    tables = {f"model.{name}.weight" for name in names} | ({"lm_head.weight"} if tied else set())
+    scaled = draft.map_weights(lambda name, w: w * width**0.5 if name in tables else w)
+    logit_scale = draft.fields["logit_scale"] * (width**-0.5 if tied else 1.0)
+    return scaled.with_fields(scale_embedding=False, logit_scale=logit_scale)
+
+
+def add_zero_biases(draft: Draft) -> Draft:
+    """Gives every projection of attention and feed-forward sublayers a bias."""
+    ends = r"(_attn\.(q|k|v|out)_proj|feed_forward\.(fc1|fc2|gate))\.weight$"
+    biases = {
+        name.removesuffix("weight") + "bias": w.new_zeros(len(w))
+        for name, w in draft.weights.items()
+        if re.search(ends, name)
+    }
+    fields = {"attention_bias": True, "ffn_bias": True}
+    return Draft({**draft.fields, **fields}, biases | dict(draft.weights))
+
+
+def drop_zero_biases(draft: Draft) -> Draft:
+    """Removes the biases of attention and of feed-forward sublayers where all of them are zero."""
+    for field, part in (("attention_bias", "_attn."), ("ffn_bias", ".feed_forward.")):
+        ends = rf"{re.escape(part)}(\w+_proj|fc1|fc2|gate)\.bias$"
+        biases = [name for name in draft.weights if re.search(ends, name)]
+        if not any(draft.weights[name].any() for name in biases):
+            kept = {name: w for name, w in draft.weights.items() if name not in biases}
+            draft = Draft({**draft.fields, field: False}, kept)
+    return draft
+
+
+def drop_zero_output_bias(draft: Draft) -> Draft:
+    """Removes the bias of the output projection if it is zero."""
+    bias = draft.weights.get("lm_head.bias")
+    if bias is None or bias.any():
+        return draft
+    kept = {name: w for name, w in draft.weights.items() if name != "lm_head.bias"}
+    return Draft({**draft.fields, "lm_head_bias": False}, kept)
+
+
+def split_waves(draft: Draft) -> Draft:
+    """Turns interleaved sinusoids into sines before cosines, by a permutation of the features.
+
+    A norm commutes with a permutation of its axis, so every matrix that reads or writes the
+    residual stream is permuted, and nothing else changes.
+    """
+    if draft.fields["position_embedding_type"] != "sinusoidal":
+        return draft
+    width = draft.fields["d_model"]
+    order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+    def permute(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if _INPUT_AXIS.search(name):
+            return tensor[:, order]
+        return tensor[order] if _OUTPUT_AXIS.search(name) else tensor
+
+    return draft.map_weights(permute).with_fields(position_embedding_type="sinusoidal_half")
+
+
+def tabulate_positions(offset: int) -> Rewrite:
+    """Makes the rewrite that stores the vectors of all positions in a table, as learned ones are.
+
+    Args:
+        offset: Number of rows before the first position. Rows that a table already has there are
+            kept; others are zero.
+    """
+
+    def tabulate(draft: Draft) -> Draft:
+        if draft.fields["position_embedding_type"] not in ADDED_POSITIONS:
+            return draft
+        tables = {}
+        for stack in _STACKS:
+            unused, used = _rows_of_positions(draft, stack)
+            if len(unused) != offset:
+                unused = used.new_zeros(offset, used.shape[1])
+            tables[_TABLE.format(stack)] = torch.cat([unused, used])
+        fields = {"position_embedding_type": "learned", "position_offset": offset}
+        return draft.with_weights(tables).with_fields(**fields)
+
+    return tabulate
+
+
+def add_zero_relative_biases(draft: Draft) -> Draft:
+    """Gives a model without positions relative biases of zero, which is the same."""
+    if draft.fields["position_embedding_type"] != "none":
+        return draft
+    buckets = draft.fields["relative_attention_num_buckets"]
+    tables = {_TABLE.format(s): torch.zeros(buckets, draft.heads_of(s)) for s in _STACKS}
+    return draft.with_weights(tables).with_fields(position_embedding_type="relative")
+
+
+def leave_end_to_generation(draft: Draft) -> Draft:
+    """Empties the field for the token at the maximum length, which the generation config holds."""
+    return draft.with_fields(forced_eos_token_id=None)
+
+
+def _copy_wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Copies a tensor to the CPU in float32 or a wider type, in which factors lose nothing."""
+    tensor = tensor.detach().cpu()
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
+
+
+def _is_last_projection(name: str) -> bool:
+    return bool(re.search(r"(_attn\.out_proj|feed_forward\.fc2)\.(weight|bias)$", name))
+
+
+def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the unused first rows, and the vectors of all positions, each (rows, d_model)."""
+    limit, width = draft.fields["max_position_embeddings"], draft.fields["d_model"]
+    scheme, offset = draft.fields["position_embedding_type"], draft.fields["position_offset"]
+    if scheme == "learned":
+        table = draft.weights[_TABLE.format(stack)]
+        return table[:offset], table[offset:]
+    nothing = torch.zeros(0, width)
+    if scheme == "none":
+        return nothing, torch.zeros(limit, width)
+    rows = _SINUSOIDS[scheme](width, offset)(torch.arange(limit)[None], torch.float32).embedding
+    return nothing, rows[0]

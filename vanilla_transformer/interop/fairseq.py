@@ -1,0 +1,371 @@
+r"""Converts checkpoints of fairseq's `transformer` models; fairseq is not needed.
+
+A checkpoint holds weights (`model`) and options: a namespace (`args`, up to version 0.9) or nested
+dictionaries (`cfg`, from 0.10 on; some versions stored them as objects of omegaconf). Facts about
+the options come from fairseq 0.12.2 (`models/transformer`, `modules/multihead_attention.py`,
+`data/dictionary.py`):
+
+- the decoder begins with `</s>`; the ids of `<s>`, `<pad>`, `</s>` and `<unk>` are 0, 1, 2 and 3;
+- positions begin at padding + 1, for sinusoids and for learned positions;
+- a stack ends with a norm if its `normalize_before` is on, except in checkpoints of the first
+  versions, which have a `version` below 2 (encoder) or 3 (decoder).
+
+Dictionaries (`dict.de.txt`) become a tokenizer. Its texts are those that fairseq reads: words and
+subwords separated by spaces.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
+from vanilla_transformer.interop.fitting import fit_weights, raise_problems
+from vanilla_transformer.interop.imported import Imported, build_model
+from vanilla_transformer.interop.rename_table import Rule, apply_rules
+from vanilla_transformer.interop.word_backends import word_backend
+from vanilla_transformer.model.tokenization_vanilla_transformer import (
+    EOS_TOKEN,
+    SPECIAL_TOKENS,
+    UNK_TOKEN,
+    VanillaTransformerTokenizer,
+)
+
+INERT_CLASSES = (
+    r"omegaconf\..*",
+    r"collections\.defaultdict",
+    r"fairseq\..*",
+    r"enum\.\w*Enum",
+    r"typing\.\w+",
+    r"builtins\.(bool|dict|float|int|list|object|str|tuple)",
+)
+"""Classes whose objects stand in checkpoints beside the weights; their code is never loaded."""
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "relu_squared": "relu2",
+    "gelu": "gelu",
+    "gelu_fast": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+"""The functions of `ACT2FN` by their names in fairseq."""
+
+NEUTRAL = {
+    "adaptive_input": False,
+    "adaptive_softmax_cutoff": None,
+    "no_cross_attention": False,
+    "cross_self_attention": False,
+    "char_inputs": False,
+    "base_layers": 0,
+    "quant_noise_pq": 0,
+    "quant_noise_scalar": 0,
+    "encoder_layers_to_keep": None,
+    "decoder_layers_to_keep": None,
+    "encoder_xformers_att_config": None,
+    "decoder_xformers_att_config": None,
+    "scale_attn": False,
+    "scale_fc": False,
+    "scale_heads": False,
+    "scale_resids": False,
+    "use_fused_softmax": False,
+}
+"""Options that no config represents, with the value at which they do nothing."""
+
+SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos")
+"""Options of each stack that must be the same in both."""
+
+
+def import_fairseq(
+    source: str | Path,
+    dicts: str | Path | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Converts a checkpoint of a fairseq `transformer` model.
+
+    Args:
+        source: The checkpoint, such as `checkpoint_best.pt`.
+        dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
+            the checkpoint, if they are there.
+        changes: Config fields that differ from the checkpoint's options.
+
+    Returns:
+        The model, with a tokenizer if the dictionaries were found.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the file is no such checkpoint or holds code, if a dictionary does not fit,
+            or if weights do not fit. One error lists all options that have no counterpart here.
+    """
+    checkpoint = read_training_checkpoint(source, INERT_CLASSES)
+    weights = checkpoint.get("model")
+    if not isinstance(weights, dict) or not all(torch.is_tensor(w) for w in weights.values()):
+        raise ValueError(
+            f"{str(source)!r} holds no weights of fairseq (`model`): its entries are "
+            f"{list(checkpoint)[:8]}."
+        )
+    options = read_options(checkpoint)
+    problems = find_unknown_options(options, weights)
+    raise_problems("The model cannot be converted", problems)
+    fields = read_fields(options, weights)
+    rules = fairseq_rules(bool(options.get("encoder_normalize_before")))
+    config, fitted = fit_weights(apply_rules(rules, weights), {**fields, **(changes or {})})
+    sizes = (config.vocab_size, int(config.decoder_vocab_size or 0))
+    tokenizer = read_tokenizer(Path(dicts or Path(source).parent), options, sizes, bool(dicts))
+    notes = ("Its texts are segmented as for fairseq: words and subwords separated by spaces.",)
+    return Imported(
+        build_model(config, fitted),
+        kind="fairseq",
+        source=str(source),
+        tokenizer=tokenizer,
+        notes=notes if tokenizer is not None else (),
+    )
+
+
+def read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the model, the task and the criterion by their flat names.
+
+    Args:
+        checkpoint: Content of the file.
+
+    Raises:
+        ValueError: If it holds no options.
+    """
+    config, arguments = checkpoint.get("cfg"), checkpoint.get("args")
+    if isinstance(config, dict) and isinstance(config.get("model"), dict):
+        options: dict[str, Any] = {}
+        for group in ("criterion", "task", "model"):
+            options |= _flatten_options(config.get(group) or {})
+        return {name: _resolve_reference(value, config) for name, value in options.items()}
+    if isinstance(arguments, dict):
+        return dict(arguments)
+    raise ValueError(
+        "The checkpoint holds no options (`args` or `cfg`), which tell the architecture: convert "
+        "its weights with a table instead."
+    )
+
+
+def _flatten_options(group: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in group.items():
+        if isinstance(value, dict) and name in ("encoder", "decoder", "quant_noise"):
+            flat |= {f"{name}_{inner}": entry for inner, entry in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _resolve_reference(value: Any, config: Mapping[str, Any]) -> Any:
+    """Follows a reference such as `${model.decoder.embed_dim}`."""
+    match = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+    if match is None:
+        return value
+    found: Any = config
+    for name in match[1].split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def find_unknown_options(
+    options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> list[str]:
+    """Returns a sentence for each option that has no counterpart here.
+
+    Args:
+        options: Options by their flat names.
+        weights: Weights by their names in fairseq.
+    """
+    problems = []
+    architecture = options.get("arch") or options.get("_name") or "transformer"
+    if not str(architecture).startswith("transformer"):
+        problems.append(f"`arch` is {architecture!r}, not a `transformer`")
+    problems += [
+        f"`{name}` is {options[name]!r}, which has no counterpart"
+        for name, neutral in NEUTRAL.items()
+        if (options.get(name) or neutral) != neutral
+    ]
+    for name in SAME_IN_BOTH:
+        first, second = options.get(f"encoder_{name}"), options.get(f"decoder_{name}")
+        if first != second:
+            problems.append(f"`encoder_{name}` is {first!r} and `decoder_{name}` is {second!r}")
+    width = options.get("decoder_embed_dim")
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if options.get(name) not in (None, width):
+            problems.append(f"`{name}` is {options[name]}, but `decoder_embed_dim` is {width}")
+    activation = options.get("activation_fn", "relu")
+    if activation not in ACTIVATIONS:
+        problems.append(f"`activation_fn` is {activation!r}: choose from {list(ACTIVATIONS)}")
+    missing = [f"{stack}_attention_heads" for stack in ("encoder", "decoder")]
+    problems += [f"`{name}` is missing" for name in missing if not options.get(name)]
+    ends = _has_final_norms(options, weights)
+    if ends[0] != ends[1]:
+        which = ("encoder", "decoder") if ends[0] else ("decoder", "encoder")
+        problems.append(f"the {which[0]} ends with a norm, but the {which[1]} does not")
+    return problems
+
+
+def _has_final_norms(
+    options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> tuple[bool, bool]:
+    """Returns whether the encoder, and the decoder, end with a norm."""
+    versions = [
+        float(weights.get(f"{stack}.version", torch.ones(1)).flatten()[0])
+        for stack in ("encoder", "decoder")
+    ]
+    return (
+        bool(options.get("encoder_normalize_before")) and versions[0] >= 2,
+        bool(options.get("decoder_normalize_before"))
+        and versions[1] > 2
+        and not options.get("no_decoder_final_norm"),
+    )
+
+
+def read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns the config fields that the options stand for; sizes are read from the weights.
+
+    Args:
+        options: Options by their flat names, all of which have a counterpart here.
+        weights: Weights by their names in fairseq.
+    """
+    has_positions = not options.get("no_token_positional_embeddings")
+    learned = bool(options.get("encoder_learned_pos"))
+    shares_all = bool(options.get("share_all_embeddings"))
+    ties = shares_all or bool(options.get("share_decoder_input_output_embed"))
+    kind = "learned" if learned else "sinusoidal_fairseq"
+    return {
+        "encoder_attention_heads": options["encoder_attention_heads"],
+        "decoder_attention_heads": options["decoder_attention_heads"],
+        "activation_function": ACTIVATIONS[options.get("activation_fn", "relu")],
+        "norm_placement": "pre" if options.get("encoder_normalize_before") else "post",
+        "final_layer_norm": _has_final_norms(options, weights)[0],
+        "normalize_embedding": bool(options.get("layernorm_embedding")),
+        "scale_embedding": not options.get("no_scale_embedding"),
+        "position_embedding_type": kind if has_positions else "none",
+        "position_offset": 2 if has_positions else 0,
+        "share_encoder_decoder_embeddings": shares_all,
+        "tie_word_embeddings": ties,
+        "dropout": options.get("dropout") or 0.0,
+        "attention_dropout": options.get("attention_dropout") or 0.0,
+        "activation_dropout": options.get("activation_dropout")
+        or options.get("relu_dropout")
+        or 0.0,
+        "encoder_layerdrop": options.get("encoder_layerdrop") or 0.0,
+        "decoder_layerdrop": options.get("decoder_layerdrop") or 0.0,
+        "label_smoothing": options.get("label_smoothing") or 0.0,
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "unk_token_id": 3,
+        "decoder_start_token_id": 2,
+    }
+
+
+def fairseq_rules(normalize_before: bool) -> list[Rule]:
+    """Returns the rules from names of fairseq, also of old ones, to names of this package.
+
+    Args:
+        normalize_before: Whether norms stand before the sublayers.
+    """
+    slot = "pre" if normalize_before else "post"
+    layer, here = r"(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
+    norms = {
+        (r"(encoder|decoder)", r"(?:self_attn_layer_norm|layer_norms\.0)"): "self_attn",
+        (r"(decoder)", r"(?:encoder_attn_layer_norm|layer_norms\.1)"): "encoder_attn",
+        (r"(encoder)", r"(?:final_layer_norm|layer_norms\.1)"): "feed_forward",
+        (r"(decoder)", r"(?:final_layer_norm|layer_norms\.2)"): "feed_forward",
+    }
+    packed = tuple(rf"{here}\3.{part}_proj.\4" for part in "qkv")
+    return [
+        Rule(r"(encoder|decoder)\.version"),
+        # Copies for a fast path of version 0.12.2, which fairseq makes anew when it loads.
+        Rule(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"),
+        Rule(r"(encoder|decoder)\.embed_positions\.(_float_tensor|weights)"),
+        Rule(
+            r"(encoder|decoder)\.embed_(tokens|positions)\.weight", (r"model.\1.embed_\2.weight",)
+        ),
+        Rule(r"decoder\.(?:output_projection\.weight|embed_out)", ("lm_head.weight",)),
+        Rule(r"(encoder|decoder)\.layer_norm\.(\w+)", (r"model.\1.final_norm.\2",)),
+        Rule(r"(encoder|decoder)\.layernorm_embedding\.(\w+)", (r"model.\1.embed_norm.\2",)),
+        Rule(layer + r"(\w+_attn)\.in_proj_(weight|bias)", packed, is_split=True),
+        Rule(layer + r"(\w+_attn)\.([qkv]|out)_proj\.(\w+)", (here + r"\3.\4_proj.\5",)),
+        Rule(layer + r"(fc[12])\.(\w+)", (here + r"feed_forward.\3.\4",)),
+        *(
+            Rule(
+                rf"{stack}\.layers\.(\d+)\.{norm}\.(\w+)",
+                (rf"model.\1.layers.\2.{sublayer}_{slot}_norm.\3",),
+            )
+            for (stack, norm), sublayer in norms.items()
+        ),
+    ]
+
+
+# Dictionaries ------------------------------------------------------------------------------------
+
+
+def read_tokenizer(
+    folder: Path, options: Mapping[str, Any], sizes: tuple[int, int], is_required: bool
+) -> VanillaTransformerTokenizer | None:
+    """Reads the dictionaries of both languages into a tokenizer.
+
+    Args:
+        folder: Directory of the dictionaries.
+        options: Options by their flat names: `source_lang` and `target_lang` name the files.
+        sizes: Rows of the source's and the target's embedding.
+        is_required: Whether a missing file is an error.
+
+    Returns:
+        The tokenizer; None if a file is missing.
+
+    Raises:
+        FileNotFoundError: If a required file is missing.
+        ValueError: If a dictionary is broken, or has not as many words as the embedding has rows.
+    """
+    languages = [options.get(f"{side}_lang") for side in ("source", "target")]
+    paths = [folder / f"dict.{language}.txt" for language in languages]
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing:
+        if is_required:
+            raise FileNotFoundError(f"The dictionaries {missing} do not exist.")
+        return None
+    words = [read_dictionary(path) for path in paths]
+    problems = [
+        f"{str(path)!r} gives {len(found)} symbols, but the embedding has {size} rows"
+        for path, found, size in zip(paths, words, sizes, strict=True)
+        if len(found) != size
+    ]
+    raise_problems("The dictionaries do not fit the model", problems)
+    backends = [word_backend(found, UNK_TOKEN, EOS_TOKEN) for found in words]
+    if words[0] == words[1]:
+        return VanillaTransformerTokenizer(tokenizer_object=backends[0])
+    return VanillaTransformerTokenizer(
+        tokenizer_object=backends[0], target_tokenizer_object=backends[1]
+    )
+
+
+def read_dictionary(path: Path) -> list[str]:
+    """Reads a dictionary of fairseq: lines of a symbol and its count.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The symbols by id, which begin with `<s>`, `<pad>`, `</s>` and `<unk>`.
+
+    Raises:
+        ValueError: If a line has no count, or if a symbol stands there twice.
+    """
+    words = dict.fromkeys(SPECIAL_TOKENS)
+    problems = []
+    text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        word, _, count = line.rstrip().rpartition(" ")
+        if not count.isdecimal():
+            problems.append(f"line {number} is not a symbol and its count: {line!r}")
+        elif word in words:
+            problems.append(f"line {number} repeats {word!r}")
+        words[word] = None
+    raise_problems(f"{str(path)!r} is not a dictionary of fairseq", problems[:20])
+    return list(words)

@@ -1,0 +1,389 @@
+"""Converts checkpoints of OpenNMT-py; OpenNMT-py is not needed.
+
+A checkpoint of version 3 holds weights (`model`, `generator`), options (`opt`) and vocabularies
+(`vocab`). Facts about them come from OpenNMT-py 3.5.1 (`model_builder`, `encoders/transformer`,
+`decoders/transformer`, `modules/embeddings`):
+
+- layers are pre-norm, both stacks end with a norm, and the epsilon of norms is 1e-6;
+- embeddings are multiplied by sqrt(d_model) only where sinusoids are added to them;
+- a source has neither `<s>` nor `</s>`; a target begins with `<s>` and ends with `</s>`;
+- "silu" and "gated-gelu" are gated: `w_1` is the gate, and `w_3` is multiplied with it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vanilla_transformer.interop.checkpoint_files import (
+    read_state_dict,
+    read_training_checkpoint,
+)
+from vanilla_transformer.interop.fitting import fit_weights, raise_problems
+from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model
+from vanilla_transformer.interop.rename_table import Rule, apply_rules
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
+from vanilla_transformer.interop.word_backends import word_backend
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+
+SPECIAL_TOKENS = {
+    "bos_token": "<s>",
+    "pad_token": "<blank>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}
+"""The special tokens by their role."""
+
+POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "sinusoidal_fairseq"}
+"""The values of `position_embedding_type` by their names in OpenNMT-py."""
+
+ACTIVATIONS = {
+    "relu": ("relu", False),
+    "gelu": ("gelu", False),
+    "silu": ("silu", True),
+    "gated-gelu": ("gelu", True),
+}
+"""The activation, and whether it is gated, by its name in OpenNMT-py."""
+
+NORMS = {"standard": "layer_norm", "rms": "rms_norm"}
+"""The values of `norm_type` by their names in OpenNMT-py."""
+
+EXPECTED: dict[str, tuple[Any, ...]] = {
+    "encoder_type": ("transformer",),
+    "decoder_type": ("transformer",),
+    "model_type": ("text",),
+    "model_task": ("seq2seq",),
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
+    "generator_function": ("softmax",),
+    "pos_ffn_activation_fn": tuple(ACTIVATIONS),
+    "layer_norm": tuple(NORMS),
+    "position_encoding_type": (*POSITIONS, None),
+    "copy_attn": (False,),
+    "parallel_residual": (False,),
+    "max_relative_positions": (0,),
+    "relative_positions_buckets": (0,),
+    "num_experts": (0,),
+    "sliding_window": (0,),
+    "n_src_feats": (0,),
+    "lora_embedding": (False,),
+    "lora_layers": ([],),
+    "quant_layers": ([],),
+}
+"""The values of options that have a counterpart here. An option that is missing has the first."""
+
+PROJECTIONS = {
+    "linear_query": "q",
+    "linear_keys": "k",
+    "linear_values": "v",
+    "final_linear": "out",
+}
+"""The projections of attention by their names in OpenNMT-py and Eole."""
+
+_PE = "coder.embeddings.make_embedding.pe.pe"
+_REMEDY_FOR_OLD_FILES = (
+    "A checkpoint of OpenNMT-py 1 or 2 holds objects of torchtext: convert it with OpenNMT-py's "
+    "`tools/convertv2_v3.py` first."
+)
+
+
+def import_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
+    """Converts a checkpoint of an OpenNMT-py transformer.
+
+    Args:
+        source: The checkpoint, such as `model_step_100000.pt`, of version 3.
+        changes: Config fields that differ from the checkpoint's options.
+
+    Returns:
+        The model, with a tokenizer, and with a function that runs OpenNMT-py if it is installed.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is no such checkpoint or holds code, or if weights do not fit. One
+            error lists all options that have no counterpart here.
+    """
+    try:
+        checkpoint = read_training_checkpoint(source)
+    except ValueError as error:
+        raise ValueError(f"{error} {_REMEDY_FOR_OLD_FILES}") from error
+    if "model" not in checkpoint:
+        checkpoint |= _read_weights_beside(Path(source))
+    missing = [
+        f"`{name}` is missing"
+        for name in ("model", "generator", "opt", "vocab")
+        if not isinstance(checkpoint.get(name), dict)
+    ]
+    raise_problems(f"{str(source)!r} is no checkpoint of OpenNMT-py", missing)
+    options, weights = checkpoint["opt"], _collect_weights(checkpoint)
+    vocabularies = (checkpoint["vocab"].get("src"), checkpoint["vocab"].get("tgt"))
+    problems = [*find_unknown_options(options), *find_vocabulary_problems(vocabularies)]
+    raise_problems("The model cannot be converted", problems)
+    fields = {**_read_fields(options, weights, checkpoint["vocab"]), **(changes or {})}
+    kind = fields["position_embedding_type"]
+    tables = [name for name in (f"en{_PE}", f"de{_PE}") if name in weights and kind in SINUSOIDS]
+    wrong = find_wrong_sinusoids(weights, kind, tables)
+    raise_problems("The positions of the checkpoint are of another kind", wrong)
+    trained = {name: tensor for name, tensor in weights.items() if name not in tables}
+    renamed = apply_rules(opennmt_rules(fields["gated_ffn"]), trained)
+    config, fitted = fit_weights(renamed, fields, absent_biases(weights))
+    return Imported(
+        build_model(config, fitted),
+        kind="opennmt-py",
+        source=str(source),
+        tokenizer=make_tokenizer(*vocabularies),
+        library="OpenNMT-py",
+        source_logits=_logits_of_opennmt(checkpoint),
+        notes=("Its texts are segmented as for OpenNMT-py: words and subwords between spaces.",),
+    )
+
+
+def _read_weights_beside(path: Path) -> dict[str, Any]:
+    """Reads weights that stand in safetensors beside the options (`save_format: safetensors`)."""
+    shards = [path.with_suffix(".safetensors"), *sorted(path.parent.glob(f"{path.stem}.*.safet*"))]
+    found = {n: w for shard in dict.fromkeys(shards) if shard.is_file()
+             for n, w in read_state_dict(shard).items()}  # fmt: skip
+    parts: dict[str, Any] = {"model": {}, "generator": {}}
+    for name, tensor in found.items():
+        part = "generator" if name.startswith("generator.") else "model"
+        parts[part][name.removeprefix("generator.")] = tensor
+    return parts if found else {}
+
+
+def _collect_weights(checkpoint: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the weights of the stacks and of the output projection, without empty buffers."""
+    output = {
+        f"generator.{name.removeprefix('0.')}": tensor
+        for name, tensor in checkpoint["generator"].items()
+    }
+    return {**checkpoint["model"], **output}
+
+
+def find_unknown_options(options: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each option that has no counterpart here.
+
+    Args:
+        options: The options of the checkpoint by name.
+    """
+    problems = [
+        f"`{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a counterpart"
+        for name, known in EXPECTED.items()
+        if name in options and (options[name] or known[0]) not in known
+    ]
+    if not options.get("heads"):
+        problems.append("`heads` is missing")
+    return problems
+
+
+def find_vocabulary_problems(
+    vocabularies: Sequence[Any], special: Mapping[str, str] = SPECIAL_TOKENS
+) -> list[str]:
+    """Returns a sentence for each way in which two vocabularies cannot be used.
+
+    Args:
+        vocabularies: Words by id, of the source and of the target.
+        special: Special tokens by their role.
+    """
+    problems = []
+    for side, words in zip(("src", "tgt"), vocabularies, strict=True):
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            problems.append(f"`vocab` holds no list of words `{side}`")
+            continue
+        lost = [token for token in special.values() if token not in words]
+        if lost and side == "tgt":
+            problems.append(f"the vocabulary `tgt` lacks {lost}")
+        if len(set(words)) < len(words):
+            problems.append(f"the vocabulary `{side}` repeats words")
+    if not problems:
+        pad = special["pad_token"]
+        pads = {words.index(pad) for words in vocabularies if pad in words}
+        if len(pads) > 1:
+            problems.append(f"`{pad}` has the ids {sorted(pads)} in the two vocabularies")
+    return problems
+
+
+def _read_fields(
+    options: Mapping[str, Any], weights: Mapping[str, torch.Tensor], vocab: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the config fields that the options stand for; sizes are read from the weights."""
+    activation, gated = ACTIVATIONS[options.get("pos_ffn_activation_fn") or "relu"]
+    has_positions = bool(options.get("position_encoding"))
+    kind = POSITIONS[options.get("position_encoding_type") or "SinusoidalInterleaved"]
+    dropout = first_value(options.get("dropout"))
+    heads, shared = options["heads"], options.get("num_kv") or options["heads"]
+    source, target = (weights.get(_embedding_of(stack)) for stack in ("encoder", "decoder"))
+    tokens = {f"{role}_id": vocab["tgt"].index(token) for role, token in SPECIAL_TOKENS.items()}
+    start = vocab.get("decoder_start_token") or SPECIAL_TOKENS["bos_token"]
+    return {
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_num_key_value_heads": shared,
+        "decoder_num_key_value_heads": shared,
+        "activation_function": activation,
+        "gated_ffn": gated,
+        "norm_placement": "pre",
+        "final_layer_norm": True,
+        "norm_type": NORMS[options.get("layer_norm") or "standard"],
+        "layer_norm_eps": options.get("norm_eps") or 1e-6,
+        "position_embedding_type": kind if has_positions else "none",
+        "scale_embedding": has_positions,
+        "attention_bias": any("_attn." in name and name.endswith(".bias") for name in weights),
+        "ffn_bias": any(".w_1.bias" in name for name in weights),
+        "lm_head_bias": "generator.bias" in weights,
+        "share_encoder_decoder_embeddings": bool(options.get("share_embeddings"))
+        or are_equal(source, target),
+        "tie_word_embeddings": bool(options.get("share_decoder_embeddings"))
+        or are_equal(target, weights.get("generator.weight")),
+        "dropout": dropout,
+        "activation_dropout": dropout,
+        "attention_dropout": first_value(options.get("attention_dropout")),
+        "label_smoothing": options.get("label_smoothing") or 0.0,
+        "decoder_start_token_id": vocab["tgt"].index(start) if start in vocab["tgt"] else None,
+        **tokens,
+    }
+
+
+def _embedding_of(stack: str) -> str:
+    return f"{stack}.embeddings.make_embedding.emb_luts.0.weight"
+
+
+def first_value(value: Any) -> float:
+    """Returns a rate, or the first of the rates that a schedule lists; 0 if there is none."""
+    values = value if isinstance(value, list) else [value]
+    return float(values[0] or 0.0) if values else 0.0
+
+
+def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
+    """Returns whether both weights are there and equal."""
+    return first is not None and second is not None and torch.equal(first, second)
+
+
+def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
+    """Returns expressions for biases of attention that the source has in no layer of a stack.
+
+    Args:
+        weights: Weights by their names in OpenNMT-py or Eole.
+    """
+    return [
+        rf"model\.{stack}\..*_attn\.{ours}_proj\.bias"
+        for stack in ("encoder", "decoder")
+        for theirs, ours in PROJECTIONS.items()
+        if not any(n.startswith(f"{stack}.") and n.endswith(f".{theirs}.bias") for n in weights)
+    ]
+
+
+def opennmt_rules(gated: bool) -> list[Rule]:
+    """Returns the rules from names of OpenNMT-py to names of this package.
+
+    Args:
+        gated: Whether the feed-forward layer is gated.
+    """
+    layer = r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\."
+    here = r"model.\1.layers.\2."
+    attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
+    inner = {"w_1": "gate", "w_2": "fc2", "w_3": "fc1"} if gated else {"w_1": "fc1", "w_2": "fc2"}
+    norms = {"layer_norm": "self_attn", "layer_norm_1": "self_attn", "layer_norm_2": "encoder_attn",
+             r"feed_forward\.layer_norm": "feed_forward"}  # fmt: skip
+    return [
+        *(
+            Rule(_embedding_of(stack).replace(".", r"\."), (f"model.{stack}.embed_tokens.weight",))
+            for stack in ("encoder", "decoder")
+        ),
+        Rule(r"generator\.(\w+)", (r"lm_head.\1",)),
+        *(
+            Rule(rf"{layer}{theirs}\.{part}\.(\w+)", (rf"{here}{ours}.{letter}_proj.\3",))
+            for theirs, ours in attentions.items()
+            for part, letter in PROJECTIONS.items()
+        ),
+        *(
+            Rule(rf"{layer}feed_forward\.{theirs}\.(\w+)", (rf"{here}feed_forward.{ours}.\3",))
+            for theirs, ours in inner.items()
+        ),
+        *norm_rules(layer, here, norms),
+        *norm_rules(r"(encoder|decoder)\.", r"model.\1.", {"layer_norm": "final"}, r"\2"),
+    ]
+
+
+def norm_rules(scope: str, here: str, norms: Mapping[str, str], last: str = r"\3") -> list[Rule]:
+    """Returns rules for norms; the first versions named their parameters `a_2` and `b_2`.
+
+    Args:
+        scope: Expression for what stands before the names of norms.
+        here: What stands before the new names.
+        norms: Our sublayer, or "final", by their name of the norm, an expression.
+        last: The group that holds "weight" or "bias".
+    """
+    rules = []
+    for theirs, ours in norms.items():
+        name = f"{here}final_norm" if ours == "final" else f"{here}{ours}_pre_norm"
+        rules.append(Rule(rf"{scope}{theirs}\.a_2", (f"{name}.weight",)))
+        rules.append(Rule(rf"{scope}{theirs}\.b_2", (f"{name}.bias",)))
+        rules.append(Rule(rf"{scope}{theirs}\.(weight|bias)", (f"{name}.{last}",)))
+    return rules
+
+
+def make_tokenizer(
+    source: Sequence[str], target: Sequence[str], special: Mapping[str, str] = SPECIAL_TOKENS
+) -> VanillaTransformerTokenizer | None:
+    """Makes a tokenizer whose sources have no `</s>`, and whose targets end with it.
+
+    Args:
+        source: Words of the source's vocabulary by id.
+        target: Words of the target's vocabulary by id.
+        special: Special tokens by their role.
+
+    Returns:
+        The tokenizer; None if the special tokens have other ids in the two vocabularies.
+    """
+    ids = [[words.index(t) if t in words else None for t in special.values()]
+           for words in (source, target)]  # fmt: skip
+    if ids[0] != ids[1]:
+        return None
+    tokens: dict[str, Any] = {**special}
+    return VanillaTransformerTokenizer(
+        tokenizer_object=word_backend(source, tokens["unk_token"], None),
+        target_tokenizer_object=word_backend(target, tokens["unk_token"], tokens["eos_token"]),
+        **tokens,
+    )
+
+
+# The source, rebuilt ------------------------------------------------------------------------------
+
+
+def _current_name(name: str) -> str:
+    """Returns the name that version 3 gives a weight of an earlier version."""
+    name = re.sub(r"(layer_norm(?:_\d)?)\.a_2$", r"\1.weight", name)
+    name = re.sub(r"(layer_norm(?:_\d)?)\.b_2$", r"\1.bias", name)
+    return name.removeprefix("0.")
+
+
+def _logits_of_opennmt(checkpoint: Mapping[str, Any]) -> SourceLogits | None:
+    """Returns a function that computes logits with OpenNMT-py, or None if it is not installed."""
+    try:
+        from onmt.inputters.inputter import dict_to_vocabs
+        from onmt.model_builder import build_base_model
+        from onmt.utils.parse import ArgumentParser
+    except ImportError:
+        return None
+    from argparse import Namespace
+
+    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        vocabularies = dict_to_vocabs(checkpoint["vocab"])
+        options = ArgumentParser.ckpt_model_opts(Namespace(**checkpoint["opt"]))
+        ArgumentParser.update_model_opts(options)
+        model = build_base_model(options, vocabularies)
+        weights = {
+            part: {_current_name(name): tensor for name, tensor in checkpoint[part].items()}
+            for part in ("model", "generator")
+        }
+        model.load_state_dict(weights, precision=torch.float32, strict=True)
+        model.eval()
+        lengths = inputs["attention_mask"].sum(-1)
+        source = inputs["input_ids"][..., None]
+        encoded, states, lengths = model.encoder(source, lengths)
+        model.decoder.init_state(source, encoded, states)
+        decoded, _ = model.decoder(inputs["decoder_input_ids"][..., None], encoded, src_len=lengths)
+        logits: torch.Tensor = model.generator(decoded)
+        return logits
+
+    return compute

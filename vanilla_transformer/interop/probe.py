@@ -1,0 +1,294 @@
+"""A probe: inputs and outputs of a model, stored beside its weights, that can be computed again.
+
+The outputs come from the library that the model was converted from, if it could run, or else from
+the model itself when it was saved. `verify_model` computes them again and says what differs.
+"""
+
+import copy
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import vanilla_transformer
+from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.pretrained_model import PROBE_FILE
+from vanilla_transformer.model.versions import current_versions
+
+TOLERANCE = 1e-4
+"""Largest difference between equal outputs, in float32, relative to the largest output."""
+
+OWN_SOURCE = "vanilla_transformer"
+"""The source of a probe that the saved model computed itself."""
+
+_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "target_tokenizer.json")
+_COLUMNS = 16
+_SOURCE_LENS, _TARGET_LEN = (7, 4), 6
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a probe found.
+
+    Attributes:
+        source: Library that computed the stored outputs.
+        problems: One sentence for each difference; none: the directory is as it was stored.
+        difference: Largest difference of an output; None if the model cannot be loaded.
+    """
+
+    source: str
+    problems: tuple[str, ...]
+    difference: float | None
+
+
+def probe_inputs(config: VanillaTransformerConfig) -> dict[str, torch.Tensor]:
+    """Makes inputs for a model: two rows, the second one padded on the right.
+
+    Args:
+        config: The model's config. The same config always gives the same inputs.
+
+    Returns:
+        `input_ids` and `attention_mask`, of shape (2, source_len), and for a model with both stacks
+        `decoder_input_ids`, of shape (2, target_len). No row has padding inside.
+    """
+    generator = torch.Generator().manual_seed(0)
+    learned = config.position_embedding_type == "learned"
+    limit = config.max_position_embeddings if learned else max(_SOURCE_LENS)
+    pad = 0 if config.pad_token_id is None else config.pad_token_id
+
+    def draw(length: int, vocab_size: int) -> torch.Tensor:
+        ids = torch.randint(max(vocab_size - 1, 1), (2, min(length, limit)), generator=generator)
+        return (ids + (ids >= pad)).clamp(max=vocab_size - 1)
+
+    input_ids = draw(max(_SOURCE_LENS), config.vocab_size)
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[1, min(_SOURCE_LENS) :] = 0
+    inputs = {
+        "input_ids": input_ids.masked_fill(attention_mask == 0, pad),
+        "attention_mask": attention_mask,
+    }
+    if config.is_encoder_decoder:
+        targets = draw(_TARGET_LEN, config.decoder_vocab_size or config.vocab_size)
+        targets[:, 0] = config.decoder_start_token_id or 0
+        inputs["decoder_input_ids"] = targets
+    return inputs
+
+
+@torch.no_grad()
+def compute_outputs(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Runs a model in float32 on the CPU, without dropout.
+
+    Args:
+        model: A model of this package.
+        inputs: As `probe_inputs` makes them.
+
+    Returns:
+        The logits, or the last states of a model without an output projection. Of both stacks,
+        states of padding are zero.
+    """
+    if model.dtype != torch.float32 or model.device.type != "cpu":
+        model = copy.deepcopy(model).to("cpu", torch.float32)
+    was_training = model.training
+    outputs = model.train(False)(**inputs)
+    model.train(was_training)
+    found: torch.Tensor = outputs["logits" if "logits" in outputs else "last_hidden_state"]
+    if found.dim() == 3 and "decoder_input_ids" not in inputs:
+        found = found * inputs["attention_mask"][..., None]
+    return found.float()
+
+
+def largest_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Returns the largest difference between two tensors; infinity if their shapes differ.
+
+    Args:
+        found: Any tensor. A value that is not a number differs by infinity.
+        expected: A tensor to compare it with.
+    """
+    if found.shape != expected.shape:
+        return math.inf
+    differences = torch.where(found == expected, 0.0, (found - expected).abs())
+    return float(differences.nan_to_num(nan=math.inf).max())
+
+
+def is_within_tolerance(difference: float, expected: torch.Tensor) -> bool:
+    """Returns whether a difference is small beside the largest finite value of a tensor."""
+    finite = expected[expected.isfinite()].abs()
+    return difference <= TOLERANCE * max(1.0, float(finite.max()) if len(finite) else 0.0)
+
+
+# Storing -----------------------------------------------------------------------------------------
+
+
+def store_probe(
+    model: Any,
+    directory: str | Path,
+    expected: torch.Tensor | None = None,
+    source: str = OWN_SOURCE,
+) -> Path:
+    """Stores a probe beside a saved model.
+
+    Args:
+        model: The saved model.
+        directory: The directory that holds it.
+        expected: Outputs of the library that the model was converted from. None: those of the
+            model.
+        source: Name and version of that library.
+
+    Returns:
+        The file that was written.
+    """
+    folder, inputs = Path(directory), probe_inputs(model.config)
+    outputs = compute_outputs(model, inputs) if expected is None else expected.float()
+    content = {
+        "source": source,
+        "versions": current_versions(),
+        "dtype": _saved_type(folder),
+        "inputs": {name: tensor.tolist() for name, tensor in inputs.items()},
+        **_summarize_outputs(outputs),
+        "files": {path.name: _file_fingerprint(path) for path in _files_in(folder)},
+    }
+    path = folder / PROBE_FILE
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _summarize_outputs(outputs: torch.Tensor) -> dict[str, Any]:
+    """Returns some columns of the outputs, and one number about all of them, as lists."""
+    count = outputs.shape[-1]
+    columns = torch.linspace(0, count - 1, min(_COLUMNS, count)).long().tolist()
+    return {
+        "columns": columns,
+        "outputs": outputs[..., columns].tolist(),
+        "log_sum_exp": outputs.logsumexp(-1).tolist(),
+    }
+
+
+def _saved_type(folder: Path) -> str:
+    """Returns the type of the weights that a config names."""
+    config = VanillaTransformerConfig.from_pretrained(folder)
+    return str(config.dtype or torch.float32).removeprefix("torch.")
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted({path for pattern in _FILES for path in folder.glob(pattern)})
+
+
+def _file_fingerprint(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": content_digest(path)}
+
+
+# Verifying ---------------------------------------------------------------------------------------
+
+
+def verify_model(directory: str | Path) -> Verification:
+    """Computes the probe of a saved model again.
+
+    Args:
+        directory: Directory of the model.
+
+    Returns:
+        What differs from the stored probe.
+
+    Raises:
+        FileNotFoundError: If the directory holds no probe.
+        ValueError: If the probe cannot be read.
+    """
+    folder = Path(directory)
+    probe = _read_probe(folder / PROBE_FILE)
+    problems = list(_changed_files(folder, probe["files"]))
+    try:
+        model = load_for_probe(folder)
+        inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
+        outputs = _summarize_outputs(compute_outputs(model, inputs))
+    except Exception as error:  # damaged files raise errors of any type
+        reason = " ".join(str(error).split())[:300]
+        problems.append(f"The model does not load or run ({type(error).__name__}: {reason}).")
+        return Verification(probe["source"], tuple(problems), None)
+    differences = []
+    for name in ("outputs", "log_sum_exp"):
+        found, expected = torch.tensor(outputs[name]), torch.tensor(probe[name])
+        differences.append(largest_difference(found, expected))
+        if not is_within_tolerance(differences[-1], expected):
+            problems.append(_explain_difference(folder, differences[-1], expected, probe))
+            break
+    return Verification(probe["source"], tuple(problems), max(differences))
+
+
+def _read_probe(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{str(path.parent)!r} holds no probe ({path.name}): add one with "
+            f"`vanilla-transformer verify {path.parent} --store`."
+        )
+    try:
+        probe = read_object(path)
+        missing = {"source", "versions", "dtype", "inputs", "outputs", "files"} - probe.keys()
+        if missing:
+            raise ValueError(f"it lacks {sorted(missing)}")
+    except ValueError as error:
+        raise ValueError(
+            f"{str(path)!r} is not a probe ({error}): copy it again, or replace it with "
+            f"`vanilla-transformer verify {path.parent} --store`."
+        ) from error
+    return probe
+
+
+def _changed_files(folder: Path, stored: Mapping[str, Any]) -> Iterator[str]:
+    present = {path.name: path for path in _files_in(folder)}
+    for name, expected in stored.items():
+        if name not in present:
+            yield f"{name} is missing."
+            continue
+        found = _file_fingerprint(present[name])
+        if found["size"] != expected["size"]:
+            yield f"{name} has {found['size']:,} bytes instead of {expected['size']:,}."
+        elif found != expected:
+            yield f"{name} has other content of the same size."
+    for name in sorted(present.keys() - stored.keys()):
+        yield f"{name} was not there."
+
+
+def load_for_probe(folder: Path) -> Any:
+    """Loads a saved model of any of the package's classes in float32.
+
+    Args:
+        folder: Directory of the model.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the weights do not fit the config, or cannot be read.
+    """
+    config = VanillaTransformerConfig.from_pretrained(folder)
+    name = (config.architectures or ["VanillaTransformerForConditionalGeneration"])[0]
+    kind = getattr(vanilla_transformer, name)
+    model, report = kind.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    misfits = {name: sorted(map(str, keys)) for name, keys in report.items() if keys}
+    if misfits:
+        raise ValueError(f"the weights do not fit the config: {misfits}")
+    return model
+
+
+def _explain_difference(
+    folder: Path, difference: float, expected: torch.Tensor, probe: Mapping[str, Any]
+) -> str:
+    """Returns a sentence on outputs that differ, with what else has changed."""
+    then = {**probe["versions"], "the type of the weights": probe["dtype"]}
+    now = {**current_versions(), "the type of the weights": _saved_type(folder)}
+    changed = [
+        f"{name}: {then.get(name)} then, {now[name]} now"
+        for name in now
+        if then.get(name) != now[name]
+    ]
+    largest = float(expected[expected.isfinite()].abs().max())
+    return (
+        f"The outputs differ by up to {difference:.3g} (the largest is {largest:.3g}). Changed "
+        f"since: {'; '.join(changed) or 'no version'}."
+    )

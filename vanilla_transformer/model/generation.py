@@ -1,0 +1,309 @@
+"""What the models here change in `generate()`: two vocabularies, early exit, clear refusals.
+
+transformers takes `config.vocab_size` for the number of tokens that a model predicts. Here this is
+the source's vocabulary, and the target may have another one.
+"""
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers.generation.candidate_generator import (
+    AssistedCandidateGenerator,
+    CandidateGenerator,
+    EarlyExitCandidateGenerator,
+    PromptLookupCandidateGenerator,
+)
+from transformers.generation.utils import GenerationMixin
+
+from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
+from .stack_config import config_with
+from .stop_strings import take_stop_strings
+
+
+class CheckedGeneration(GenerationMixin):
+    """`generate()` for two vocabularies; what cannot be right is refused before it starts."""
+
+    config: VanillaTransformerConfig
+
+    def compute_transition_scores(
+        self,
+        sequences: torch.Tensor,
+        scores: tuple[torch.Tensor, ...],
+        beam_indices: torch.Tensor | None = None,
+        normalize_logits: bool = False,
+    ) -> torch.Tensor:
+        """Computes the score of each generated token.
+
+        Args:
+            sequences: The generated ids, of shape (batch · sequences per source, target_len).
+            scores: One tensor for each generated token, of shape (batch · beams, vocab).
+            beam_indices: The beam of each token, of shape (batch · sequences per source, new
+                tokens). None: not a beam search.
+            normalize_logits: Whether to turn the scores into log probabilities.
+
+        Returns:
+            Scores of shape (batch · sequences per source, new tokens).
+        """
+        config = config_with(self.config, vocab_size=scores[0].shape[-1])
+        stand_in = SimpleNamespace(config=config)  # the base class reads only this attribute
+        compute: Any = GenerationMixin.compute_transition_scores
+        found: torch.Tensor = compute(stand_in, sequences, scores, beam_indices, normalize_logits)
+        return found
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Prepares `generate_batch()`.
+
+        Args:
+            *args: As for the base class.
+            **kwargs: As for the base class.
+
+        Returns:
+            The manager of the requests.
+
+        Raises:
+            ValueError: If the model has an encoder, or a bias on the scores.
+        """
+        if self.config.is_encoder_decoder:
+            raise ValueError(
+                f"`generate_batch()` has no place for the encoder of {type(self).__name__}: call "
+                "`generate()`."
+            )
+        positions = self.config.position_embedding_type
+        if positions in BIASED_SCHEMES:
+            raise ValueError(
+                "`generate_batch()` has no place for the bias on the scores that "
+                f"`position_embedding_type={positions!r}` needs: call `generate()`."
+            )
+        return super().init_continuous_batching(*args, **kwargs)
+
+    def adjust_generation_fn(  # type: ignore[override]  # the base class names all arguments
+        self,
+        generation_config: Any,
+        from_auto_class: Any,
+        from_pipeline: Any,
+        pretrained_model_name_or_path: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Loads the generation config; `from_pretrained` calls this at its end.
+
+        Raises:
+            ValueError: If the file of a local directory is damaged. The base class would go on with
+                other settings.
+        """
+        if generation_config is None:
+            folder = Path(str(pretrained_model_name_or_path), kwargs.get("subfolder") or "")
+            _check_generation_file(folder / "generation_config.json")
+        base = cast(Any, super())
+        base.adjust_generation_fn(
+            generation_config,
+            from_auto_class,
+            from_pipeline,
+            pretrained_model_name_or_path,
+            **kwargs,
+        )
+
+    # What `generate()` calls ---------------------------------------------------------------------
+
+    def _validate_generation_mode(
+        self, generation_mode: Any, generation_config: Any, generation_mode_kwargs: Any
+    ) -> None:
+        """Refuses options of `generate()` that cannot give the right result."""
+        _check_counts(generation_config)
+        _check_early_exit(generation_config.assistant_early_exit, self.config.decoder_layers)
+        if self.config.is_encoder_decoder:
+            _check_options_of_prompts(generation_config)
+            if not self.config.share_encoder_decoder_embeddings:
+                _check_options_of_one_vocabulary(generation_config, generation_mode_kwargs)
+            _check_assistant(self.config, generation_mode_kwargs.get("assistant_model"))
+        base = cast(Any, super())
+        base._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
+
+    def _get_logits_processor(self, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
+        """Builds the processors of the scores; a watermark colours the target's vocabulary."""
+        if generation_config.watermarking_config is not None:
+            generation_config = copy.copy(generation_config)
+            generation_config.watermarking_config = _TargetWatermark(
+                generation_config.watermarking_config, cast(int, self.config.decoder_vocab_size)
+            )
+        return cast(Any, super())._get_logits_processor(generation_config, *args, **kwargs)
+
+    def _get_candidate_generator(  # type: ignore[override]  # the base class names all arguments
+        self, generation_config: Any, **kwargs: Any
+    ) -> CandidateGenerator:
+        """Builds what guesses tokens: here early exit, and lookup in the target's vocabulary."""
+        if generation_config.assistant_early_exit is not None:
+            for name in ("target_tokenizer", "assistant_tokenizer"):
+                kwargs.pop(name, None)
+            kwargs["assistant_model"] = first_layers(self, generation_config.assistant_early_exit)
+            return _FirstLayersGenerator(generation_config=generation_config, **kwargs)
+        base = cast(Any, super())
+        generator: CandidateGenerator = base._get_candidate_generator(generation_config, **kwargs)
+        if isinstance(generator, PromptLookupCandidateGenerator):
+            generator.vocab_size = cast(int, self.config.decoder_vocab_size)
+        return generator
+
+    def _get_stopping_criteria(
+        self, generation_config: Any, stopping_criteria: Any, tokenizer: Any = None, **kwargs: Any
+    ) -> Any:
+        """Builds the criteria that stop `generate()`; stop strings work for any vocabulary."""
+        base = cast(Any, super())
+        config, criteria = take_stop_strings(generation_config, stopping_criteria, tokenizer)
+        return base._get_stopping_criteria(config, criteria, tokenizer=tokenizer, **kwargs)
+
+
+def _check_generation_file(file: Path) -> None:
+    if not file.is_file():
+        return
+    try:
+        is_object = isinstance(json.loads(file.read_text(encoding="utf-8")), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise ValueError(
+            f"{str(file)!r} is damaged, it holds no JSON object: copy it again, or delete it to "
+            "generate with the defaults."
+        )
+
+
+class _TargetWatermark:
+    """A watermarking config that builds its processor for the target's vocabulary."""
+
+    def __init__(self, config: Any, vocab_size: int) -> None:
+        self.config = config
+        self.vocab_size = vocab_size
+
+    def construct_processor(self, vocab_size: int, device: Any) -> Any:
+        """Builds the processor; the given size, which is the source's, does not count."""
+        return self.config.construct_processor(self.vocab_size, device)
+
+
+# Early exit --------------------------------------------------------------------------------------
+
+
+class _FirstLayersGenerator(EarlyExitCandidateGenerator):
+    """Guesses tokens with the first layers of the model; the base class would change its config."""
+
+    def get_candidates(self, input_ids: Any, **kwargs: Any) -> Any:
+        """Guesses tokens.
+
+        Args:
+            input_ids: The tokens so far, of shape (1, target_len).
+            **kwargs: Not used.
+
+        Returns:
+            The tokens with the guessed ones, and the logits of the guessed ones.
+        """
+        return AssistedCandidateGenerator.get_candidates(self, input_ids, **kwargs)
+
+
+def first_layers(model: Any, count: int) -> Any:
+    """Returns a model of the first layers of a decoder, which shares all weights with it.
+
+    The final norm and the output projection follow the last of these layers. The given model is
+    not changed.
+
+    Args:
+        model: A model that generates.
+        count: Number of layers.
+
+    Returns:
+        The model, with a config of its own.
+
+    Raises:
+        ValueError: If the model's modules are spread over devices by hooks.
+    """
+    view: Any = _shallow_copy(model)
+    view.model = _shallow_copy(view.model)
+    view.model.decoder = _shallow_copy(view.model.decoder)
+    changes: dict[str, Any] = {"decoder_layers": count}
+    if not model.config.is_encoder_decoder:
+        changes["encoder_layers"] = count  # transformers' name of the number of layers
+    for module in (view, view.model, view.model.decoder):
+        if "forward" in vars(module):
+            raise ValueError(
+                "`assistant_early_exit` does not work with a model that `device_map` spreads over "
+                "devices: load the model on one device."
+            )
+        module.config = config_with(model.config, **changes)
+    view.model.decoder.layers = view.model.decoder.layers[:count]
+    return view
+
+
+def _shallow_copy(module: nn.Module) -> nn.Module:
+    """Copies a module but not its parts, which can then be replaced without changing the module."""
+    twin = copy.copy(module)
+    twin._modules = module._modules.copy()
+    return twin
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def _check_counts(options: Any) -> None:
+    for name in ("num_beams", "num_return_sequences"):
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {value}.")
+
+
+def _check_early_exit(count: int | None, layers: int) -> None:
+    if count is not None and not 1 <= count <= layers:
+        raise ValueError(
+            f"`assistant_early_exit` must be a number of the decoder's layers, 1 to {layers}, got "
+            f"{count}."
+        )
+
+
+def _check_options_of_prompts(options: Any) -> None:
+    """Refuses the options that read `input_ids` as the beginning of the generated text."""
+    if options.guidance_scale not in (None, 1):
+        raise ValueError(
+            f"`guidance_scale` {options.guidance_scale} compares two prompts of a language model; "
+            "a model with an encoder has none: leave it out."
+        )
+    if options.token_healing:
+        raise ValueError(
+            "`token_healing` repairs the end of a language model's prompt; a model with an encoder "
+            "has none: leave it out."
+        )
+
+
+def _check_options_of_one_vocabulary(options: Any, others: dict[str, Any]) -> None:
+    """Refuses the options that compare ids of the source with ids of the target."""
+    given = {
+        "encoder_repetition_penalty": options.encoder_repetition_penalty not in (None, 1.0),
+        "encoder_no_repeat_ngram_size": (options.encoder_no_repeat_ngram_size or 0) > 0,
+    }
+    processors = {
+        "encoder_repetition_penalty": "EncoderRepetitionPenaltyLogitsProcessor",
+        "encoder_no_repeat_ngram_size": "EncoderNoRepeatNGramLogitsProcessor",
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ValueError(
+            f"`{name}` compares ids of the source with ids of the target, which are of two "
+            "vocabularies (`share_encoder_decoder_embeddings` is False): leave it out. If both "
+            f"sides do use the same ids, pass transformers' `{processors[name]}` in "
+            "`logits_processor`."
+        )
+    if others.get("assistant_tokenizer") is not None:
+        raise ValueError(
+            "`assistant_tokenizer` translates between the vocabularies of two models, but this "
+            "model has two (`share_encoder_decoder_embeddings` is False): use an assistant with "
+            "the same vocabularies."
+        )
+
+
+def _check_assistant(config: VanillaTransformerConfig, assistant: Any) -> None:
+    """Refuses an assistant that predicts other tokens; transformers compares the sources' sizes."""
+    size = getattr(getattr(assistant, "config", None), "decoder_vocab_size", None)
+    sizes_of_sources_agree = size is None or assistant.config.vocab_size == config.vocab_size
+    if size not in (None, config.decoder_vocab_size) and sizes_of_sources_agree:
+        raise ValueError(
+            f"`assistant_model` predicts {size} tokens, but this model "
+            f"{config.decoder_vocab_size}: use an assistant with the same target vocabulary."
+        )
