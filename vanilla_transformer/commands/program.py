@@ -5,6 +5,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -80,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         if isinstance(error, KeyboardInterrupt):
+            # A second Ctrl-C, while the interpreter ends, would replace the exit status.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             return 130
         print(f"{PROGRAM} {name}: error: {describe_error(error)}", file=sys.stderr)
         return 1
