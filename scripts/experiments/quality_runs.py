@@ -1,0 +1,189 @@
+"""Clocks and scores the checkpoints of one training, in a process; for `time_to_quality.py`.
+
+The clock is the processor time of the process, its imports and its tokenizer included. Scoring
+comes after the training and costs it nothing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.training.metrics import METRICS
+
+HERE = Path(__file__).parent
+_POLL_SECONDS = 0.2
+_COMPLETE = "trainer_state.json"  # the last file of a checkpoint
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The texts on which checkpoints are scored.
+
+    Attributes:
+        sources: Source texts.
+        references: One or several references of each.
+        metric: Key of `METRICS`.
+        num_beams: Width of the beam.
+        max_length: Longest output in tokens.
+    """
+
+    sources: list[str]
+    references: list[list[str]]
+    metric: str
+    num_beams: int
+    max_length: int
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the metric counts errors."""
+        return self.metric in ("wer", "per", "ter")
+
+    def reaches(self, score: float, target: float) -> bool:
+        """Whether a score is as good as the target."""
+        return score <= target if self.lower_is_better else score >= target
+
+    def score(self, outputs: Sequence[str]) -> float:
+        """Scores an output for each source, in percent."""
+        metric = METRICS[self.metric]()
+        found: Any = metric.compute(predictions=list(outputs), references=self.references)
+        return float(found[self.metric])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores of one system over processor time.
+
+    Attributes:
+        system: Its name, as on the command line.
+        seconds: Processor seconds at each checkpoint.
+        steps: Updates at each checkpoint.
+        scores: Score of each checkpoint.
+        total_seconds: Processor seconds of the whole training.
+    """
+
+    system: str
+    seconds: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    total_seconds: float = 0.0
+
+    def seconds_to(self, target: float, held_out: HeldOut) -> float | None:
+        """Returns the processor seconds of the first checkpoint that reaches a score."""
+        for seconds, score in zip(self.seconds, self.scores, strict=True):
+            if held_out.reaches(score, target):
+                return seconds
+        return None
+
+
+def run_clocked(command: Sequence[str], folder: Path, threads: int) -> dict[int, float]:
+    """Runs a training, and notes its processor time whenever a checkpoint is complete.
+
+    The result is kept in `folder/clock.json`: a second call with the same command returns it.
+
+    Args:
+        command: Program and arguments. It saves checkpoints in `folder/run`.
+        folder: Directory of this run.
+        threads: CPU threads.
+
+    Returns:
+        Processor seconds by step; those of the whole training under the step -1.
+
+    Raises:
+        RuntimeError: If the process fails.
+    """
+    record = folder / "clock.json"
+    if record.is_file():
+        known = json.loads(record.read_text(encoding="utf-8"))
+        if known["command"] == list(command):
+            return {int(step): seconds for step, seconds in known["seconds"].items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    seconds: dict[int, float] = {}
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            spent = _processor_seconds(watched, seconds)
+            for step in completed_checkpoints(folder / "run"):
+                seconds.setdefault(step, spent)
+            seconds[-1] = spent
+            time.sleep(_POLL_SECONDS)
+    for step in completed_checkpoints(folder / "run"):
+        seconds.setdefault(step, seconds[-1])
+    if process.returncode:
+        tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
+        raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
+    written = {"command": list(command), "seconds": seconds}
+    record.write_text(json.dumps(written), encoding="utf-8")
+    return seconds
+
+
+def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> float:
+    """Returns the processor time of a process and its children that have ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:  # it has just ended
+        return seconds.get(-1, 0.0)
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def completed_checkpoints(run: Path) -> list[int]:
+    """Returns the steps of the complete checkpoints of a run, in order."""
+    found = run.glob(f"checkpoint-*/{_COMPLETE}")
+    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in found)
+
+
+def score_checkpoints(
+    system: str, folder: Path, clock: dict[int, float], held_out: HeldOut
+) -> Curve:
+    """Scores the checkpoints of a run; scores are kept in `folder/scores.json`.
+
+    Args:
+        system: Name of the system.
+        folder: Directory of the run.
+        clock: What `run_clocked` returned.
+        held_out: The texts.
+
+    Returns:
+        The curve.
+    """
+    record = folder / "scores.json"
+    known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
+    curve = Curve(system, total_seconds=clock[-1])
+    for step in sorted(step for step in clock if step >= 0):
+        key = f"{step} {held_out.metric} {held_out.num_beams} {len(held_out.sources)}"
+        if key not in known:
+            known[key] = score_model(folder / "run" / f"checkpoint-{step}", held_out)
+            record.write_text(json.dumps(known), encoding="utf-8")
+            print(f"{system}, step {step}: {held_out.metric} {known[key]:.2f}", file=sys.stderr)
+        curve.steps.append(step)
+        curve.seconds.append(clock[step])
+        curve.scores.append(known[key])
+    return curve
+
+
+def score_model(path: Path, held_out: HeldOut) -> float:
+    """Scores a saved model of transformers, ours among them."""
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    rows = generate_lines(
+        model,
+        tokenizer,
+        held_out.sources,
+        batch_size=128,
+        num_beams=held_out.num_beams,
+        max_length=held_out.max_length,
+        do_sample=False,
+    )
+    return held_out.score([outputs[0] for outputs in rows])

@@ -1,0 +1,263 @@
+"""Measures the processor time that several systems need to reach a score, from nothing.
+
+    python scripts/experiments/time_to_quality.py pronunciation --output-dir runs/quality \
+        --systems ours:scripts/recipes/cmudict-demo.yaml phonetisaurus --target 36
+    python scripts/experiments/time_to_quality.py translation --output-dir runs/quality \
+        --data data/multi30k --systems ours:scripts/recipes/multi30k.yaml marian:1e-3 marian:2e-3 \
+        --target 35
+
+A system is one of
+
+- `ours:RECIPE`: `vanilla-transformer train RECIPE`;
+- `marian:RATE`: `MarianMTModel` under the stock `Seq2SeqTrainer` (`marian_run.py`), with this
+  learning rate and the sizes of the recipe in `--marian-recipe`; several rates make a search;
+- `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`).
+
+The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
+validation texts, with the same search. The clock counts the processor time of the training process:
+imports, tokenizer, training and saving, but no scoring. Finished runs and scores are kept in the
+output directory, so that a second call adds systems. Run it on an idle machine: processor time
+depends on what else the machine does.
+"""
+
+import argparse
+import gzip
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from pronunciations import load_cmudict
+from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
+
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inspection.figures import new_figure
+
+RECIPES = HERE.parent / "recipes"
+MARIAN_SETTINGS = (
+    *("--per_device_train_batch_size", "64"),
+    *("--lr_scheduler_type", "linear"),
+    *("--warmup_steps", "1000"),
+    *("--label_smoothing_factor", "0.1"),
+    *("--report_to", "none"),
+)
+"""What a person would set beside the rate; batches are random, as is Trainer's default."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains, scores, prints a table and draws the curves.
+
+    Args:
+        argv: Arguments. None: those of the process.
+    """
+    options = parse_options(argv)
+    folder = Path(options.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    held_out = write_texts(options, folder / "texts")
+    curves = []
+    for system in options.systems:
+        curves.append(run_system(system, options, folder, held_out))
+        print(format_curve(curves[-1], options.target, held_out), flush=True)
+        results = [vars(curve) for curve in curves]
+        (folder / "curves.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(format_ratios(curves, options.target, held_out))
+    draw_curves(curves, held_out, options.target, folder / "time_to_quality.png")
+
+
+def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line.
+
+    Raises:
+        SystemExit: If a system is unknown, or what it needs is missing.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("task", choices=("pronunciation", "translation"))
+    add("--systems", nargs="+", required=True, metavar="SYSTEM", help="see above")
+    add("--output-dir", required=True, metavar="DIR", help="runs, scores and the picture")
+    add("--target", type=float, required=True, help="score to reach, in percent")
+    add("--data", metavar="DIR", help="translation: train, val as FILE.LANGUAGE.gz")
+    add("--languages", nargs=2, default=["en", "de"], metavar=("SOURCE", "TARGET"))
+    add("--marian-recipe", metavar="FILE", help="sizes of Marian (default: the first recipe)")
+    add("--epochs", type=float, help="epochs of Marian (default: those of its recipe)")
+    add("--save-steps", type=int, default=250, help="updates between checkpoints")
+    add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
+    add("--threads", type=int, default=1, help="CPU threads")
+    add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
+    options = parser.parse_args(argv)
+    for system in options.systems:
+        kind, _, rest = system.partition(":")
+        if kind not in ("ours", "marian", "phonetisaurus") or bool(rest) == (
+            kind == "phonetisaurus"
+        ):
+            parser.error(f"unknown system {system!r}: use ours:RECIPE, marian:RATE, phonetisaurus")
+        if kind == "ours" and not Path(rest).is_file():
+            parser.error(f"{rest} does not exist")
+        if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
+            parser.error("phonetisaurus is not installed: pip install phonetisaurus")
+    if options.task == "translation" and not options.data:
+        parser.error("translation needs --data")
+    return options
+
+
+def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
+    """Writes the training texts as two files, and returns the validation texts."""
+    folder.mkdir(exist_ok=True)
+    if options.task == "pronunciation":
+        data = load_cmudict()
+        columns = {"source": data["train"]["source"], "target": data["train"]["target"]}
+        validation = data["validation"].shuffle(seed=0)
+        validation = validation.select(range(min(options.eval_samples, len(validation))))
+        sources, references = list(validation["source"]), list(validation["references"])
+        held_out = HeldOut(sources, references, "wer", num_beams=4, max_length=48)
+    else:
+        files = [Path(options.data, f"{{}}.{language}.gz") for language in options.languages]
+        columns = {
+            side: list(read_lines(str(file).format("train")))
+            for side, file in zip(("source", "target"), files, strict=True)
+        }
+        sources, targets = (list(read_lines(str(file).format("val"))) for file in files)
+        count = options.eval_samples
+        rows = [[target] for target in targets[:count]]
+        held_out = HeldOut(sources[:count], rows, "bleu", num_beams=5, max_length=80)
+    for side, texts in columns.items():
+        with gzip.open(folder / f"train.{side}.gz", "wt", encoding="utf-8") as file:
+            file.writelines(f"{text}\n" for text in texts)
+    return held_out
+
+
+def run_system(system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut) -> Curve:
+    """Trains and scores one system.
+
+    Args:
+        system: As on the command line.
+        options: From the command line.
+        folder: The output directory.
+        held_out: The validation texts.
+
+    Returns:
+        Its curve.
+
+    Raises:
+        RuntimeError: If its training fails.
+    """
+    kind, _, rest = system.partition(":")
+    own = folder / f"{kind}-{Path(rest).stem}".rstrip("-")
+    if kind == "phonetisaurus":
+        return run_phonetisaurus(folder / "texts", own, held_out)
+    files = [
+        f"--train_{side}={folder / 'texts' / f'train.{side}.gz'}" for side in ("source", "target")
+    ]
+    saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
+    saving += [f"--save_steps={options.save_steps}"]
+    if kind == "ours":
+        command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *files, *saving]
+        command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
+    else:
+        first = next((s.partition(":")[2] for s in options.systems if s.startswith("ours:")), None)
+        recipe = options.marian_recipe or first or str(RECIPES / "multi30k.yaml")
+        command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
+        command += [*saving, f"--learning_rate={rest}", f"--threads={options.threads}"]
+        command += [*MARIAN_SETTINGS, *(["--bf16"] if options.bf16 else [])]
+        if options.epochs is not None:
+            command.append(f"--num_train_epochs={options.epochs}")
+    clock = run_clocked(command, own, options.threads)
+    return score_checkpoints(system, own, clock, held_out)
+
+
+def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
+    """Trains and scores joint n-grams: a curve of one point.
+
+    Raises:
+        RuntimeError: If a program of Phonetisaurus fails.
+    """
+    own.mkdir(exist_ok=True)
+    pairs = zip(
+        read_lines(str(texts / "train.source.gz")),
+        read_lines(str(texts / "train.target.gz")),
+        strict=True,
+    )
+    lexicon, model = own / "lexicon.txt", own / "model.fst"
+    lexicon.write_text("".join(f"{word} {spoken}\n" for word, spoken in pairs), encoding="utf-8")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shutil.rmtree(own / "corpus", ignore_errors=True)
+    _call(["train", "--corpus", str(own / "corpus"), "--model", str(model), str(lexicon)])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    printed = _call(["predict", "--model", str(model)], "\n".join(held_out.sources) + "\n")
+    answers = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
+    score = held_out.score([answers.get(word, "") for word in held_out.sources])
+    return Curve("phonetisaurus", [seconds], [1], [score], seconds)
+
+
+def _call(arguments: list[str], text: str | None = None) -> str:
+    command = [sys.executable, "-m", "phonetisaurus", *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+    return done.stdout
+
+
+# Reports ----------------------------------------------------------------------------------------
+
+
+def format_curve(curve: Curve, target: float, held_out: HeldOut) -> str:
+    """Formats one line on a system: its best score, and when it reached the target."""
+    best = (min if held_out.lower_is_better else max)(curve.scores, default=float("nan"))
+    reached = curve.seconds_to(target, held_out)
+    when = "not reached" if reached is None else f"reached after {reached:.0f} processor seconds"
+    whole = f"best {held_out.metric} {best:.2f} in {curve.total_seconds:.0f} processor seconds"
+    return f"{curve.system}: {whole}; {target:g} {when}"
+
+
+def format_ratios(curves: Sequence[Curve], target: float, held_out: HeldOut) -> str:
+    """Formats the seconds to the target, and their ratios to the fastest system."""
+    times = {curve.system: curve.seconds_to(target, held_out) for curve in curves}
+    reached = {name: seconds for name, seconds in times.items() if seconds is not None}
+    if not reached:
+        return f"No system reached {held_out.metric} {target:g}."
+    fastest = min(reached.values())
+    lines = [
+        f"| system | processor seconds to {held_out.metric} {target:g} | ratio |",
+        "|---|---|---|",
+    ]
+    for name, seconds in sorted(reached.items(), key=lambda item: item[1]):
+        lines.append(f"| {name} | {seconds:.0f} | {seconds / fastest:.2f} |")
+    return "\n".join(
+        [*lines, *(f"| {name} | not reached | |" for name in times if name not in reached)]
+    )
+
+
+def draw_curves(curves: Sequence[Curve], held_out: HeldOut, target: float, path: Path) -> None:
+    """Draws score over processor time, with a line at the target.
+
+    Args:
+        curves: A curve of each system.
+        held_out: Names the metric.
+        target: Score of the line.
+        path: Image file to write.
+    """
+    figure = new_figure((8, 4.5), dpi=150)
+    axes = figure.subplots()
+    for curve in curves:
+        minutes = [seconds / 60 for seconds in curve.seconds]
+        axes.plot(minutes, curve.scores, marker="o", markersize=4, label=curve.system)
+    axes.axhline(target, color="gray", linestyle="--", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("processor minutes")
+    axes.set_ylabel(
+        held_out.metric.upper() + (" (lower is better)" if held_out.lower_is_better else "")
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Processor time to a score: the clock of a run, scores of checkpoints, Marian as a peer, reports."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import marian_run
+import pytest
+import time_to_quality
+from quality_runs import Curve, HeldOut, completed_checkpoints, run_clocked, score_checkpoints
+
+RUN = """
+import json, pathlib, sys, time
+for step in (10, 20):
+    folder = pathlib.Path(sys.argv[1], "run", f"checkpoint-{step}")
+    folder.mkdir(parents=True)
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    (folder / "trainer_state.json").write_text("{}")
+    time.sleep(0.5)
+"""
+WORDS = HeldOut(["a b", "b"], [["x y"], ["y", "z"]], "wer", num_beams=1, max_length=8)
+RECIPE = """
+tokenizer_kind: char
+target_tokenizer_kind: word
+separate_vocabularies: true
+d_model: 64
+encoder_layers: 1
+decoder_layers: 1
+encoder_attention_heads: 2
+decoder_attention_heads: 2
+encoder_ffn_dim: 32
+decoder_ffn_dim: 32
+dropout: 0.0
+"""
+
+
+def test_the_clock_notes_each_checkpoint_once(tmp_path):
+    command = [sys.executable, "-c", RUN, str(tmp_path)]
+    clock = run_clocked(command, tmp_path, threads=1)
+    assert list(clock) == [-1, 10, 20] or set(clock) == {-1, 10, 20}
+    assert 0.4 < clock[10] < clock[20] <= clock[-1]
+    assert clock[10] < 1.0  # waiting does not count
+    assert completed_checkpoints(tmp_path / "run") == [10, 20]
+    assert run_clocked(command, tmp_path, threads=1) == clock  # a second run would find its folders
+
+
+def test_a_failed_run_is_an_error_with_its_words(tmp_path):
+    with pytest.raises(RuntimeError, match="no such recipe"):
+        run_clocked([sys.executable, "-c", "raise SystemExit('no such recipe')"], tmp_path, 1)
+    assert not (tmp_path / "clock.json").exists()
+
+
+def test_scores_and_the_time_to_a_target():
+    assert WORDS.score(["x y", "z"]) == 0
+    assert WORDS.score(["x", "z"]) == 50
+    curve = Curve("ours", [1.0, 2.0, 3.0], [10, 20, 30], [60.0, 40.0, 45.0], 3.5)
+    assert curve.seconds_to(45, WORDS) == 2
+    assert curve.seconds_to(39, WORDS) is None
+    texts = HeldOut(["a"], [["a small dog runs"]], "bleu", num_beams=1, max_length=8)
+    assert texts.score(["a small dog runs"]) == pytest.approx(100)
+    assert curve.seconds_to(45, texts) == 1
+
+
+def test_marian_learns_under_the_stock_trainer_and_is_scored(tmp_path, monkeypatch, capsys):
+    letters = {"a": "AH", "b": "B", "c": "K"}
+    words = [x + y + z for x in letters for y in letters for z in letters]
+    spoken = [" ".join(letters[letter] for letter in word) for word in words]
+    for side, texts in (("source", words), ("target", spoken)):
+        with gzip.open(tmp_path / f"{side}.gz", "wt") as file:
+            file.writelines(f"{text}\n" for text in texts)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    options = f"""marian_run.py --recipe {tmp_path}/recipe.yaml --train_source {tmp_path}/source.gz
+        --train_target {tmp_path}/target.gz --output_dir {tmp_path}/run --learning_rate 5e-3
+        --per_device_train_batch_size 27 --max_steps 250 --save_strategy steps --save_steps 250
+        --lr_scheduler_type constant_with_warmup --warmup_steps 20 --report_to none
+        --disable_tqdm True"""
+    monkeypatch.setattr(sys, "argv", options.split())
+    marian_run.main()
+    held_out = HeldOut(words, [[text] for text in spoken], "wer", num_beams=2, max_length=8)
+    curve = score_checkpoints("marian:5e-3", tmp_path, {-1: 9.0, 250: 8.0}, held_out)
+    assert curve.scores[0] < 20  # it would be about 100 with a wrong start token or wrong ids
+    assert (curve.seconds, curve.steps, curve.total_seconds) == ([8.0], [250], 9.0)
+    again = score_checkpoints("marian:5e-3", tmp_path, {-1: 9.0, 250: 8.0}, held_out)
+    assert again == curve
+    assert capsys.readouterr().err.count("step 250: wer") == 1  # the second came from the record
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pronunciation --systems theirs", "unknown system 'theirs'"),
+        ("pronunciation --systems ours", "unknown system 'ours'"),
+        ("pronunciation --systems ours:nowhere.yaml", "nowhere.yaml does not exist"),
+        ("translation --systems marian:1e-3", "needs --data"),
+    ],
+)
+def test_wrong_options_are_named(words, message, capsys):
+    with pytest.raises(SystemExit):
+        time_to_quality.parse_options([*words.split(), "--output-dir", "x", "--target", "1"])
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
+    commands = []
+
+    def clocked(command, folder, threads):
+        commands.append(command)
+        return {-1: 30.0, 10: 10.0, 20: 20.0}
+
+    def scored(system, folder, clock, held_out):
+        scores = [30.0, 36.0] if system.startswith("ours") else [20.0, 35.0]
+        return Curve(system, [10.0, 20.0], [10, 20], scores, clock[-1])
+
+    monkeypatch.setattr(time_to_quality, "run_clocked", clocked)
+    monkeypatch.setattr(time_to_quality, "score_checkpoints", scored)
+    for name in ("train.en", "train.de", "val.en", "val.de"):
+        with gzip.open(tmp_path / f"{name}.gz", "wt") as file:
+            file.write("a dog\nein Hund\n")
+    recipe = Path(time_to_quality.RECIPES, "multi30k.yaml")
+    time_to_quality.main(
+        ["translation", "--data", str(tmp_path), "--output-dir", str(tmp_path / "out")]
+        + ["--systems", f"ours:{recipe}", "marian:1e-3", "--target", "30"]
+    )
+    ours, marian = commands
+    assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
+    assert f"--recipe={recipe}" in marian
+    assert "--learning_rate=1e-3" in marian
+    curves = json.loads((tmp_path / "out" / "curves.json").read_text())
+    assert [curve["scores"] for curve in curves] == [[30, 36], [20, 35]]
+    assert (tmp_path / "out" / "time_to_quality.png").stat().st_size > 5000
+    held_out = HeldOut(["a"], [["b"]], "bleu", 1, 8)
+    report = time_to_quality.format_ratios([Curve(**curve) for curve in curves], 30, held_out)
+    assert "| ours" in report
+    assert "| 20 | 2.00 |" in report
+    assert "not reached" in time_to_quality.format_curve(Curve(**curves[1]), 36, held_out)
