@@ -1,4 +1,4 @@
-"""Processor time to a score: the clock of a run, scores of checkpoints, Marian as a peer, reports."""
+"""Processor time to a score: clock, scores of checkpoints, Marian as a peer, reports."""
 
 import gzip
 import json
@@ -121,8 +121,8 @@ def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
             file.write("a dog\nein Hund\n")
     recipe = Path(time_to_quality.RECIPES, "multi30k.yaml")
     time_to_quality.main(
-        ["translation", "--data", str(tmp_path), "--output-dir", str(tmp_path / "out")]
-        + ["--systems", f"ours:{recipe}", "marian:1e-3", "--target", "30"]
+        f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 "
+        f"--systems ours:{recipe} marian:1e-3".split()
     )
     ours, marian = commands
     assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
