@@ -1,7 +1,7 @@
 """Measures what `Translator` costs beyond CTranslate2; `benchmark.py translator` runs it.
 
-Three ways compute the same outputs with the same export of one model: CTranslate2 alone, from tokens
-to tokens; a loop that puts the tokenizer around it; and `Translator`, from texts to texts.
+Three ways compute the same outputs with the same export of one model: CTranslate2 alone, from
+tokens to tokens; a loop that puts the tokenizer around it; and `Translator`, from texts to texts.
 """
 
 import argparse
