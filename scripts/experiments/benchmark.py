@@ -1,7 +1,8 @@
 """Measures speed and memory of this package, compared with other systems that are installed.
 
 `train` measures training steps, `generate` measures `generate()`, `load` measures how long a saved
-model takes to load, and `memory` measures the peak memory of a training step and of `generate()`.
+model takes to load, `memory` measures the peak memory of a training step and of `generate()`, and
+`translator` measures what `Translator` costs beyond CTranslate2.
 The systems take turns, and ratios compare within a turn; see `benchmark_models.py` for the systems.
 Every run measures the limits of the machine too.
 """
@@ -10,6 +11,7 @@ import argparse
 import itertools
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +36,14 @@ from training_speed import (
     measure_memory_of_each,
     measure_step_memory,
     measure_training,
+)
+from translator_speed import (
+    WAYS,
+    bars_of_translator,
+    format_translator,
+    load_translator,
+    make_texts,
+    measure_translator,
 )
 
 from vanilla_transformer.extras import check_extra
@@ -111,6 +121,7 @@ def label_of_heights(options: argparse.Namespace) -> str:
         "generate": f"tokens per second, {first} = 1",
         "load": f"less is better, {first} = 1",
         "memory": "peak memory, the first system = 1",
+        "translator": "texts per second, CTranslate2 alone = 1",
     }[options.command]
 
 
@@ -167,6 +178,20 @@ def run_memory(
             yield result, format_peaks(result), bars_of_peaks(result)
 
 
+def run_translator(
+    options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]
+) -> Results:
+    """Measures each setting; the arguments and results are those of `run_train`."""
+    texts = make_texts(options)
+    with tempfile.TemporaryDirectory() as folder:
+        for compute_type in options.compute_types:
+            translator = load_translator(options, compute_type, Path(folder))
+            for beams in options.beams:
+                result = measure_translator(translator, texts, beams, options)
+                result["compute_type"] = compute_type
+                yield result, format_translator(result), bars_of_translator(result)
+
+
 # The command line -------------------------------------------------------------------------------
 
 
@@ -187,6 +212,7 @@ def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     _add_generate(commands)
     _add_load(commands)
     _add_memory(commands)
+    _add_translator(commands)
     return parser.parse_args(argv)
 
 
@@ -266,6 +292,18 @@ def _add_memory(commands: Any) -> None:
     _add_generation(add)
     add("--repeats", type=int, default=3, help="processes per system; the median is printed")
     add("--memory-of", "--memory_of", nargs=3, help=argparse.SUPPRESS)
+
+
+def _add_translator(commands: Any) -> None:
+    text = "compare Translator with CTranslate2 alone"
+    add = _add_command(commands, "translator", text, run_translator, WAYS)
+    add("--model", metavar="DIR", help="a saved model; None: random weights")
+    add("--input", metavar="FILE", help="source texts, one per line; None: random words")
+    add("--texts", type=int, default=512, help="number of texts")
+    add("--compute-types", "--compute_types", nargs="+", default=["float32", "int8"], help="types")
+    add("--beams", nargs="+", type=int, default=[1, 4], help="numbers of beams; 1 is greedy")
+    _add_generation(add)
+    add("--repeats", type=int, default=5, help="timed turns; the median is printed")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""Compares the outputs and the scores of `Translator`'s engines on one model and one set of texts.
+
+    python scripts/experiments/engine_quality.py runs/en-de --source test.en --target test.de
+    python scripts/experiments/engine_quality.py runs/cmudict-demo --metric wer
+
+Without files, the texts are the test words of the pronunciation demo. The first engine is the base:
+the table shows the score of each engine, the difference, and the share of equal outputs.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pronunciations import load_cmudict
+
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.training.metrics import METRICS
+
+ENGINES = {
+    "transformers": ("transformers", "float32"),
+    "int8": ("int8", "float32"),
+    "ctranslate2": ("ctranslate2", "float32"),
+    "ctranslate2-int8": ("ctranslate2", "int8"),
+}
+"""Engine and `compute_type` by name."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Translates with each engine and prints a row for it.
+
+    Args:
+        argv: Arguments. None: those of the process.
+    """
+    options = parse_options(argv)
+    sources, references = read_texts(options)
+    first: list[str] = []
+    print(f"{len(sources)} texts, beam {options.num_beams}")
+    print(f"| engine | {options.metric} | difference | equal outputs | texts per second |")
+    print("|---|---|---|---|---|")
+    base = 0.0
+    for name in options.engines:
+        engine, compute_type = ENGINES[name]
+        translator = Translator.from_pretrained(options.model, engine, compute_type=compute_type)
+        translator.translate(sources[:8], num_beams=options.num_beams)  # warms up
+        start = time.process_time()
+        outputs = translator.translate(sources, num_beams=options.num_beams)
+        speed = len(sources) / (time.process_time() - start)
+        found: Any = METRICS[options.metric]().compute(predictions=outputs, references=references)
+        score = float(found[options.metric])
+        if not first:
+            first, base = outputs, score
+        equal = sum(one == other for one, other in zip(outputs, first, strict=True))
+        share = f"{100 * equal / len(sources):.1f}%"
+        print(f"| {name} | {score:.2f} | {score - base:+.2f} | {share} | {speed:.0f} |", flush=True)
+
+
+def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line.
+
+    Raises:
+        SystemExit: If only one of two files is given.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="directory of a saved model")
+    add("--source", metavar="FILE", help="source texts, one per line")
+    add("--target", metavar="FILE", help="reference texts, one per line")
+    add("--metric", choices=sorted(METRICS), default="bleu", help="metric of the table")
+    add(
+        "--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="what to compare"
+    )
+    add("--num-beams", type=int, default=4, help="width of the beam; 1 is greedy")
+    add("--limit", type=int, help="number of texts")
+    options = parser.parse_args(argv)
+    if (options.source is None) != (options.target is None):
+        parser.error("give --source and --target, or neither")
+    return options
+
+
+def read_texts(options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
+    """Returns sources and the references of each.
+
+    Raises:
+        ValueError: If the files have different numbers of lines.
+    """
+    if options.source is None:
+        test = load_cmudict()["test"]
+        rows = list(zip(test["source"], test["references"], strict=True))
+    else:
+        sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
+        if len(sources) != len(targets):
+            raise ValueError(
+                f"{options.source} has {len(sources)} lines, {options.target} has {len(targets)}."
+            )
+        rows = [(source, [target]) for source, target in zip(sources, targets, strict=True)]
+    rows = rows[: options.limit]
+    return [source for source, _ in rows], [list(targets) for _, targets in rows]
+
+
+if __name__ == "__main__":
+    main()

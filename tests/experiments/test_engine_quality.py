@@ -1,0 +1,33 @@
+"""Scores of the engines on one model."""
+
+import re
+
+import engine_quality
+import pytest
+
+
+def test_each_engine_is_compared_with_the_first(trained, corpus, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
+    files = ["--source", str(corpus / "test.en"), "--target", str(corpus / "test.de")]
+    engine_quality.main([str(trained), *files, "--limit", "12", "--num-beams", "2"])
+    rows = re.findall(
+        r"^\| ([a-z0-9-]+) \| ([\d.]+) \| ([+-][\d.]+) \| ([\d.]+)%", *printed(capsys)
+    )
+    assert [name for name, *_ in rows] == list(engine_quality.ENGINES)
+    by_name = {name: (float(score), float(gap), float(equal)) for name, score, gap, equal in rows}
+    assert by_name["transformers"][1:] == (0, 100)
+    assert by_name["ctranslate2"] == by_name["transformers"]
+    assert by_name["int8"][2] > 50
+
+
+def printed(capsys):
+    return capsys.readouterr().out, re.MULTILINE
+
+
+def test_files_that_do_not_fit_are_an_error(trained, corpus, tmp_path):
+    (tmp_path / "short").write_text("ein Hund\n")
+    files = ["--source", str(corpus / "test.en"), "--target", str(tmp_path / "short")]
+    with pytest.raises(ValueError, match=r"lines, .* has 1"):
+        engine_quality.main([str(trained), *files])
+    with pytest.raises(SystemExit):
+        engine_quality.main([str(trained), *files[:2]])
