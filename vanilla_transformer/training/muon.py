@@ -145,7 +145,8 @@ class Muon(torch.optim.Optimizer):
             mean = self.state[one]["momentum_buffer"]
             mean.lerp_(gradient, 1 - momentum)
             direction = gradient.lerp(mean, momentum)  # Nesterov's
-            one.mul_(1 - rate * group["weight_decay"])
+            if group["weight_decay"]:
+                one.mul_(1 - rate * group["weight_decay"])
             parts = group["part_sizes"] or len(one)
             pairs += zip(one.split(parts), direction.split(parts), strict=True)
         for matrices, directions in _batches_of_one_shape(pairs):
