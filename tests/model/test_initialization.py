@@ -232,10 +232,8 @@ def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path)
 def test_values_that_are_drawn_twice_are_scaled_once(initializer):
     model = make_model(initializer)
     expected = {name: value.clone() for name, value in model.state_dict().items()}
-    for one in [*model.modules(), *model.parameters()]:
-        one._is_hf_initialized = False
     torch.manual_seed(1)
-    model.init_weights()
+    model.apply(model._init_weights)
     for name, value in model.state_dict().items():
         if value.ndim == 2:
             assert not torch.equal(value, expected[name]), name
