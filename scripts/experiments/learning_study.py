@@ -415,8 +415,6 @@ def train(settings: Settings, task: Task) -> dict[str, Any]:
         diverged = None
         try:
             trainer.train()
-            if settings.steps % trainer.args.eval_steps:
-                trainer.evaluate()
         except DivergenceError:
             diverged = trainer.state.global_step
         seconds = time.process_time() - start - trainer.seconds_of_validation
@@ -494,7 +492,8 @@ def carry_out(options: StudyArguments) -> None:
         append_result(path, result)
         last = result["validations"][-1:] or [[0, float("nan"), float("nan")]]
         print(
-            f"{number}/{len(left)} {_name_of(asdict(settings), shown)}: validation loss {last[0][1]:.3f}, accuracy {last[0][2]:.1%}, "
+            f"{number}/{len(left)} {_name_of(asdict(settings), shown)}: validation loss "
+            f"{last[0][1]:.3f}, accuracy {last[0][2]:.1%}, "
             f"{result['processor_seconds']:.0f} s",
             flush=True,
         )
