@@ -231,12 +231,12 @@ def list_runs(options: StudyArguments) -> list[Settings]:
     task = "pronunciation"
     if options.data is not None:
         task = f"{Path(options.data).resolve().name} {'-'.join(options.languages)}"
-    common = {
+    common: dict[str, Any] = {
         one.name: getattr(options, one.name)
         for one in fields(Settings)
         if one.name not in ("task", "warmup_steps") and hasattr(options, one.name)
     }
-    common.pop("layers")
+    del common["layers"]
     runs = []
     for seed, initializer, placement, layers, width, warmup, optimizer in itertools.product(
         options.seeds,
@@ -249,10 +249,9 @@ def list_runs(options: StudyArguments) -> list[Settings]:
     ):
         if initializer == "deepnorm" and placement != "post":
             continue
-        name, rate, muon_rate = parse_optimizer(optimizer)
-        scheme = (task, initializer, placement, layers, width, warmup, name, rate, muon_rate, seed)
-        names = [one.name for one in fields(Settings)]
-        runs.append(Settings(**dict(zip(names, scheme, strict=False)), **common))
+        rates = parse_optimizer(optimizer)
+        scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
+        runs.append(Settings(*scheme, **common))
     return list(dict.fromkeys(runs))
 
 
@@ -301,7 +300,7 @@ def load_task(options: StudyArguments) -> Task:
 
 
 def _files_of(folder: Path, languages: Sequence[str]) -> DataArguments:
-    found = {}
+    found: dict[str, Any] = {}
     for split, stem in (("train", "train"), ("validation", "val")):
         for side, language in zip(("source", "target"), languages, strict=True):
             paths = [folder / f"{stem}.{language}{suffix}" for suffix in ("", ".gz")]
@@ -326,7 +325,7 @@ class StudyTrainer(TokenBudgetSeq2SeqTrainer):
         start = time.process_time()
         figures = super().evaluate(*args, **options)
         self.seconds_of_validation += time.process_time() - start
-        return cast("dict[str, float]", figures)
+        return figures
 
 
 def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
@@ -363,7 +362,7 @@ def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
 
 def _training_arguments(settings: Settings, folder: str) -> TokenBudgetTrainingArguments:
     names = ("seed", "max_tokens", "lr_scheduler_type", "warmup_steps", "learning_rate", "bf16")
-    muon = {}
+    muon: dict[str, Any] = {}
     if settings.muon_learning_rate is not None:
         muon = {"optim": "muon", "muon_learning_rate": settings.muon_learning_rate}
     return TokenBudgetTrainingArguments(

@@ -137,7 +137,7 @@ class Muon(torch.optim.Optimizer):
     def _step_with_muon(self, parameters: list[nn.Parameter], group: _Group) -> None:
         _check_matrices(parameters)
         rate, momentum = float(group["lr"]), group["momentum"]
-        pairs = []
+        pairs = list[tuple[torch.Tensor, torch.Tensor]]()
         for one in parameters:
             gradient = cast(torch.Tensor, one.grad)
             if not self.state[one]:

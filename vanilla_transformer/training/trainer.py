@@ -337,7 +337,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 weight_decay=self.args.weight_decay,
                 decayed=self.get_decay_parameter_names(trained),
             )
-        return cast(torch.optim.Optimizer, super().create_optimizer(model))
+        return super().create_optimizer(model)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
