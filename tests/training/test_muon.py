@@ -346,3 +346,11 @@ def test_it_is_an_option_of_the_command(tmp_path):
 def test_options_that_do_not_fit_are_refused(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         TokenBudgetTrainingArguments(str(tmp_path), use_cpu=True, **options)
+
+
+@pytest.mark.parametrize("kind", ["is_fsdp_enabled", "is_deepspeed_enabled"])
+def test_a_launch_file_that_divides_the_matrices_is_refused(tmp_path, kind):
+    started = run(tmp_path)
+    setattr(started, kind, True)
+    with pytest.raises(ValueError, match="`optim` 'muon' needs whole matrices, which FSDP and"):
+        started.create_optimizer()
