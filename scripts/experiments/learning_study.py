@@ -312,19 +312,26 @@ def _files_of(folder: Path, languages: Sequence[str]) -> DataArguments:
 
 
 class StudyTrainer(TokenBudgetSeq2SeqTrainer):
-    """The trainer of the package; it measures the time of the validations.
+    """The trainer of the package; it measures its processor time without the validations.
 
     Attributes:
-        seconds_of_validation: Processor time of all validations so far.
+        seconds: Processor time of the training before each validation.
     """
 
-    seconds_of_validation = 0.0
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.seconds = list[float]()
+        self._without = time.process_time()  # the clock, if validations took no time
+
+    def seconds_so_far(self) -> float:
+        """Returns the processor time since the trainer was made, without validations."""
+        return time.process_time() - self._without
 
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
         """Validates, as the base class does."""
-        start = time.process_time()
+        self.seconds.append(self.seconds_so_far())
         figures = super().evaluate(*args, **options)
-        self.seconds_of_validation += time.process_time() - start
+        self._without = time.process_time() - self.seconds[-1]
         return figures
 
 
@@ -404,28 +411,28 @@ def train(settings: Settings, task: Task) -> dict[str, Any]:
 
     Returns:
         A line of runs.jsonl: `settings`; `parameters`: their number; `losses`: pairs of a step and
-        the mean training loss since the pair before, in nats per token; `validations`: triples of a
-        step, the loss and the share of tokens that are predicted correctly; `diverged`: the step at
-        which the run diverged, or None; `processor_seconds`: of the training, without validations.
+        the mean training loss since the pair before, in nats per token; `validations`: step, loss,
+        share of tokens that are predicted correctly, and processor seconds of the training before;
+        `diverged`: the step at which the run diverged, or None; `processor_seconds`: of the whole
+        training, without validations.
     """
     with tempfile.TemporaryDirectory() as folder:
-        start = time.process_time()
         trainer = make_trainer(settings, task, folder)
         diverged = None
         try:
             trainer.train()
         except DivergenceError:
             diverged = trainer.state.global_step
-        seconds = time.process_time() - start - trainer.seconds_of_validation
+        seconds = trainer.seconds_so_far()
     history = trainer.state.log_history
+    validations = [row for row in history if "eval_loss" in row]
     return {
         "settings": asdict(settings),
         "parameters": cast(Any, trainer.model).num_parameters(),
         "losses": [[row["step"], row["loss"]] for row in history if "loss" in row],
         "validations": [
-            [row["step"], row["eval_loss"], row["eval_accuracy"]]
-            for row in history
-            if "eval_loss" in row
+            [row["step"], row["eval_loss"], row["eval_accuracy"], round(before, 2)]
+            for row, before in zip(validations, trainer.seconds, strict=True)
         ],
         "diverged": diverged,
         "processor_seconds": round(seconds, 2),
@@ -524,6 +531,11 @@ class Group:
         values = [(step, [one[step] for one in by_step]) for step in steps]
         return [(step, fmean(found), min(found), max(found)) for step, found in values]
 
+    def seconds_at(self, step: int) -> float:
+        """Returns the mean processor time of the training before the validation of a step."""
+        rows = [row for result in self.results for row in result["validations"] if row[0] == step]
+        return fmean(row[3] for row in rows)
+
 
 def group_by_scheme(results: Sequence[dict[str, Any]]) -> list[Group]:
     """Groups finished runs that differ in the seed alone, in the order of the first of each."""
@@ -612,7 +624,9 @@ def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
 
 
 def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
-    """Draws the training and the validation losses: means over the seeds, and their ranges.
+    """Draws the training and validation losses over the steps, and the latter over the time.
+
+    Lines are means over the seeds, areas are their ranges.
 
     Args:
         title: Title of the figure.
@@ -621,19 +635,24 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     """
     shown = varied_settings([group.scheme for group in groups])
     figure.suptitle(title)
-    panels = figure.subplots(1, 2, sharex=True)
-    for axes, key, name in zip(panels, ("losses", "validations"), ("training", "validation"),
-                               strict=True):  # fmt: skip
-        for group in groups:
-            if not (curve := group.curve(key)):
-                continue
-            steps, means, lowest, highest = zip(*curve, strict=True)
-            marker = "." if key == "validations" else ""
-            label = _name_of(group.scheme, shown)
-            (line,) = axes.plot(steps, means, marker=marker, linewidth=1.2, label=label)
-            axes.fill_between(steps, lowest, highest, color=line.get_color(), alpha=0.2)
-        axes.set(xlabel="step", ylabel="nats per token", title=name)
-    panels[0].legend(fontsize="small")
+    training, validation, in_time = figure.subplots(1, 3)
+    for group in groups:
+        label = _name_of(group.scheme, shown)
+        _draw_curve(training, group.curve("losses"), linewidth=1.2, label=label)
+        curve = group.curve("validations")
+        _draw_curve(validation, curve, marker=".")
+        _draw_curve(in_time, [(group.seconds_at(step), *rest) for step, *rest in curve], marker=".")
+    training.set(xlabel="step", ylabel="nats per token", title="training")
+    validation.set(xlabel="step", title="validation")
+    in_time.set(xlabel="processor seconds", title="validation")
+    training.legend(fontsize="small")
+
+
+def _draw_curve(axes: Any, curve: Sequence[Sequence[float]], **options: Any) -> None:
+    """Draws places, means and ranges, as `Group.curve` returns them."""
+    places, means, lowest, highest = zip(*curve, strict=True) if curve else ([], [], [], [])
+    (line,) = axes.plot(places, means, **options)
+    axes.fill_between(places, lowest, highest, color=line.get_color(), alpha=0.2)
 
 
 def write_report(folder: Path) -> str:
@@ -649,7 +668,7 @@ def write_report(folder: Path) -> str:
     table = format_table(groups)
     (folder / "table.md").write_text(table, encoding="utf-8")
     for number, (title, members) in enumerate(panels_of(groups), start=1):
-        figure = new_figure((11, 4.5), dpi=100)
+        figure = new_figure((15, 4.5), dpi=100)
         draw_panel(title, members, figure)
         figure.savefig(folder / f"curves-{number}.png")
     return table

@@ -115,7 +115,8 @@ def test_a_run_is_repeated_exactly_and_has_its_settings(corpus, task):
     assert [step for step, _ in one["losses"]] == [1, 2, 3, 4]
     assert [row[0] for row in one["validations"]] == [2, 4]
     assert one["diverged"] is None
-    assert one["processor_seconds"] > 0
+    seconds = [row[3] for row in one["validations"]]
+    assert 0 < seconds[0] < seconds[1] <= one["processor_seconds"]
     assert one["settings"] == asdict(settings)
 
 
@@ -163,7 +164,7 @@ def make_result(loss, seed, **changes):
         "settings": settings,
         "parameters": 10,
         "losses": [[1, loss + 1], [2, loss]],
-        "validations": [[1, loss + 1, 0.1], [2, loss, 0.5]],
+        "validations": [[1, loss + 1, 0.1, 1.0 * seed], [2, loss, 0.5, 2.0 * seed]],
         "diverged": None,
         "processor_seconds": 3.0,
     }
@@ -174,6 +175,7 @@ def test_the_report_has_means_and_ranges_over_the_seeds(tmp_path):
     groups = group_by_scheme(results)
     assert [len(group.results) for group in groups] == [2, 1]
     assert groups[0].curve("losses") == [(1, 3.5, 3.0, 4.0), (2, 2.5, 2.0, 3.0)]
+    assert groups[0].seconds_at(2) == 3.0
     rows = format_table(groups).splitlines()[2:]
     assert rows[0].startswith("| 6+6 layers | 1 | 0 | 1.000 | 1.000 to 1.000 | 50.0% |")
     assert rows[1].startswith("| 3+3 layers | 2 | 0 | 2.500 | 2.000 to 3.000 | 50.0% | 1: 3.50")
