@@ -53,12 +53,12 @@ LEVELS = {
     "losses": 3,
     "arguments": 4,
     "initialization": 4,
-    "layers": 4,
-    "pretrained_model": 5,
-    "stacks": 6,
-    "decoding_step": 7,
-    "step_generation": 8,
-    "modeling_vanilla_transformer": 9,
+    "layers": 5,
+    "pretrained_model": 6,
+    "stacks": 7,
+    "decoding_step": 8,
+    "step_generation": 9,
+    "modeling_vanilla_transformer": 10,
 }
 MODEL_FILES = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)

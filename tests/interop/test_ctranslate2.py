@@ -40,6 +40,7 @@ VARIANTS = {
     "grouped queries": {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2},
     "no biases": {"attention_bias": False, "ffn_bias": False, "lm_head_bias": True},
     "scaled residuals": {"residual_scale": 0.5, "fused_qkv": True},
+    "DeepNorm": {"norm_placement": "post", "initializer": "deepnorm"},
     "two vocabularies": {"decoder_vocab_size": 44, "tie_word_embeddings": False},
 }
 

@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "paper": {"tie_word_embeddings": False},
     "pre-norm, fused": {**LIVELY, "fused_qkv": True, "final_layer_norm": False},
     "no norm, scaled": {"norm_placement": "none", "residual_scale": 0.5},
+    "DeepNorm": {"initializer": "deepnorm", "tie_word_embeddings": False},
     "gate, RMS norm": {**LIVELY, "gated_ffn": True, "activation_function": "silu"}
     | {"norm_type": "rms_norm", "ffn_bias": False, "normalize_embedding": True},
     "other norm, head bias": {**LIVELY, "norm_type": "unbiased_std", "lm_head_bias": True},

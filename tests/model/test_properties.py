@@ -86,7 +86,11 @@ def draw_config(seed):
     if fields["position_embedding_type"] == "sinusoidal_fairseq":
         fields["d_model"] = max(fields["d_model"], math.lcm(*HEADS))
     fields |= {"rope_parameters": draw_rope(rng, fields)} if rope else {}
-    return fields
+    for side in ("encoder", "decoder"):
+        fields[f"{side}_residual_scale"] = rng.choice((None, None, 1, 0.7))
+    has_deepnorm = fields["norm_placement"] == "post" and fields["residual_scale"] == 1
+    names = [name for name in CHOICES["initializer"] if name != "deepnorm" or has_deepnorm]
+    return fields | {"initializer": rng.choice(names)}
 
 
 def draw_vocabularies(rng, shared):

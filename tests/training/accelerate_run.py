@@ -44,13 +44,17 @@ def streamed(accelerator, collate):
     return DataLoader(stream, batch_size=None, collate_fn=collate)
 
 
+def sgd(net, lr):
+    return torch.optim.SGD(net.parameters(), lr)
+
+
 class Loop:
     """A plain training script; `run` is its loop."""
 
-    def __init__(self, kind="batches", make_optimizer=torch.optim.SGD, rate=0.3, **changes):
+    def __init__(self, kind="batches", make_optimizer=sgd, rate=0.3, **changes):
         self.accelerator = Accelerator(cpu=True)
         net = model(**changes)
-        optimizer = make_optimizer(net.parameters(), lr=rate)
+        optimizer = make_optimizer(net, lr=rate)
         self.schedule = get_scheduler("linear", optimizer, 0, STEPS)
         self.accelerator.register_for_checkpointing(self.schedule)
         self.net, self.optimizer = self.accelerator.prepare(net.train(), optimizer)

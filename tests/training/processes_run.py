@@ -1,6 +1,7 @@
 """Trains on the same tokens in one process or two; test_processes.py runs it.
 
-Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget.
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget,
+muon.
 """
 
 import json
@@ -8,21 +9,26 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from accelerate import PartialState
 from small import losses, model, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer.training.average_callback import AverageCheckpoints
+from vanilla_transformer.training.muon import make_muon
 
 torch.set_num_threads(1)
 DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
+# Adam would blow up the rounding of gradients that are zero: keys' biases.
+SGD = {"optim": "sgd", "learning_rate": 0.3}
 SAME_PAIRS = {"train_sampling_strategy": "sequential"}
 OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
     "average": {"save_strategy": "steps", "save_steps": 1},
     # one process takes two batches a step, or two processes one each
     "budget": {"max_tokens": 60, "train_sampling_strategy": "random"},
+    "muon": {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 0.1},
 }
 
 
@@ -46,21 +52,19 @@ def spread(net, folder):
 
 def train(folder, kind):
     rank, world = (int(os.environ.get(name, default)) for name, default in DEFAULTS)
-    net = model(dropout=0.0)
+    net = model(dropout=0.0, attention_bias=kind != "muon")
     run = trainer(
         Path(folder, kind),
         net=spread(net, folder) if kind == "fsdp" else net,
         per_device_train_batch_size=8 // world,
         per_device_eval_batch_size=1,
-        optim="sgd",  # Adam would blow up the rounding of gradients that are zero: keys' biases
-        learning_rate=0.3,
         max_steps=4,
         logging_steps=1,
         predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
         generation_max_length=6 + 3 * rank,  # differs, to be padded
         callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
         gradient_accumulation_steps=2 // world if kind == "budget" else 1,
-        **{**SAME_PAIRS, **OPTIONS.get(kind, {})},
+        **{**SGD, **SAME_PAIRS, **OPTIONS.get(kind, {})},
     )
     run.train()
     evaluation = run.predict(run.eval_dataset)
@@ -72,12 +76,16 @@ def train(folder, kind):
         "labels": evaluation.label_ids.tolist(),
         "processes": run.args.world_size,
     }
-    if kind != "fsdp":
+    if kind == "fsdp":
+        with pytest.raises(ValueError, match="a parameter is a shard"):
+            make_muon(run.model)
+    else:
         report["predictions"] = evaluation.predictions.tolist()
     Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(report))
 
 
 def main(folder, *kinds):
+    torch.cpu._is_avx512_bf16_supported = lambda: False  # Muon's bfloat16 would blow up rounding
     for kind in kinds:
         train(folder, kind)
 

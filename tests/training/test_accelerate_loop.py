@@ -9,6 +9,8 @@ from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
 from datasets import IterableDataset
 from small import losses, model, rows, train_in_two_processes, trainer
 
+from vanilla_transformer.training.muon import make_muon
+
 PROGRAM = Path(__file__).with_name("accelerate_run.py")
 
 
@@ -53,8 +55,13 @@ def test_it_trains_as_trainer_does(kind, two, tmp_path):
             torch.testing.assert_close(torch.tensor(weights[name]), value, rtol=1e-4, atol=1e-5)
 
 
-def test_it_resumes_to_the_bit_in_the_middle_of_a_later_epoch(tmp_path):
-    options = {"make_optimizer": torch.optim.AdamW, "rate": 0.01, "dropout": 0.3}
+def adamw(net, lr):
+    return torch.optim.AdamW(net.parameters(), lr)
+
+
+@pytest.mark.parametrize("make_optimizer", [adamw, make_muon])
+def test_it_resumes_to_the_bit_in_the_middle_of_a_later_epoch(tmp_path, make_optimizer):
+    options = {"make_optimizer": make_optimizer, "rate": 0.01, "dropout": 0.3}
     torch.manual_seed(3)
     whole = Loop(**options)
     steps_of_an_epoch = len(whole.loader) // BATCHES_PER_STEP

@@ -45,6 +45,7 @@ TRAINING_OPTIONS = {
     "per_device_train_batch_size": "examples per batch on each device (8)",
     "gradient_accumulation_steps": "batches per optimizer step (1)",
     "learning_rate": "peak learning rate (5e-5)",
+    "optim": "adamw_torch_fused, muon, adafactor, ... (adamw_torch_fused)",
     "lr_scheduler_type": "linear, cosine, inverse_sqrt, constant, ... (linear)",
     "warmup_steps": "optimizer steps of rising learning rate (0)",
     "num_train_epochs": "passes over the training data (3)",

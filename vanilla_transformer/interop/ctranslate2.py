@@ -63,6 +63,8 @@ _FREE_FIELDS = (
     "ffn_bias",
     "lm_head_bias",
     "residual_scale",
+    "encoder_residual_scale",
+    "decoder_residual_scale",
 )
 
 

@@ -121,9 +121,16 @@ def repeat_key_value_heads(draft: Draft) -> Draft:
 
 def fold_residual_scale(draft: Draft) -> Draft:
     """Moves the factor on a sublayer's output into its last projection."""
-    scale = draft.fields["residual_scale"]
-    folded = draft.map_weights(lambda name, w: w * scale if _is_last_projection(name) else w)
-    return folded.with_fields(residual_scale=1.0)
+    own = {stack: draft.fields[f"{stack}_residual_scale"] for stack in _STACKS}
+    common = draft.fields["residual_scale"]
+    scales = {stack: common if scale is None else scale for stack, scale in own.items()}
+
+    def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor * scales[name.split(".")[1]] if _is_last_projection(name) else tensor
+
+    # DeepNorm's factors would be filled in again.
+    nothing = {f"{stack}_residual_scale": None for stack in _STACKS} | {"initializer": "xavier"}
+    return draft.map_weights(scale).with_fields(residual_scale=1.0, **nothing)
 
 
 def fold_attention_scale(target: float | None) -> Rewrite:

@@ -38,6 +38,7 @@ NOT_IN_THE_WAY = {
     *PROBABILITIES,
     "classifier_pooling",
     "fused_qkv",
+    "initializer",
     "is_encoder_decoder",
     "lm_head_bias",
     "share_encoder_decoder_embeddings",
@@ -354,6 +355,9 @@ def _fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
     if config.position_embedding_type != "relative":
         names -= {"relative_attention_num_buckets", "relative_attention_max_distance"}
     fields = {name: getattr(config, name, None) for name in names}
+    for stack in ("encoder", "decoder"):
+        if config.residual_scale_of(stack) == config.residual_scale:
+            fields[f"{stack}_residual_scale"] = None
     widths = {
         config.head_dim_with(getattr(config, f"{stack}_attention_heads"))
         for stack in ("encoder", "decoder")

@@ -13,6 +13,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
 _WITHOUT_EFFECT_ON_OUTPUTS = (
     *SIZES,
     *PROBABILITIES,
+    "initializer",
     "fused_qkv",
     "share_encoder_decoder_embeddings",
     "tie_word_embeddings",

@@ -35,6 +35,14 @@ logger = logging.get_logger(__name__)
 
 CHOICES = {
     "classifier_pooling": ("mean", "first"),
+    "initializer": (
+        "xavier",
+        "normal",
+        "residual_scaled",
+        "depth_scaled",
+        "t_fixup",
+        "deepnorm",
+    ),
     "norm_placement": ("post", "pre", "none"),
     "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
     "position_embedding_type": (
@@ -85,7 +93,14 @@ PROBABILITIES = (
     "label_smoothing",
     "classifier_dropout",
 )
-POSITIVE_NUMBERS = ("layer_norm_eps", "residual_scale", "attention_scale", "logit_scale")
+POSITIVE_NUMBERS = (
+    "layer_norm_eps",
+    "residual_scale",
+    "encoder_residual_scale",
+    "decoder_residual_scale",
+    "attention_scale",
+    "logit_scale",
+)
 POSITIONS_WITH_OFFSET = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned")
 """The values of `position_embedding_type` for which `position_offset` has an effect."""
 TARGET_TOKEN_IDS = (
@@ -186,6 +201,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
             1/sqrt(d_model).
         residual_scale: Positive factor on each sublayer's output before the residual sum. A factor
             of 1/sqrt(layers) keeps the residual stream of a deep stack from growing.
+        encoder_residual_scale, decoder_residual_scale: The same factor for one stack. None:
+            `residual_scale`; with the initializer "deepnorm" 1/alpha, which the config then holds.
+        initializer: How the weights of a new model are drawn; loaded weights stay. The variance of
+            a projection is that of Glorot and Bengio 2010 ("Xavier"), uniform, and embeddings are
+            normal with std d_model^-0.5, unless said otherwise. "xavier" changes nothing. "normal"
+            draws all from a normal distribution with std 0.02 (BERT, BART, Marian in transformers).
+            "residual_scaled" divides the last projection of each sublayer by the root of the number
+            of sublayers of the stack (GPT-2, Radford et al. 2019, §2.3). "depth_scaled" divides all
+            matrices of layer l by sqrt(l) (Zhang et al. 2019). "t_fixup" is made for
+            `norm_placement="none"`: it scales values, outputs and feed-forward by 0.67 · N^-0.25 in
+            N encoder layers, and these and the embeddings by (9M)^-0.25 for M decoder layers
+            (Huang et al. 2020). "deepnorm" needs `norm_placement="post"`: it computes
+            norm(alpha · x + f(x)) as norm(x + f(x)/alpha), which is the same but for
+            `layer_norm_eps`, and scales values, outputs and feed-forward by beta. Alpha and beta
+            follow from the numbers of layers (Wang et al. 2022, figure 2).
         dropout: Dropout probability on each sublayer's output and on the sum of embeddings and
             positions (§5.4).
         attention_dropout: Dropout probability on the attention weights.
@@ -275,6 +305,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     lm_head_bias: bool = False
     logit_scale: float | int = 1.0
     residual_scale: float | int = 1.0
+    encoder_residual_scale: float | int | None = None
+    decoder_residual_scale: float | int | None = None
+    initializer: str = "xavier"
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
@@ -350,6 +383,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def head_dim_with(self, num_heads: int) -> int:
         """Returns the width of an attention head of a stack that has this many heads."""
         return getattr(self, "head_dim", None) or self.d_model // num_heads
+
+    def residual_scale_of(self, stack: str) -> float:
+        """Returns the factor on the outputs of the sublayers of a stack: "encoder" or "decoder"."""
+        own: float | None = getattr(self, f"{stack}_residual_scale")
+        return self.residual_scale if own is None else own
 
     # --- saving and loading ----------------------------------------------------------------------
 
@@ -451,6 +489,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._fill_in_defaults()
         self._check_choices_and_ranges()
         self._check_sizes_fit()
+        self._check_initializer()
         self._check_positions()
         self._check_rope()
         self._check_token_ids()
@@ -475,6 +514,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 setattr(self, f"{stack}_num_key_value_heads", heads)
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
+        if self.initializer == "deepnorm":
+            self._fill_in_deepnorm_scales()
         if "head_dim" in self.__dict__ and self.head_dim is None:
             del self.head_dim  # transformers takes a model that has it for one that sets it
         given = getattr(self, "rope_parameters", None)
@@ -482,6 +523,16 @@ class VanillaTransformerConfig(PreTrainedConfig):
             self.rope_parameters = with_rope_defaults(given, self.max_position_embeddings)
         elif not given and "rope_parameters" in self.__dict__:
             del self.rope_parameters  # transformers takes a model that has it for a rotary one
+
+    def _fill_in_deepnorm_scales(self) -> None:
+        encoder, decoder = self.encoder_layers, self.decoder_layers
+        alphas = {"encoder": (2 * encoder) ** 0.25, "decoder": (2 * decoder) ** 0.25}
+        if self.is_encoder_decoder:
+            alphas["encoder"] = 0.81 * (encoder**4 * decoder) ** 0.0625
+            alphas["decoder"] = (3 * decoder) ** 0.25
+        for stack, alpha in alphas.items():
+            if getattr(self, f"{stack}_residual_scale") is None:
+                setattr(self, f"{stack}_residual_scale", 1 / alpha)
 
     def _check_choices_and_ranges(self) -> None:
         for name, choices in CHOICES.items():
@@ -525,6 +576,21 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"`vocab_size` ({self.vocab_size}) and `decoder_vocab_size` "
                 f"({self.decoder_vocab_size}) differ: make them equal or set "
                 "`share_encoder_decoder_embeddings=False`."
+            )
+
+    def _check_initializer(self) -> None:
+        if self.initializer != "deepnorm":
+            return
+        if self.norm_placement != "post":
+            raise ValueError(
+                "`initializer` 'deepnorm' is made for `norm_placement` 'post', got "
+                f"{self.norm_placement!r}: change one of them."
+            )
+        if self.residual_scale != 1:
+            raise ValueError(
+                f"`residual_scale` is {self.residual_scale}, but `initializer` 'deepnorm' sets the "
+                "factors: leave it out, or give `encoder_residual_scale` and "
+                "`decoder_residual_scale`."
             )
 
     def _check_positions(self) -> None:

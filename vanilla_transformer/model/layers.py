@@ -15,6 +15,7 @@ from .attention import SELF_ATTENTIONS, CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
+from .initialization import set_gains
 from .normalization import make_norm, norm_slots
 from .packing import UNPACKED, Packing
 from .positions import NO_POSITIONS, PositionEncoding
@@ -48,10 +49,9 @@ def _make_feed_forward(config: VanillaTransformerConfig, stack: str) -> FeedForw
     )
 
 
-def _make_residual_dropout(config: VanillaTransformerConfig) -> Dropout:
-    if config.residual_scale == 1:
-        return Dropout(config.dropout)
-    return ScaledDropout(config.dropout, config.residual_scale)
+def _make_residual_dropout(config: VanillaTransformerConfig, stack: str) -> Dropout:
+    scale = config.residual_scale_of(stack)
+    return Dropout(config.dropout) if scale == 1 else ScaledDropout(config.dropout, scale)
 
 
 class EncoderLayer(GradientCheckpointingLayer):
@@ -70,7 +70,8 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.self_attn = _make_self_attention(config, layer_idx, self.stack)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
         self.feed_forward = _make_feed_forward(config, self.stack)
-        self.dropout = _make_residual_dropout(config)
+        self.dropout = _make_residual_dropout(config, self.stack)
+        set_gains(self, config, self.stack, layer_idx + 1)
 
     def forward(
         self,
@@ -129,16 +130,19 @@ class DecoderLayer(GradientCheckpointingLayer):
         layer_idx: Index of the layer in its stack.
     """
 
+    stack = "decoder"
+
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int) -> None:
         super().__init__()
         heads, shared = config.decoder_attention_heads, config.decoder_num_key_value_heads
         self.self_attn_pre_norm, self.self_attn_post_norm = _make_norm_slots(config)
-        self.self_attn = _make_self_attention(config, layer_idx, "decoder")
+        self.self_attn = _make_self_attention(config, layer_idx, self.stack)
         self.encoder_attn_pre_norm, self.encoder_attn_post_norm = _make_norm_slots(config)
         self.encoder_attn = CrossAttention(config, heads, layer_idx, num_key_value_heads=shared)
         self.feed_forward_pre_norm, self.feed_forward_post_norm = _make_norm_slots(config)
-        self.feed_forward = _make_feed_forward(config, "decoder")
-        self.dropout = _make_residual_dropout(config)
+        self.feed_forward = _make_feed_forward(config, self.stack)
+        self.dropout = _make_residual_dropout(config, self.stack)
+        set_gains(self, config, self.stack, layer_idx + 1)
 
     def forward(
         self,

@@ -5,7 +5,14 @@ from typing import Any
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 
-_SIZES_OF_A_STACK = ("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop")
+_SIZES_OF_A_STACK = (
+    "layers",
+    "attention_heads",
+    "num_key_value_heads",
+    "ffn_dim",
+    "layerdrop",
+    "residual_scale",
+)
 
 
 def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTransformerConfig:

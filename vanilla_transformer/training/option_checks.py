@@ -25,6 +25,7 @@ _AT_LEAST_ONE = (
 )
 _NOT_NEGATIVE = (
     "learning_rate",
+    "muon_learning_rate",
     "weight_decay",
     "adam_epsilon",
     "max_grad_norm",
@@ -35,7 +36,7 @@ _NOT_NEGATIVE = (
     "eval_steps",
     "save_steps",
 )
-_BELOW_ONE = ("adam_beta1", "adam_beta2", "label_smoothing_factor")
+_BELOW_ONE = ("adam_beta1", "adam_beta2", "muon_momentum", "label_smoothing_factor")
 _MAY_BE_INFINITE = ("max_grad_norm",)
 _FEW_STEPS = 10
 

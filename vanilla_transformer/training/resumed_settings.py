@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vanilla_transformer.training.muon import MUON
 from vanilla_transformer.training.training_record import read_record
 
 _OPTIONS = {
@@ -14,6 +15,11 @@ _OPTIONS = {
     "weight_decay": "weight_decay",
     "betas": "adam_beta1` and `adam_beta2",
     "eps": "adam_epsilon",
+}
+_MUON_OPTIONS = {
+    "algorithm": "optim",
+    "initial_lr": "muon_learning_rate",
+    "momentum": "muon_momentum",
 }
 _SCHEDULE_OPTIONS = {
     "warmup_steps": "warmup_steps",
@@ -28,9 +34,17 @@ _Settings = list[dict[str, Any]]
 def optimizer_settings(optimizer: torch.optim.Optimizer) -> _Settings:
     """Returns the settings of each parameter group; None stands for what may change."""
     return [
-        {name: _as_number(value) if name in _OPTIONS else None for name, value in group.items()}
+        {
+            name: _as_number(value) if name in _options_of(group) else None
+            for name, value in group.items()
+        }
         for group in optimizer.param_groups
     ]
+
+
+def _options_of(group: dict[str, Any]) -> dict[str, str]:
+    """Returns the options of the run that stand in a parameter group, by their names there."""
+    return {**_OPTIONS, **_MUON_OPTIONS} if group.get("algorithm") == MUON else _OPTIONS
 
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
@@ -57,7 +71,7 @@ def check_settings(
                 f"The state in {path!r} is that of another optimizer, which has the settings "
                 f"{sorted(saved.keys() - {'params'})}: resume with the `--optim` of the training."
             )
-        _refuse_changes(own, saved, _OPTIONS, path)
+        _refuse_changes(own, saved, _options_of(own), path)
     _refuse_changes(given[1], loaded[1], _SCHEDULE_OPTIONS, path)
 
 

@@ -4,6 +4,8 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from vanilla_transformer.training.muon import MUON
+
 NOAM = "noam"
 
 
@@ -27,6 +29,9 @@ def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -
 
 class NoamSchedule(LRScheduler):
     """Sets the learning rate of every parameter group to `noam_rate`.
+
+    A group that Muon updates has its own rate at the end of the warm-up, and in proportion to it at
+    all other steps.
 
     The learning rate of the optimizer is ignored. With the stock `Trainer`:
     `Trainer(..., optimizers=(optimizer, NoamSchedule(optimizer, d_model=512, warmup_steps=4000)))`.
@@ -64,5 +69,11 @@ class NoamSchedule(LRScheduler):
 
     def get_lr(self) -> list[float | torch.Tensor]:
         """Returns the learning rate of the next update, once per parameter group."""
-        rate = noam_rate(self.last_epoch + 1, self.d_model, self.warmup_steps, self.factor)
-        return [rate] * len(self.optimizer.param_groups)
+        options = (self.d_model, self.warmup_steps, self.factor)
+        rate, peak = (
+            noam_rate(step, *options) for step in (self.last_epoch + 1, self.warmup_steps)
+        )
+        return [
+            group["initial_lr"] * rate / peak if group.get("algorithm") == MUON else rate
+            for group in self.optimizer.param_groups
+        ]

@@ -23,6 +23,7 @@ from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
 from vanilla_transformer.training.checksums import write_checksums
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.muon import MUON, make_muon
 from vanilla_transformer.training.option_checks import schedule_options
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.resumed_settings import (
@@ -64,6 +65,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, and with `args.scheduled_sampling`
     the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam".
+    With `args.optim` "muon" it makes the optimizer `Muon`.
     `args.early_stopping_patience` adds the callback `EarlyStopping`.
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
@@ -307,6 +309,35 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return int(super().get_total_train_batch_size(args))
         batches_per_step: int = args.gradient_accumulation_steps * args.world_size
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Returns the optimizer that `args.optim` names.
+
+        Args:
+            model: Model to train. None: that of the trainer.
+
+        Raises:
+            ValueError: If Muon is asked for, and the matrices are or become sharded.
+        """
+        wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
+        if self.optimizer is None and wants_muon:
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+                raise ValueError(
+                    "`optim` 'muon' needs whole matrices, which FSDP and DeepSpeed divide: use DDP "
+                    "or another `optim`."
+                )
+            trained: Any = self.model if model is None else model
+            self.optimizer = make_muon(
+                trained,
+                lr=self.args.learning_rate,
+                muon_lr=cast(Any, self.args).muon_learning_rate,
+                momentum=cast(Any, self.args).muon_momentum,
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
+                weight_decay=self.args.weight_decay,
+                decayed=self.get_decay_parameter_names(trained),
+            )
+        return super().create_optimizer(model)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None

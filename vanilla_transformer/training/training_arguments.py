@@ -7,8 +7,10 @@ from typing import Any, cast
 import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
+from transformers.training_args import OptimizerNames
 
 from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.muon import MUON, MUON_LEARNING_RATE, MUON_MOMENTUM
 from vanilla_transformer.training.option_checks import (
     check_accelerator_options,
     check_direction,
@@ -20,15 +22,20 @@ from vanilla_transformer.training.option_checks import (
 from vanilla_transformer.training.schedules import NOAM
 
 _SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
+_OPTIMIZERS = (MUON, *(kind.value for kind in OptimizerNames))
 
 
 @dataclass
 class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with token budgets, the paper's schedule and other losses.
+    """`Seq2SeqTrainingArguments` with token budgets, the paper's schedule, Muon and other losses.
 
     `lr_scheduler_type` may also be "noam". Then `warmup_steps` is that of the paper's formula, and
     `lr_scheduler_kwargs` may hold `factor` (default 1) and `d_model` (default: the model's). If
     `metric_for_best_model` is an error rate (wer, per, ter), lower is better.
+
+    `optim` may also be "muon": Muon updates the matrices of the layers with `muon_learning_rate`,
+    and AdamW all else with `learning_rate`, `adam_beta1`, `adam_beta2` and `adam_epsilon`. The
+    schedule, `weight_decay` and `max_grad_norm` apply to both.
 
     Attributes:
         metric_is_chosen: Whether `metric_for_best_model` was given, not set by transformers.
@@ -63,10 +70,24 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             "and per_device_train_batch_size is not used."
         },
     )
-    # A string, because the command line refuses values that the base class's enum lacks.
+    # Strings, because the command line refuses values that the base class's enums lack.
+    optim: str = field(
+        default=OptimizerNames.ADAMW_TORCH_FUSED.value,
+        metadata={"help": f"Optimizer: {', '.join(_OPTIMIZERS)}."},
+    )
     lr_scheduler_type: str = field(
         default="linear",
         metadata={"help": f"Schedule of the learning rate: {', '.join(_SCHEDULES)}."},
+    )
+    muon_learning_rate: float = field(
+        default=MUON_LEARNING_RATE,
+        metadata={
+            "help": "Peak learning rate of the layers' matrices with `optim` muon; all else has "
+            "`learning_rate`."
+        },
+    )
+    muon_momentum: float = field(
+        default=MUON_MOMENTUM, metadata={"help": "Momentum with `optim` muon."}
     )
     stream_buffer: int = field(
         default=10_000,
@@ -104,9 +125,15 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
                 f"`lr_scheduler_type` {self.lr_scheduler_type!r} is unknown: choose from "
                 f"{', '.join(_SCHEDULES)}."
             )
-        is_noam = self.lr_scheduler_type == NOAM
+        if self.optim not in _OPTIMIZERS:
+            raise ValueError(
+                f"`optim` {self.optim!r} is unknown: choose from {', '.join(_OPTIMIZERS)}."
+            )
+        is_noam, is_muon = self.lr_scheduler_type == NOAM, self.optim == MUON
         if is_noam:  # the base class only accepts its own names
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
+        if is_muon:
+            self.optim = OptimizerNames.ADAMW_TORCH_FUSED
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         self.chosen_direction = self.greater_is_better
         check_json_options(self)
@@ -121,6 +148,9 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self._check_noam_options()
         else:
             check_schedule(self)
+        if is_muon:
+            self.optim = MUON
+        self._check_muon_options()
         if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
             self.do_eval = True  # as the base class does for False
         self._choose_direction()
@@ -152,6 +182,27 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
                 raise ValueError(
                     f"`lr_scheduler_kwargs` have a {name} of {value!r}: it must be a number above "
                     "0."
+                )
+
+    def _check_muon_options(self) -> None:
+        if self.optim == MUON:
+            given = {"optim_args": self.optim_args, "fsdp": self.fsdp, "deepspeed": self.deepspeed}
+            for name, remedy in {
+                "optim_args": "use `muon_learning_rate` and `muon_momentum`",
+                "fsdp": "Muon needs whole matrices, so use DDP or another `optim`",
+                "deepspeed": "Muon needs whole matrices, so use DDP or another `optim`",
+            }.items():
+                if given[name]:
+                    raise ValueError(
+                        f"`{name}` {given[name]!r} does not work with `optim` 'muon': {remedy}."
+                    )
+            return
+        for name in ("muon_learning_rate", "muon_momentum"):
+            if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+                raise ValueError(
+                    f"`{name}` of {value} has no effect with `optim` "
+                    f"{OptimizerNames(self.optim).value!r}: set "
+                    "`optim` to muon, or leave it out."
                 )
 
     def _choose_direction(self) -> None:

@@ -1,0 +1,705 @@
+r"""Studies what makes a model learn sooner: initial values, norms, depth, warm-up and optimizers.
+
+Every combination of the given values is one scheme, and every scheme is trained once per seed by
+the trainer of the package, on the same batches in the same order. Seeds change initial values and
+dropout. Each finished run adds a line to runs.jsonl in the output directory. A program that is
+started again skips the finished runs and begins the others anew, so that it can be killed at any
+time. At the end, and with --report_only, it draws the curves and writes table.md.
+
+    python scripts/experiments/learning_study.py --output_dir runs/study \
+        --initializers xavier deepnorm --norm_placements post --layers 3 6 --warmup_steps 0 400 \
+        --optimizers adamw:0.003 muon:0.003:0.01 --seeds 1 2 3 --steps 600
+"""
+
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from datasets import DatasetDict, disable_progress_bars
+from pronunciations import load_cmudict
+from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallback, set_seed
+from transformers.utils import logging
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.model_loading import new_config
+from vanilla_transformer.training.finite_values import DivergenceError
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WIDTH_OF_A_HEAD = 32
+_FEED_FORWARD_FACTOR = 4
+_CURVES_OF_A_PANEL = 10
+_PANEL_FIELDS = ("task", "norm_placement", "layers", "d_model")
+_BATCH_ORDER = 1  # the seed of the batches of every run
+
+
+# Options -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StudyArguments:
+    """The values to combine, and what all runs share.
+
+    Raises:
+        ValueError: If a value is unknown or out of range.
+    """
+
+    output_dir: str = field(
+        metadata={"help": "Directory for runs.jsonl, the pictures and table.md."}
+    )
+    data: str | None = field(
+        default=None,
+        metadata={
+            "help": "Directory with train.en, train.de, val.en and val.de (or another pair of "
+            "--languages; each plain or .gz). By default, the runs learn the CMU Pronouncing "
+            "Dictionary."
+        },
+    )
+    languages: list[str] = field(
+        default_factory=lambda: ["en", "de"],
+        metadata={"help": "Source and target language of --data."},
+    )
+    initializers: list[str] = field(
+        default_factory=lambda: ["xavier"],
+        metadata={"help": f"Initial values, from {', '.join(CHOICES['initializer'])}."},
+    )
+    norm_placements: list[str] = field(
+        default_factory=lambda: ["post", "pre"],
+        metadata={"help": "Placements of norms, from post, pre and none."},
+    )
+    layers: list[int] = field(
+        default_factory=lambda: [3],
+        metadata={"help": "Layers of the encoder, and as many of the decoder."},
+    )
+    d_models: list[int] = field(
+        default_factory=lambda: [128],
+        metadata={"help": f"Widths: multiples of {_WIDTH_OF_A_HEAD}, the width of a head."},
+    )
+    warmup_steps: list[int] = field(
+        default_factory=lambda: [100], metadata={"help": "Warm-up steps of the schedule."}
+    )
+    optimizers: list[str] = field(
+        default_factory=lambda: ["adamw:0.003"],
+        metadata={"help": "adamw:RATE, or muon:RATE:RATE with the rates of AdamW and of Muon."},
+    )
+    seeds: list[int] = field(
+        default_factory=lambda: [1], metadata={"help": "Seeds of initial values and dropout."}
+    )
+    steps: int = field(default=400, metadata={"help": "Updates of each run."})
+    max_tokens: int = field(
+        default=1536,
+        metadata={"help": "Tokens of source and target per batch, including padding."},
+    )
+    lr_scheduler_type: str = field(
+        default="linear", metadata={"help": "Schedule of the rates after the warm-up."}
+    )
+    dropout: float = field(default=0.0, metadata={"help": "Dropout rate."})
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "Label smoothing of the loss, also of the validation's."}
+    )
+    vocab_size: int = field(
+        default=6000, metadata={"help": "Size of the joint BPE vocabulary of --data."}
+    )
+    validations: int = field(
+        default=5, metadata={"help": "Validations of each run, at equal distances."}
+    )
+    validation_examples: int = field(
+        default=500, metadata={"help": "Held-out examples of a validation."}
+    )
+    bf16: bool = field(
+        default=False, metadata={"help": "Whether to train in bfloat16 mixed precision."}
+    )
+    threads: int = field(default=1, metadata={"help": "CPU threads."})
+    part: str = field(
+        default="1/1",
+        metadata={"help": "The part of the runs that this process does: 1/2, and another 2/2."},
+    )
+    report_only: bool = field(
+        default=False, metadata={"help": "Whether to draw the finished runs and train none."}
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("initializers", "norm_placements"):
+            choices = CHOICES[name.removesuffix("s")]
+            if unknown := [one for one in getattr(self, name) if one not in choices]:
+                raise ValueError(f"`{name}` {unknown} are unknown: choose from {choices}.")
+        if unfit := [one for one in self.d_models if one < 1 or one % _WIDTH_OF_A_HEAD]:
+            raise ValueError(f"`d_models` {unfit} are no multiples of {_WIDTH_OF_A_HEAD}.")
+        for name in ("steps", "validations", "validation_examples", "threads", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}: choose at least 1.")
+        if len(self.languages) != 2:
+            raise ValueError(f"`languages` are {self.languages}: give two.")
+        for text in self.optimizers:
+            parse_optimizer(text)
+        self.own_part()
+
+    def own_part(self) -> tuple[int, int]:
+        """Returns the index of this process, from 0, and the number of processes."""
+        words = self.part.split("/")
+        if len(words) == 2 and all(word.isdecimal() for word in words):
+            index, count = int(words[0]), int(words[1])
+            if 1 <= index <= count:
+                return index - 1, count
+        raise ValueError(f"`part` is {self.part!r}: give e.g. 1/2 and 2/2.")
+
+
+def parse_optimizer(text: str) -> tuple[str, float, float | None]:
+    """Reads "adamw:0.003" or "muon:0.003:0.01".
+
+    Args:
+        text: Name and rates.
+
+    Returns:
+        The name, the rate of AdamW, and that of Muon (None: there is none).
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    name, *rates = text.split(":")
+    try:
+        numbers = [float(rate) for rate in rates]
+    except ValueError:
+        numbers = []
+    if len(numbers) != {"adamw": 1, "muon": 2}.get(name):
+        raise ValueError(f"`optimizers` {text!r} is none: give adamw:RATE or muon:RATE:RATE.")
+    return name, numbers[0], numbers[1] if len(numbers) == 2 else None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what a run computes.
+
+    Attributes:
+        task: "pronunciation", or name of the directory and languages.
+        muon_learning_rate: None: the run has no Muon.
+        Others: As in `StudyArguments`.
+    """
+
+    task: str
+    initializer: str
+    norm_placement: str
+    layers: int
+    d_model: int
+    warmup_steps: int
+    optimizer: str
+    learning_rate: float
+    muon_learning_rate: float | None
+    seed: int
+    steps: int
+    max_tokens: int
+    lr_scheduler_type: str
+    dropout: float
+    label_smoothing: float
+    vocab_size: int
+    validations: int
+    validation_examples: int
+    bf16: bool
+
+
+def list_runs(options: StudyArguments) -> list[Settings]:
+    """Lists the runs: all schemes with the first seed, then all with the second one, and so on.
+
+    DeepNorm is made for post-norm alone: its other combinations are left out.
+
+    Args:
+        options: The values to combine.
+
+    Returns:
+        The settings of each run, without duplicates.
+    """
+    task = "pronunciation"
+    if options.data is not None:
+        task = f"{Path(options.data).resolve().name} {'-'.join(options.languages)}"
+    common: dict[str, Any] = {
+        one.name: getattr(options, one.name)
+        for one in fields(Settings)
+        if one.name not in ("task", "warmup_steps") and hasattr(options, one.name)
+    }
+    del common["layers"]
+    runs = []
+    for seed, initializer, placement, layers, width, warmup, optimizer in itertools.product(
+        options.seeds,
+        options.initializers,
+        options.norm_placements,
+        options.layers,
+        options.d_models,
+        options.warmup_steps,
+        options.optimizers,
+    ):
+        if initializer == "deepnorm" and placement != "post":
+            continue
+        rates = parse_optimizer(optimizer)
+        scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
+        runs.append(Settings(*scheme, **common))
+    return list(dict.fromkeys(runs))
+
+
+# Training ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """Encoded data with their tokenizer.
+
+    Attributes:
+        splits: "train" and "validation", encoded.
+    """
+
+    splits: DatasetDict
+    tokenizer: VanillaTransformerTokenizer
+
+
+def load_task(options: StudyArguments) -> Task:
+    """Loads the data, trains the tokenizer and encodes.
+
+    Args:
+        options: Name the data.
+
+    Returns:
+        The task.
+
+    Raises:
+        ValueError: If a file is missing.
+    """
+    if options.data is None:
+        texts = load_cmudict()
+        kinds = {"kind": "char", "target_kind": "word", "shared": False}
+    else:
+        texts = load_parallel_data(_files_of(Path(options.data), options.languages))
+        kinds = {"kind": "bpe", "vocab_size": options.vocab_size, "shared": True}
+    train = texts["train"]
+    tokenizer = VanillaTransformerTokenizer.train(
+        train["source"], train["target"], **cast(Any, kinds)
+    )
+    count = min(options.validation_examples, len(texts["validation"]))
+    held_out = texts["validation"].select(range(count))
+    splits = {name: rows.select_columns(["source", "target"]) for name, rows in
+              (("train", train), ("validation", held_out))}  # fmt: skip
+    return Task(encode(DatasetDict(splits), tokenizer), tokenizer)
+
+
+def _files_of(folder: Path, languages: Sequence[str]) -> DataArguments:
+    found: dict[str, Any] = {}
+    for split, stem in (("train", "train"), ("validation", "val")):
+        for side, language in zip(("source", "target"), languages, strict=True):
+            paths = [folder / f"{stem}.{language}{suffix}" for suffix in ("", ".gz")]
+            path = next((one for one in paths if one.is_file()), None)
+            if path is None:
+                raise ValueError(f"`data`: {paths[0]} does not exist, with or without .gz.")
+            found[f"{split}_{side}"] = str(path)
+    return DataArguments(**found)
+
+
+class StudyTrainer(TokenBudgetSeq2SeqTrainer):
+    """The trainer of the package; it measures its processor time without the validations.
+
+    Attributes:
+        seconds: Processor time of the training before each validation.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.seconds = list[float]()
+        self._without = time.process_time()  # the clock, if validations took no time
+
+    def seconds_so_far(self) -> float:
+        """Returns the processor time since the trainer was made, without validations."""
+        return time.process_time() - self._without
+
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+        """Validates, as the base class does."""
+        self.seconds.append(self.seconds_so_far())
+        figures = super().evaluate(*args, **options)
+        self._without = time.process_time() - self.seconds[-1]
+        return figures
+
+
+def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
+    """Makes a model and its trainer. Initial values depend on the seed.
+
+    Args:
+        settings: Settings of the run.
+        task: Data and tokenizer.
+        folder: Directory for what Trainer may write.
+
+    Returns:
+        The trainer.
+    """
+    set_seed(settings.seed)
+    names = ("initializer", "norm_placement", "d_model", "dropout", "label_smoothing")
+    changes = {name: getattr(settings, name) for name in names}
+    for stack in ("encoder", "decoder"):
+        changes[f"{stack}_layers"] = settings.layers
+        changes[f"{stack}_attention_heads"] = settings.d_model // _WIDTH_OF_A_HEAD
+        changes[f"{stack}_ffn_dim"] = settings.d_model * _FEED_FORWARD_FACTOR
+    model = VanillaTransformerForConditionalGeneration(new_config(task.tokenizer, changes))
+    trainer = StudyTrainer(
+        model=model,
+        args=_training_arguments(settings, folder),
+        train_dataset=task.splits["train"],
+        eval_dataset=task.splits["validation"],
+        data_collator=DataCollatorForSeq2Seq(task.tokenizer, model=model),
+        compute_metrics=_token_accuracy,
+        preprocess_logits_for_metrics=_most_probable,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _training_arguments(settings: Settings, folder: str) -> TokenBudgetTrainingArguments:
+    names = ("seed", "max_tokens", "lr_scheduler_type", "warmup_steps", "learning_rate", "bf16")
+    muon: dict[str, Any] = {}
+    if settings.muon_learning_rate is not None:
+        muon = {"optim": "muon", "muon_learning_rate": settings.muon_learning_rate}
+    return TokenBudgetTrainingArguments(
+        folder,
+        **{name: getattr(settings, name) for name in names},
+        **muon,
+        max_steps=settings.steps,
+        data_seed=_BATCH_ORDER,
+        adam_beta2=0.98,
+        max_grad_norm=1.0,
+        logging_steps=max(1, settings.steps // 100),
+        eval_strategy="steps",
+        eval_steps=max(1, settings.steps // settings.validations),
+        per_device_eval_batch_size=100,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+
+
+def _most_probable(logits: Any, labels: torch.Tensor) -> torch.Tensor:
+    scores = logits[0] if isinstance(logits, tuple) else logits
+    return cast(torch.Tensor, scores.argmax(-1))
+
+
+def _token_accuracy(prediction: Any) -> dict[str, float]:
+    counted = prediction.label_ids != IGNORE_INDEX
+    right = (prediction.predictions == prediction.label_ids) & counted
+    return {"accuracy": float(right.sum() / counted.sum())}
+
+
+def train(settings: Settings, task: Task) -> dict[str, Any]:
+    """Carries out one run.
+
+    Args:
+        settings: Settings of the run.
+        task: Data and tokenizer.
+
+    Returns:
+        A line of runs.jsonl: `settings`; `parameters`: their number; `losses`: pairs of a step and
+        the mean training loss since the pair before, in nats per token; `validations`: step, loss,
+        share of tokens that are predicted correctly, and processor seconds of the training before;
+        `diverged`: the step at which the run diverged, or None; `processor_seconds`: of the whole
+        training, without validations.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(settings, task, folder)
+        diverged = None
+        try:
+            trainer.train()
+        except DivergenceError:
+            diverged = trainer.state.global_step
+        seconds = trainer.seconds_so_far()
+    history = trainer.state.log_history
+    validations = [row for row in history if "eval_loss" in row]
+    return {
+        "settings": asdict(settings),
+        "parameters": cast(Any, trainer.model).num_parameters(),
+        "losses": [[row["step"], row["loss"]] for row in history if "loss" in row],
+        "validations": [
+            [row["step"], row["eval_loss"], row["eval_accuracy"], round(before, 2)]
+            for row, before in zip(validations, trainer.seconds, strict=True)
+        ],
+        "diverged": diverged,
+        "processor_seconds": round(seconds, 2),
+    }
+
+
+# Finished runs -----------------------------------------------------------------------------------
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Reads the finished runs.
+
+    Args:
+        path: The file runs.jsonl.
+
+    Returns:
+        The lines as `train` made them. A last line that was cut off is left out; if a run stands
+        there twice, its first line counts.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            result = json.loads(line)
+            found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
+        except ValueError:
+            continue
+    return list(found.values())
+
+
+def append_result(path: Path, result: dict[str, Any]) -> None:
+    """Adds a line, also after one that was cut off.
+
+    Args:
+        path: The file runs.jsonl.
+        result: The finished run.
+    """
+    was_cut_off = path.is_file() and not path.read_bytes().endswith(b"\n")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" * was_cut_off + json.dumps(result) + "\n")
+
+
+def carry_out(options: StudyArguments) -> None:
+    """Trains the runs of this process that are not finished.
+
+    Args:
+        options: The values to combine.
+
+    Raises:
+        ValueError: If files are missing.
+    """
+    path = Path(options.output_dir, "runs.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    index, count = options.own_part()
+    own = list_runs(options)[index::count]
+    finished = [result["settings"] for result in read_results(path)]
+    left = [settings for settings in own if asdict(settings) not in finished]
+    print(f"{len(own)} runs, {len(own) - len(left)} of them finished before", flush=True)
+    if not left:
+        return
+    task, shown = load_task(options), varied_settings([asdict(settings) for settings in own])
+    for number, settings in enumerate(left, start=1):
+        result = train(settings, task)
+        append_result(path, result)
+        last = result["validations"][-1:] or [[0, float("nan"), float("nan")]]
+        print(
+            f"{number}/{len(left)} {_name_of(asdict(settings), shown)}: validation loss "
+            f"{last[0][1]:.3f}, accuracy {last[0][2]:.1%}, "
+            f"{result['processor_seconds']:.0f} s",
+            flush=True,
+        )
+
+
+# Report ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one scheme.
+
+    Attributes:
+        scheme: The settings that they share.
+        results: Lines of runs.jsonl, one for each seed.
+    """
+
+    scheme: dict[str, Any]
+    results: list[dict[str, Any]]
+
+    def curve(self, key: str) -> list[tuple[int, float, float, float]]:
+        """Returns step, mean, smallest and largest loss at the steps that all runs have reached.
+
+        Args:
+            key: "losses" or "validations".
+        """
+        by_step = [{row[0]: row[1] for row in result[key]} for result in self.results]
+        steps = sorted(set.intersection(*(set(one) for one in by_step)))
+        values = [(step, [one[step] for one in by_step]) for step in steps]
+        return [(step, fmean(found), min(found), max(found)) for step, found in values]
+
+    def seconds_at(self, step: int) -> float:
+        """Returns the mean processor time of the training before the validation of a step."""
+        rows = [row for result in self.results for row in result["validations"] if row[0] == step]
+        return fmean(row[3] for row in rows)
+
+
+def group_by_scheme(results: Sequence[dict[str, Any]]) -> list[Group]:
+    """Groups finished runs that differ in the seed alone, in the order of the first of each."""
+    groups: dict[str, Group] = {}
+    for result in results:
+        scheme = {name: value for name, value in result["settings"].items() if name != "seed"}
+        group = groups.setdefault(json.dumps(scheme, sort_keys=True), Group(scheme, []))
+        group.results.append(result)
+    return list(groups.values())
+
+
+def varied_settings(schemes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the names of the settings that are not the same in all schemes."""
+    names = schemes[0] if schemes else {}
+    return [name for name in names if len({str(one[name]) for one in schemes}) > 1]
+
+
+def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
+    """Returns a short name of a scheme by the settings to be shown."""
+    words = []
+    if "initializer" in shown:
+        words.append(scheme["initializer"])
+    if "norm_placement" in shown:
+        words.append(f"{scheme['norm_placement']}-norm")
+    if "layers" in shown:
+        words.append(f"{scheme['layers']}+{scheme['layers']} layers")
+    if "d_model" in shown:
+        words.append(f"width {scheme['d_model']}")
+    if "warmup_steps" in shown:
+        words.append(f"warm-up {scheme['warmup_steps']}")
+    if {"optimizer", "learning_rate", "muon_learning_rate"} & set(shown):
+        rates = [scheme["learning_rate"], scheme["muon_learning_rate"]]
+        rates_text = " ".join(f"{rate:g}" for rate in rates if rate is not None)
+        words.append(f"{scheme['optimizer']} {rates_text}")
+    known = ("task", "initializer", "norm_placement", "layers", "d_model", "warmup_steps",
+             "optimizer", "learning_rate", "muon_learning_rate")  # fmt: skip
+    words += [f"{name} {scheme[name]}" for name in shown if name not in known]
+    return ", ".join(words) or "all runs"
+
+
+def format_table(groups: Sequence[Group]) -> str:
+    """Formats the schemes as a table in Markdown, the best one of each task and steps first.
+
+    Args:
+        groups: The finished runs by scheme.
+
+    Returns:
+        A row for each scheme: mean and range of the last validation loss over the seeds, token
+        accuracy, mean loss at each earlier validation, runs that diverged, processor time.
+    """
+    shown = varied_settings([group.scheme for group in groups])
+    heads = ["scheme", "runs", "diverged", "validation loss", "range", "token accuracy"]
+    heads += ["loss on the way", "processor seconds"]
+    rows = []
+    for group in groups:
+        whole = [one for one in group.results if one["diverged"] is None and one["validations"]]
+        last = [one["validations"][-1] for one in whole]
+        losses, accuracies = [row[1] for row in last], [row[2] for row in last]
+        way = ", ".join(f"{step}: {mean:.2f}" for step, mean, _, _ in group.curve("validations"))
+        seconds = fmean(one["processor_seconds"] for one in group.results)
+        cells = [_name_of(group.scheme, shown), str(len(group.results))]
+        cells += [str(len(group.results) - len(whole))]
+        cells += [f"{fmean(losses):.3f}" if losses else "-"]
+        cells += [f"{min(losses):.3f} to {max(losses):.3f}" if losses else "-"]
+        cells += [f"{fmean(accuracies):.1%}" if losses else "-", way, f"{seconds:.0f}"]
+        rows.append((group.scheme["task"], fmean(losses) if losses else float("inf"), cells))
+    rows.sort(key=lambda row: row[:2])
+    lines = [heads, ["---"] * len(heads), *(cells for _, _, cells in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
+    """Yields the title and the schemes of each panel, at most ten in each.
+
+    Args:
+        groups: The finished runs by scheme.
+    """
+    panels: dict[tuple[Any, ...], list[Group]] = {}
+    for group in groups:
+        panels.setdefault(tuple(group.scheme[name] for name in _PANEL_FIELDS), []).append(group)
+    for place, members in panels.items():
+        scheme = members[0].scheme
+        title = f"{place[0]}: {_name_of(scheme, ('norm_placement', 'layers', 'd_model'))}"
+        for start in range(0, len(members), _CURVES_OF_A_PANEL):
+            yield title, members[start : start + _CURVES_OF_A_PANEL]
+
+
+def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
+    """Draws the training and validation losses over the steps, and the latter over the time.
+
+    Lines are means over the seeds, areas are their ranges.
+
+    Args:
+        title: Title of the figure.
+        groups: The schemes.
+        figure: An empty matplotlib figure.
+    """
+    shown = varied_settings([group.scheme for group in groups])
+    figure.suptitle(title)
+    training, validation, in_time = figure.subplots(1, 3)
+    for group in groups:
+        label = _name_of(group.scheme, shown)
+        _draw_curve(training, group.curve("losses"), linewidth=1.2, label=label)
+        curve = group.curve("validations")
+        _draw_curve(validation, curve, marker=".")
+        _draw_curve(in_time, [(group.seconds_at(step), *rest) for step, *rest in curve], marker=".")
+    training.set(xlabel="step", ylabel="nats per token", title="training")
+    validation.set(xlabel="step", title="validation")
+    in_time.set(xlabel="processor seconds", title="validation")
+    training.legend(fontsize="small")
+
+
+def _draw_curve(axes: Any, curve: Sequence[Sequence[float]], **options: Any) -> None:
+    """Draws places, means and ranges, as `Group.curve` returns them."""
+    places, means, lowest, highest = zip(*curve, strict=True) if curve else ([], [], [], [])
+    (line,) = axes.plot(places, means, **options)
+    axes.fill_between(places, lowest, highest, color=line.get_color(), alpha=0.2)
+
+
+def write_report(folder: Path) -> str:
+    """Writes table.md and a picture for each panel.
+
+    Args:
+        folder: The output directory, with runs.jsonl.
+
+    Returns:
+        The table.
+    """
+    groups = group_by_scheme(read_results(folder / "runs.jsonl"))
+    table = format_table(groups)
+    (folder / "table.md").write_text(table, encoding="utf-8")
+    for number, (title, members) in enumerate(panels_of(groups), start=1):
+        figure = new_figure((15, 4.5), dpi=100)
+        draw_panel(title, members, figure)
+        figure.savefig(folder / f"curves-{number}.png")
+    return table
+
+
+# Program -----------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains the runs that are not finished, and reports on all.
+
+    Args:
+        argv: Arguments. None: those of the process.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+        ValueError: As `StudyArguments` and `carry_out`.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    parser = HfArgumentParser(cast(Any, StudyArguments), description=(__doc__ or "").split("\n")[0])
+    parsed: Any = parser.parse_args_into_dataclasses(list(argv), look_for_args_file=False)
+    (options,) = parsed
+    new_figure((1, 1))  # a missing matplotlib fails here, before the training
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    disable_progress_bars()
+    torch.set_num_threads(options.threads)
+    if not options.report_only:
+        carry_out(options)
+    print(write_report(Path(options.output_dir)), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The study of learning: its grid, its runs, what a restart does, and its report."""
+
+import json
+from dataclasses import asdict, replace
+
+import learning_study
+import pytest
+import torch
+from learning_study import (
+    StudyArguments,
+    append_result,
+    format_table,
+    group_by_scheme,
+    list_runs,
+    load_task,
+    main,
+    make_trainer,
+    parse_optimizer,
+    read_results,
+    train,
+)
+from toy import experiment
+
+TINY = {"layers": [1], "d_models": [32], "steps": 4, "max_tokens": 200, "validations": 2}
+SHARED = {"vocab_size": 80, "validation_examples": 10, "warmup_steps": [1]}
+
+
+def options(corpus, folder, **changes):
+    return StudyArguments(str(folder), data=str(corpus), **{**TINY, **SHARED, **changes})
+
+
+def words_of(settings):
+    """The command line of the options, as a user types it."""
+    default = StudyArguments("nowhere")
+    words = []
+    for name, value in asdict(settings).items():
+        if value != getattr(default, name):
+            words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+@pytest.fixture(scope="module")
+def task(corpus):
+    return load_task(options(corpus, "nowhere"))
+
+
+def test_the_grid_has_each_legal_combination_once():
+    study = StudyArguments(
+        "nowhere",
+        initializers=["xavier", "deepnorm"],
+        norm_placements=["post", "pre"],
+        layers=[3, 6],
+        optimizers=["adamw:0.003", "muon:0.003:0.01"],
+        seeds=[1, 2],
+    )
+    runs = list_runs(study)
+    assert len(runs) == len(set(runs)) == 2 * 2 * 2 * 3
+    assert [run.seed for run in runs] == [1] * 12 + [2] * 12
+    assert {run.norm_placement for run in runs if run.initializer == "deepnorm"} == {"post"}
+    assert {run.muon_learning_rate for run in runs if run.optimizer == "adamw"} == {None}
+    assert {run.task for run in runs} == {"pronunciation"}
+
+
+def test_two_processes_share_the_runs():
+    whole = list_runs(StudyArguments("nowhere", layers=[1, 2, 3]))
+    parts = [StudyArguments("nowhere", layers=[1, 2, 3], part=f"{k}/2") for k in (1, 2)]
+    slices = [list_runs(one)[one.own_part()[0] :: one.own_part()[1]] for one in parts]
+    assert sorted(map(str, slices[0] + slices[1])) == sorted(map(str, whole))
+    assert [len(one) for one in slices] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initializers": ["kaiming"]}, "`initializers` .*kaiming.* are unknown"),
+        ({"norm_placements": ["sandwich"]}, "`norm_placements` .*sandwich.* are unknown"),
+        ({"d_models": [100]}, "`d_models` .100. are no multiples of 32"),
+        ({"optimizers": ["adamw"]}, "`optimizers` 'adamw' is none"),
+        ({"optimizers": ["muon:0.1"]}, "`optimizers` 'muon:0.1' is none"),
+        ({"optimizers": ["sgd:x"]}, "`optimizers` 'sgd:x' is none"),
+        ({"part": "3/2"}, "`part` is '3/2'"),
+        ({"steps": 0}, "`steps` is 0"),
+        ({"languages": ["en"]}, "`languages` are"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        StudyArguments("nowhere", **changes)
+
+
+def test_rates():
+    assert parse_optimizer("adamw:0.003") == ("adamw", 0.003, None)
+    assert parse_optimizer("muon:0.003:1e-2") == ("muon", 0.003, 0.01)
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.en does not exist, with or without \.gz"):
+        load_task(StudyArguments("nowhere", data=str(tmp_path)))
+
+
+def test_seeds_change_the_model_and_not_the_batches(corpus, task, tmp_path):
+    (first,) = list_runs(options(corpus, "nowhere", norm_placements=["post"]))
+    trainers = [make_trainer(replace(first, seed=seed), task, str(tmp_path)) for seed in (1, 2)]
+    batches = [next(iter(one.get_train_dataloader()))["input_ids"] for one in trainers]
+    weights = [one.model.get_input_embeddings().weight for one in trainers]
+    assert torch.equal(*batches)
+    assert not torch.equal(*weights)
+
+
+def test_a_run_is_repeated_exactly_and_has_its_settings(corpus, task):
+    study = options(corpus, "nowhere", optimizers=["muon:0.003:0.01"], initializers=["deepnorm"])
+    (settings,) = list_runs(study)
+    one, again = train(settings, task), train(settings, task)
+    assert one["losses"] == again["losses"]
+    assert [step for step, _ in one["losses"]] == [1, 2, 3, 4]
+    assert [row[0] for row in one["validations"]] == [2, 4]
+    assert one["diverged"] is None
+    seconds = [row[3] for row in one["validations"]]
+    assert 0 < seconds[0] < seconds[1] <= one["processor_seconds"]
+    assert one["settings"] == asdict(settings)
+
+
+def test_the_last_step_is_validated(corpus, task):
+    settings = list_runs(options(corpus, "nowhere", steps=5))[0]
+    assert [row[0] for row in train(settings, task)["validations"]] == [2, 4, 5]
+
+
+def test_a_run_that_diverges_is_a_result(corpus, task):
+    settings = list_runs(options(corpus, "nowhere", optimizers=["adamw:1e38"]))[0]
+    result = train(settings, task)
+    assert 0 < result["diverged"] < 4
+    table = format_table(group_by_scheme([result]))
+    assert "| 1 | 1 | - | - | - |" in table
+
+
+def test_a_restart_trains_what_is_not_finished(corpus, tmp_path, monkeypatch, capsys):
+    study = options(corpus, tmp_path, norm_placements=["pre"], steps=2)
+    study = replace(study, optimizers=["adamw:0.003", "adamw:0.01"])
+    trained = []
+
+    def record(settings, task):
+        trained.append(settings)
+        return train(settings, task)
+
+    monkeypatch.setattr(learning_study, "train", record)
+    main(words_of(study))
+    path = tmp_path / "runs.jsonl"
+    lines = path.read_text().splitlines()
+    assert len(trained) == len(lines) == 2
+    path.write_text("\n".join([lines[0], lines[1][:50]]))  # killed while it wrote
+    trained.clear()
+    main(words_of(replace(study, seeds=[1, 2])))
+    assert len(trained) == 3
+    assert len(read_results(path)) == 4
+    trained.clear()
+    main(words_of(replace(study, seeds=[1, 2])))
+    assert not trained
+    assert "4 runs, 4 of them finished before" in capsys.readouterr().out
+
+
+def make_result(loss, seed, **changes):
+    settings = asdict(list_runs(StudyArguments("nowhere"))[0]) | {"seed": seed, **changes}
+    return {
+        "settings": settings,
+        "parameters": 10,
+        "losses": [[1, loss + 1], [2, loss]],
+        "validations": [[1, loss + 1, 0.1, 1.0 * seed], [2, loss, 0.5, 2.0 * seed]],
+        "diverged": None,
+        "processor_seconds": 3.0,
+    }
+
+
+def test_the_report_has_means_and_ranges_over_the_seeds(tmp_path):
+    results = [make_result(2.0, 1), make_result(3.0, 2), make_result(1.0, 1, layers=6)]
+    groups = group_by_scheme(results)
+    assert [len(group.results) for group in groups] == [2, 1]
+    assert groups[0].curve("losses") == [(1, 3.5, 3.0, 4.0), (2, 2.5, 2.0, 3.0)]
+    assert groups[0].seconds_at(2) == 3.0
+    rows = format_table(groups).splitlines()[2:]
+    assert rows[0].startswith("| 6+6 layers | 1 | 0 | 1.000 | 1.000 to 1.000 | 50.0% |")
+    assert rows[1].startswith("| 3+3 layers | 2 | 0 | 2.500 | 2.000 to 3.000 | 50.0% | 1: 3.50")
+    for result in results:
+        append_result(tmp_path / "runs.jsonl", result)
+    main(["--output_dir", str(tmp_path), "--report_only"])
+    assert len(list(tmp_path.glob("curves-*.png"))) == 2
+    assert (tmp_path / "table.md").read_text() == format_table(groups)
+
+
+def test_the_same_run_in_two_lines_counts_once(tmp_path):
+    for loss in (2.0, 3.0):
+        append_result(tmp_path / "runs.jsonl", make_result(loss, 1))
+    (found,) = read_results(tmp_path / "runs.jsonl")
+    assert found["validations"][-1][1] == 2.0
+
+
+def test_it_is_a_program(corpus, tmp_path):
+    study = options(corpus, tmp_path, norm_placements=["pre"], optimizers=["muon:0.003:0.01"])
+    done = experiment("learning_study.py", *words_of(study))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "| all runs | 1 | 0 |" in done.stdout
+    assert json.loads((tmp_path / "runs.jsonl").read_text())["settings"]["optimizer"] == "muon"

@@ -1,0 +1,240 @@
+"""Initial values: variances, DeepNorm's factors, and what loading keeps."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerEncoderModel,
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.layers import EncoderLayer
+from vanilla_transformer.model.stack_config import config_with
+
+SIZES = {
+    "vocab_size": 300,
+    "d_model": 96,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 160,
+    "decoder_ffn_dim": 160,
+    "dropout": 0.0,
+}
+PLACEMENTS = {"t_fixup": "none", "deepnorm": "post"}
+ENCODER_BETA = 0.87 * (2**4 * 3) ** (-1 / 16)
+DECODER_BETA = (12 * 3) ** (-1 / 4)
+ROLES = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "gate")
+LAST, VALUES = ("out_proj", "fc2"), ("v_proj", "out_proj", "fc1", "fc2", "gate")
+EXPECTED_GAINS = {  # of (stack, layer, role)
+    "xavier": lambda stack, layer, role: 1,
+    "residual_scaled": lambda stack, layer, role: (
+        {"encoder": 2 * 2, "decoder": 3 * 3}[stack] ** -0.5 if role in LAST else 1
+    ),
+    "depth_scaled": lambda stack, layer, role: (layer + 1) ** -0.5,
+    "t_fixup": lambda stack, layer, role: (
+        {"encoder": 0.67 * 2**-0.25, "decoder": (9 * 3) ** -0.25}[stack] if role in VALUES else 1
+    ),
+    "deepnorm": lambda stack, layer, role: (
+        {"encoder": ENCODER_BETA, "decoder": DECODER_BETA}[stack] if role in VALUES else 1
+    ),
+}
+
+
+def make_config(initializer, **changes):
+    placement = PLACEMENTS.get(initializer, "pre")
+    fields = {**SIZES, "initializer": initializer, "norm_placement": placement, **changes}
+    return VanillaTransformerConfig(**fields)
+
+
+def make_model(initializer, kind=VanillaTransformerForConditionalGeneration, **changes):
+    torch.manual_seed(0)
+    return kind(make_config(initializer, **changes))
+
+
+def matrices_of_layers(model):
+    """Yields (stack, layer, role, matrix), of stacked projections part by part."""
+    for name, module in model.named_modules():
+        words = name.split(".")
+        if not isinstance(module, nn.Linear) or "layers" not in words:
+            continue
+        stack, layer = words[words.index("layers") - 1], int(words[words.index("layers") + 1])
+        parts = module.weight.split(getattr(module, "part_sizes", len(module.weight)))
+        roles = ROLES[:3] if len(parts) == 3 else words[-1:]
+        for role, matrix in zip(roles, parts, strict=True):
+            yield stack, layer, role, matrix
+
+
+@pytest.mark.parametrize("initializer", EXPECTED_GAINS)
+@pytest.mark.parametrize(
+    "changes", [{}, {"fused_qkv": True, "gated_ffn": True, "decoder_num_key_value_heads": 2}]
+)
+def test_the_bound_of_each_matrix(initializer, changes):
+    found = list(matrices_of_layers(make_model(initializer, **changes)))
+    assert len(found) == (2 * (7 if changes else 6) + 3 * (11 if changes else 10))
+    for stack, layer, role, matrix in found:
+        bound = math.sqrt(6 / sum(matrix.shape)) * EXPECTED_GAINS[initializer](stack, layer, role)
+        assert 0.99 * bound < matrix.abs().max() <= bound * 1.00001, (stack, layer, role)
+        assert matrix.std().item() == pytest.approx(bound / 3**0.5, rel=0.03)
+
+
+def test_normal_values():
+    model = make_model("normal", position_embedding_type="learned", lm_head_bias=True)
+    for name, one in model.named_parameters():
+        if one.ndim == 2:
+            assert one.std().item() == pytest.approx(0.02, rel=0.05), name
+        elif "norm" not in name:
+            assert not one.any(), name
+    assert not model.get_input_embeddings().weight[1].any()
+    relative = make_model("normal", position_embedding_type="relative", decoder_layers=1)
+    tables = [one for name, one in relative.named_parameters() if "embed_positions" in name]
+    assert [one.std().item() for one in tables] == [pytest.approx(0.02, rel=0.3)] * 2
+
+
+@pytest.mark.parametrize("initializer", EXPECTED_GAINS)
+def test_embeddings_and_other_projections(initializer):
+    model = make_model(initializer, tie_word_embeddings=False)
+    gain = (9 * 3) ** -0.25 if initializer == "t_fixup" else 1
+    table = model.get_input_embeddings().weight
+    assert table.std().item() == pytest.approx(gain * 96**-0.5, rel=0.03)
+    assert not table[1].any()
+    bound = math.sqrt(6 / (96 + 300))
+    assert model.lm_head.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.parametrize("initializer", EXPECTED_GAINS)
+def test_it_draws_the_same_numbers_as_xavier_but_for_the_factors(initializer):
+    """A change of the initializer is a change of scale: so seeds compare."""
+    reference = make_model("xavier", norm_placement="none")
+    changes = {} if initializer == "deepnorm" else {"norm_placement": "none"}
+    found = dict(make_model(initializer, **changes).named_parameters())
+    for name, one in reference.named_parameters():
+        if one.ndim == 2:
+            assert (
+                torch.corrcoef(torch.stack([one.flatten(), found[name].flatten()]))[0, 1] > 0.9999
+            )
+
+
+def test_the_default_is_xavier():
+    config = VanillaTransformerConfig()
+    assert config.initializer == "xavier"
+    assert config.encoder_residual_scale is None
+    assert config.decoder_residual_scale is None
+
+
+# DeepNorm ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), [(6, 6), (2, 3), (100, 100)])
+def test_the_factors_of_the_papers_table(encoder, decoder):
+    config = make_config("deepnorm", encoder_layers=encoder, decoder_layers=decoder)
+    alphas = 0.81 * (encoder**4 * decoder) ** (1 / 16), (3 * decoder) ** (1 / 4)
+    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
+    assert found == pytest.approx(alphas)
+
+
+def test_the_factors_of_one_stack():
+    config = make_config("deepnorm", is_encoder_decoder=False)
+    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
+    assert found == pytest.approx(((2 * 2) ** 0.25, (2 * 3) ** 0.25))
+    for kind, layers in ((VanillaTransformerEncoderModel, 2), (VanillaTransformerForCausalLM, 3)):
+        model = make_model("deepnorm", kind, is_encoder_decoder=False)
+        for _, _, role, matrix in matrices_of_layers(model):
+            gain = (8 * layers) ** -0.25 if role in VALUES else 1
+            bound = gain * math.sqrt(6 / sum(matrix.shape))
+            assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+def test_a_layer_computes_the_norm_of_alpha_x_plus_f():
+    config = make_config("deepnorm", encoder_layers=18)
+    layer = EncoderLayer(config, 0)
+    for one in layer.parameters():
+        nn.init.normal_(one, std=0.3)
+    states, alpha = torch.randn(2, 5, 96), 0.81 * (18**4 * 3) ** (1 / 16)
+    hidden = layer.self_attn_post_norm(alpha * states + layer.self_attn(states)[0])
+    expected = layer.feed_forward_post_norm(alpha * hidden + layer.feed_forward(hidden))
+    torch.testing.assert_close(layer(states), expected, rtol=1e-4, atol=1e-4)
+    assert alpha > 1.7
+
+
+def test_the_encoder_alone_computes_what_it_does_beside_a_decoder(tmp_path):
+    whole = make_model("deepnorm").eval()
+    whole.save_pretrained(tmp_path)
+    alone = VanillaTransformerEncoderModel.from_pretrained(tmp_path).eval()
+    assert alone.config.is_encoder_decoder is False
+    ids = torch.arange(5, 12)[None]
+    expected = whole.get_encoder()(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(alone(input_ids=ids).last_hidden_state, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initializer": "deepnorm", "norm_placement": "pre"}, "'deepnorm' is made for .* 'pre'"),
+        ({"initializer": "deepnorm", "residual_scale": 0.5}, "`residual_scale` is 0.5, but"),
+        ({"initializer": "kaiming"}, "`initializer` must be one of .*xavier.*got 'kaiming'"),
+        ({"encoder_residual_scale": 0.0}, "`encoder_residual_scale` must be above 0"),
+        ({"decoder_residual_scale": "1"}, "`decoder_residual_scale` must be of type"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        VanillaTransformerConfig(**changes)
+
+
+def test_given_factors_are_kept():
+    config = make_config("deepnorm", encoder_residual_scale=0.5)
+    assert config.encoder_residual_scale == 0.5
+    assert config.decoder_residual_scale == pytest.approx((3 * 3) ** -0.25)
+    assert make_config("xavier", residual_scale=0.5).residual_scale_of("decoder") == 0.5
+
+
+# Saving and loading ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("initializer", CHOICES["initializer"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_loading_keeps_loaded_values(tmp_path, initializer, fused):
+    model = make_model(initializer, fused_qkv=fused)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name]), name
+    for name in VanillaTransformerConfig.__annotations__:
+        found, saved = (getattr(one.config, name, None) for one in (loaded, model))
+        assert found == saved, name
+    again = config_with(loaded.config, encoder_layers=4)
+    assert again.encoder_residual_scale == model.config.encoder_residual_scale
+
+
+def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path):
+    model = make_model("t_fixup")
+    name = "model.decoder.layers.1.encoder_attn.v_proj.weight"
+    state = {key: value for key, value in model.state_dict().items() if key != name}
+    model.save_pretrained(tmp_path, state_dict=state)
+    loaded = type(model).from_pretrained(tmp_path)
+    for key, value in loaded.state_dict().items():
+        if key != name:
+            assert torch.equal(value, model.state_dict()[key]), key
+    bound = math.sqrt(6 / (96 + 96)) * (9 * 3) ** -0.25
+    drawn = loaded.get_parameter(name)
+    assert 0.99 * bound < drawn.abs().max() <= bound
+    assert not torch.equal(drawn, model.get_parameter(name))
+
+
+@pytest.mark.parametrize("initializer", ["t_fixup", "deepnorm"])
+def test_values_that_are_drawn_twice_are_scaled_once(initializer):
+    model = make_model(initializer, tie_word_embeddings=False)
+    expected = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(1)
+    model.apply(model._init_weights)
+    for name, value in model.state_dict().items():
+        if value.ndim == 2:
+            assert not torch.equal(value, expected[name]), name
+            assert value.std().item() == pytest.approx(expected[name].std().item(), rel=0.05), name

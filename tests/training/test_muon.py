@@ -1,0 +1,356 @@
+"""Muon: its steps, the parameters it updates, and runs with it."""
+
+import copy
+import json
+
+import pytest
+import torch
+from small import losses, model, rates, trainer
+from torch import nn
+from watch import StopAt
+
+from vanilla_transformer.model.attention import StackedLinear
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.training import muon
+from vanilla_transformer.training.muon import Muon, layer_matrices, make_muon, orthogonalize
+from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+OPTIONS = {"optim": "muon", "learning_rate": 0.003, "muon_learning_rate": 0.02}
+BOTH_TYPES = pytest.mark.parametrize("exact", [True, False], ids=["float32", "bfloat16"])
+
+
+def choose_type(monkeypatch, exact):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: not exact)
+
+
+def matrices(*shapes):
+    return [nn.Parameter(torch.randn(shape)) for shape in shapes]
+
+
+def give_gradients(parameters, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for one in parameters:
+        one.grad = torch.randn(one.shape, generator=generator)
+
+
+def muon_group(parameters, **changes):
+    settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.3, "part_sizes": None}
+    return {"params": parameters, "algorithm": "muon", **settings, **changes}
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("shape", [(5, 8, 8), (4, 6, 20), (4, 20, 6), (1, 1, 9)])
+def test_the_singular_values_become_one(monkeypatch, exact, shape):
+    choose_type(monkeypatch, exact)
+    torch.manual_seed(0)
+    given = torch.linalg.qr(torch.randn(shape))[0] * 7.0 if shape[1] > shape[2] else None
+    given = torch.randn(shape) if given is None else given
+    left, values, right = torch.linalg.svd(given, full_matrices=False)
+    found = orthogonalize(given).float()
+    mixed = left.mT @ found @ right.mT
+    assert found.dtype == torch.float32
+    clear = values > 0.1 * values[:, :1]
+    assert torch.all((mixed.diagonal(dim1=1, dim2=2)[clear] - 1).abs() < 0.36)
+    off = mixed - torch.diag_embed(mixed.diagonal(dim1=1, dim2=2))
+    assert off.abs().max() < (1e-4 if exact else 0.06)
+
+
+def test_a_matrix_without_a_direction_stays():
+    assert torch.equal(orthogonalize(torch.zeros(2, 3, 4)).float(), torch.zeros(2, 3, 4))
+
+
+@BOTH_TYPES
+def test_its_steps_are_those_of_torch(monkeypatch, exact):
+    choose_type(monkeypatch, exact)
+    torch.manual_seed(0)
+    shapes = [(8, 8), (6, 20), (20, 6), (8, 8), (1, 4), (6, 20)]
+    own = matrices(*shapes)
+    theirs = copy.deepcopy(own)
+    one = Muon([muon_group(own)], lr=1.0)
+    other = torch.optim.Muon(theirs, lr=0.1, momentum=0.9, weight_decay=0.3)
+    for seed in range(3):
+        give_gradients(own, seed)
+        give_gradients(theirs, seed)
+        one.step()
+        other.step()
+    for mine, reference in zip(own, theirs, strict=True):
+        buffer = other.state[reference]["momentum_buffer"]
+        torch.testing.assert_close(one.state[mine]["momentum_buffer"], buffer, rtol=0, atol=0)
+        difference = (mine - reference).norm() / (0.3 * max(mine.shape) ** 0.5)
+        assert difference < 0.03, mine.shape
+
+
+def test_many_matrices_are_updated_in_several_batches(monkeypatch):
+    choose_type(monkeypatch, exact=True)
+    torch.manual_seed(0)
+    together, apart = matrices(*[(4, 6)] * 7), []
+    apart = copy.deepcopy(together)
+    for found, limit in ((together, 2**18), (apart, 50)):
+        monkeypatch.setitem(muon._NUMBERS_AT_ONCE, "cpu", limit)
+        give_gradients(found, 0)
+        Muon([muon_group(found)], lr=1.0).step()
+    for one, other in zip(together, apart, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_parts_of_a_stack_are_matrices_of_their_own(monkeypatch):
+    choose_type(monkeypatch, exact=True)
+    torch.manual_seed(0)
+    parts = matrices((8, 8), (4, 8), (4, 8))
+    stacked = nn.Parameter(torch.cat(list(parts)).detach().clone())
+    give_gradients(parts, 0)
+    stacked.grad = torch.cat([part.grad for part in parts])
+    Muon([muon_group(parts)], lr=1.0).step()
+    Muon([muon_group([stacked], part_sizes=(8, 4, 4))], lr=1.0).step()
+    torch.testing.assert_close(stacked.data, torch.cat(list(parts)).data)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_all_else_has_the_steps_of_adamw_to_the_bit(weight_decay):
+    torch.manual_seed(0)
+    net = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4)]), "out": nn.Linear(4, 3)})
+    optimizer = make_muon(net, lr=0.01, betas=(0.8, 0.9), eps=1e-6, weight_decay=weight_decay)
+    twin = copy.deepcopy(net)
+    decayed = [{"params": [twin["out"].weight], "weight_decay": weight_decay}]
+    plain = [{"params": [twin["layers"][0].bias, twin["out"].bias], "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(decayed + plain, 0.01, (0.8, 0.9), 1e-6, fused=True)
+    for seed in range(4):
+        for found in (net, twin):
+            give_gradients(found.parameters(), seed)
+        optimizer.step()
+        reference.step()
+    for name in ("layers.0.bias", "out.weight", "out.bias"):
+        assert torch.equal(net.get_parameter(name), twin.get_parameter(name)), name
+
+
+def test_parameters_without_a_gradient_stay():
+    net = model()
+    optimizer = make_muon(net, weight_decay=0.5)
+    before = copy.deepcopy(net.state_dict())
+    optimizer.step()
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert not optimizer.state
+
+
+def test_a_closure_is_evaluated_with_gradients():
+    net = nn.ModuleList([nn.Linear(3, 3, bias=False)])
+    optimizer = make_muon(net)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = net[0](torch.ones(1, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    losses = [optimizer.step(closure).item() for _ in range(5)]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_word_embeddings": False},
+        {"fused_qkv": True, "decoder_num_key_value_heads": 1},
+        {"gated_ffn": True, "position_embedding_type": "relative", "norm_type": "rms_norm"},
+        {"position_embedding_type": "learned", "lm_head_bias": True, "norm_placement": "pre"},
+    ],
+)
+def test_it_updates_the_matrices_of_the_layers_and_no_others(changes):
+    net = model(**changes)
+    optimizer = make_muon(net)
+    names = {id(one): name for name, one in net.named_parameters()}
+    groups = {"muon": [], "adamw": []}
+    for group in optimizer.param_groups:
+        groups[group["algorithm"]] += [names[id(one)] for one in group["params"]]
+    assert sorted(groups["muon"] + groups["adamw"]) == sorted(names.values())
+    for name, one in net.named_parameters():
+        in_layer = ".layers." in name and one.ndim == 2
+        assert (name in groups["muon"]) is in_layer, name
+    stacked = {
+        f"{name}.weight": module.part_sizes
+        for name, module in net.named_modules()
+        if isinstance(module, StackedLinear)
+    }
+    found = {name: parts for name, parts in layer_matrices(net).items() if parts}
+    assert found == stacked
+    assert bool(stacked) is ("fused_qkv" in changes)
+
+
+def test_stacked_projections_learn_as_separate_ones(monkeypatch):
+    """The same function and the same matrices: so the same steps."""
+    choose_type(monkeypatch, exact=True)
+    separate = model(dropout=0.0)
+    stacked = model(dropout=0.0, fused_qkv=True)
+    values = dict(separate.state_dict())
+    for name in stacked.state_dict():
+        parts = [name.replace("qkv_proj", f"{letter}_proj") for letter in "qkv"]
+        values[name] = (
+            torch.cat([values[part] for part in parts]) if "qkv" in name else values[name]
+        )
+    stacked.load_state_dict({name: values[name] for name in stacked.state_dict()})
+    ids = torch.arange(4, 12)[None]
+    for net in (separate, stacked):
+        optimizer = make_muon(net, muon_lr=0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(input_ids=ids, labels=ids).loss.backward()
+            for name, one in net.named_parameters():
+                if name.endswith("bias"):
+                    one.grad = None  # that of the keys is rounding, which AdamW would scale up
+            optimizer.step()
+    layer = "model.decoder.layers.0.self_attn"
+    found = stacked.get_parameter(f"{layer}.qkv_proj.weight")
+    expected = [separate.get_parameter(f"{layer}.{letter}_proj.weight") for letter in "qkv"]
+    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-3, atol=1e-4)
+
+
+def test_frozen_parameters_are_left_out():
+    net = model()
+    for one in net.model.encoder.parameters():
+        one.requires_grad_(False)
+    found = [one for group in make_muon(net).param_groups for one in group["params"]]
+    assert {id(one) for one in found} == {id(one) for one in net.parameters() if one.requires_grad}
+
+
+def test_a_model_without_layers_to_train_is_refused():
+    with pytest.raises(ValueError, match="No layer of Linear has a matrix to train"):
+        make_muon(nn.Linear(3, 3))
+
+
+def test_what_is_no_matrix_is_refused():
+    with pytest.raises(ValueError, match=r"whole matrices, but .* has the shape \(3,\)"):
+        Muon([muon_group([nn.Parameter(torch.zeros(3))])], lr=1.0)
+
+
+# Runs --------------------------------------------------------------------------------------------
+
+
+def run(folder, **options):
+    given = {"max_steps": 6, "logging_steps": 1, "save_strategy": "steps", "save_steps": 2}
+    return trainer(folder, net=model(dropout=0.3), **{**given, **OPTIONS, **options})
+
+
+def assert_same_weights(one, other):
+    for (name, value), second in zip(
+        one.model.state_dict().items(), other.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, second), name
+
+
+def rates_of(optimizer):
+    return {group["algorithm"]: group["lr"] for group in optimizer.param_groups}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_accumulation_steps": 2, "weight_decay": 0.1},
+        {"bf16": True, "max_tokens": 60},
+        {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1},
+    ],
+    ids=["accumulation", "bf16", "plateau"],
+)
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, options):
+    whole = run(tmp_path / "whole", **options)
+    whole.train()
+    stopped = run(tmp_path / "parts", **options)
+    stopped.add_callback(StopAt(4))
+    stopped.train()
+    resumed = run(tmp_path / "parts", **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.record.processes[-1][0] == 4
+    assert losses(resumed) == losses(whole)
+    assert_same_weights(resumed, whole)
+
+
+def test_a_run_makes_the_groups_that_trainer_makes(tmp_path):
+    started = run(tmp_path, weight_decay=0.1, adam_beta2=0.98)
+    groups = started.create_optimizer().param_groups
+    adamw = [group for group in groups if group["algorithm"] == "adamw"]
+    assert [(group["lr"], group["betas"]) for group in adamw] == [(0.003, (0.9, 0.98))] * 2
+    decayed = set(started.get_decay_parameter_names(started.model))
+    names = {id(one): name for name, one in started.model.named_parameters()}
+    for group in groups:
+        for one in group["params"]:
+            assert (group["weight_decay"] == 0.1) is (names[id(one)] in decayed)
+    assert started.create_optimizer() is started.optimizer
+
+
+def test_the_schedule_scales_both_rates(tmp_path):
+    started = run(tmp_path, warmup_steps=4, max_steps=12, save_strategy="no")
+    started.add_callback(StopAt(3))
+    started.train()
+    found = rates_of(started.optimizer)
+    assert found == {"adamw": pytest.approx(0.75 * 0.003), "muon": pytest.approx(0.75 * 0.02)}
+    assert rates(started)[3] == pytest.approx(0.5 * 0.003)
+
+
+def test_with_the_papers_schedule_its_rate_is_that_at_the_end_of_the_warm_up():
+    optimizer = make_muon(model(), muon_lr=0.04)
+    schedule = NoamSchedule(optimizer, d_model=16, warmup_steps=4)
+    for step in range(1, 20):
+        found = rates_of(optimizer)
+        rate = noam_rate(step, 16, 4)
+        assert found["adamw"] == pytest.approx(rate)
+        assert found["muon"] == pytest.approx(0.04 * rate / noam_rate(4, 16, 4))
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"muon_learning_rate": 0.03}, r"`muon_learning_rate` \(initial_lr\) is 0.03, but .* 0.02"),
+        ({"muon_momentum": 0.8}, r"`muon_momentum` \(momentum\) is 0.8, but .* has 0.95"),
+        ({"learning_rate": 0.01}, r"`learning_rate` \(initial_lr\) is 0.01, but .* 0.003"),
+        ({"weight_decay": 0.1}, r"`weight_decay` is 0.1, but .* has 0.0"),
+        (
+            {"optim": "adamw_torch_fused", "muon_learning_rate": 0.01},
+            "another optimizer|belongs to another `--optim`",
+        ),
+    ],
+)
+def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, changes, message):
+    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
+    run(tmp_path, **options, max_steps=2).train()
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, **{**options, **changes}).train(resume_from_checkpoint=True)
+
+
+def test_it_is_an_option_of_the_command(tmp_path):
+    argv = ["--output_dir", str(tmp_path), "--optim", "muon", "--muon_learning_rate", "0.02"]
+    training = parse_arguments(argv).training
+    assert (training.optim, training.muon_learning_rate, training.muon_momentum) == (
+        "muon",
+        0.02,
+        0.95,
+    )
+    assert json.loads(training.to_json_string())["optim"] == "muon"
+    assert copy.deepcopy(training).optim == "muon"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optim": "moun"}, "`optim` 'moun' is unknown: choose from muon, adamw_torch"),
+        ({"optim": "muon", "optim_args": "momentum=0.9"}, "`optim_args` 'momentum=0.9' does not"),
+        ({"optim": "muon", "fsdp": "full_shard"}, "`fsdp` .* does not work with `optim` 'muon'"),
+        ({"muon_learning_rate": 0.1}, "`muon_learning_rate` of 0.1 has no effect with `optim`"),
+        ({"optim": "sgd", "muon_momentum": 0.5}, "`muon_momentum` of 0.5 has no effect .* 'sgd'"),
+        ({"optim": "muon", "muon_momentum": 1.0}, "`muon_momentum` is 1.0: it must be from 0"),
+        ({"optim": "muon", "muon_learning_rate": -1.0}, "`muon_learning_rate` is -1.0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        TokenBudgetTrainingArguments(str(tmp_path), use_cpu=True, **options)
+
+
+@pytest.mark.parametrize("kind", ["is_fsdp_enabled", "is_deepspeed_enabled"])
+def test_a_launch_file_that_divides_the_matrices_is_refused(tmp_path, kind):
+    started = run(tmp_path)
+    setattr(started, kind, True)
+    with pytest.raises(ValueError, match="`optim` 'muon' needs whole matrices, which FSDP and"):
+        started.create_optimizer()

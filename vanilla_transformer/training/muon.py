@@ -1,0 +1,267 @@
+"""Muon for the matrices of the layers and AdamW for all else, as one optimizer of torch."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.optim.adamw import adamw
+
+from vanilla_transformer.model.attention import StackedLinear
+
+MUON = "muon"
+"""Value of the option `optim`, and of `algorithm` in the parameter groups that Muon updates."""
+
+MUON_LEARNING_RATE = 0.01
+MUON_MOMENTUM = 0.95
+
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
+_ITERATIONS = 5
+_SMALLEST_NORM = 1e-7
+_NUMBERS_AT_ONCE = {"cpu": 2**18}  # what stays in a core's cache; elsewhere the number below
+_MOST_NUMBERS_AT_ONCE = 2**26
+
+_Group = dict[str, Any]
+
+
+def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
+    """Moves the singular values of matrices to about 1 and keeps their singular vectors.
+
+    Five Newton-Schulz iterations X <- aX + (bA + cA²)X with A = XXᵀ, after a division by the
+    Frobenius norm (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks").
+    They end with singular values of about 0.7 to 1.2. They run in bfloat16, as in
+    `torch.optim.Muon`, or in float32 on processors that lack instructions for bfloat16, where
+    bfloat16 would take many times as long.
+
+    Args:
+        matrices: Matrices of one shape, of shape (count, rows, columns).
+
+    Returns:
+        A tensor of the same shape, in the type of the iterations.
+    """
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    states = (matrices.mT if is_tall else matrices).to(_iteration_type(matrices.device))
+    norms = torch.linalg.vector_norm(states, dim=(1, 2), keepdim=True)
+    states = states / norms.clamp(min=_SMALLEST_NORM)
+    a, b, c = _COEFFICIENTS
+    for _ in range(_ITERATIONS):
+        gram = states @ states.mT  # (count, rows, rows)
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        states = torch.baddbmm(states, factor, states, beta=a)
+    return states.mT if is_tall else states
+
+
+def _iteration_type(device: torch.device) -> torch.dtype:
+    is_slow = device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
+    return torch.float32 if is_slow else torch.bfloat16
+
+
+class Muon(torch.optim.Optimizer):
+    """Updates each parameter group with Muon or with AdamW.
+
+    Muon (Jordan et al. 2024) adds up the gradients of a matrix with a momentum and takes a step in
+    their direction with all singular values at about 1. The results are those of
+    `torch.optim.Muon` within the rounding of the iterations, and those of `torch.optim.AdamW`
+    exactly. Matrices of one shape are computed together, which takes less time if they are small.
+
+    `make_muon` makes the groups for a model.
+
+    Args:
+        groups: Parameter groups, each with "params" and all its settings. "algorithm" is "muon",
+            with "lr", "momentum", "weight_decay" and "part_sizes" (see `StackedLinear`; None: each
+            parameter is one matrix), or "adamw", with "lr", "betas", "eps" and "weight_decay".
+        lr: The rate that schedules take for that of the optimizer.
+
+    Raises:
+        ValueError: If a parameter of Muon is not a matrix.
+    """
+
+    def __init__(self, groups: Sequence[_Group], lr: float) -> None:
+        # The rates of the beginning tell a resumed training whether it has those of its checkpoint.
+        groups = [{**group, "initial_lr": group["lr"]} for group in groups]
+        super().__init__(groups, {"lr": lr})
+        for group in self.param_groups:
+            if group["algorithm"] == MUON:
+                _check_matrices(group["params"])
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Updates all parameters that have a gradient.
+
+        Args:
+            closure: Computes the loss anew. None: it is not needed.
+
+        Returns:
+            What `closure` returns.
+
+        Raises:
+            ValueError: If a parameter of Muon is not a whole matrix.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            found = [one for one in group["params"] if one.grad is not None]
+            if found and group["algorithm"] == MUON:
+                self._step_with_muon(found, group)
+            elif found:
+                self._step_with_adamw(found, group)
+        return loss
+
+    def _step_with_adamw(self, parameters: list[nn.Parameter], group: _Group) -> None:
+        for one in parameters:
+            if not self.state[one]:
+                self.state[one]["step"] = torch.zeros((), dtype=torch.float32, device=one.device)
+                for name in ("exp_avg", "exp_avg_sq"):
+                    self.state[one][name] = torch.zeros_like(one)
+        states = [self.state[one] for one in parameters]
+        adamw(
+            list(parameters),
+            [cast(torch.Tensor, one.grad) for one in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+    def _step_with_muon(self, parameters: list[nn.Parameter], group: _Group) -> None:
+        _check_matrices(parameters)
+        rate, momentum = float(group["lr"]), group["momentum"]
+        pairs = list[tuple[torch.Tensor, torch.Tensor]]()
+        for one in parameters:
+            gradient = cast(torch.Tensor, one.grad)
+            if not self.state[one]:
+                self.state[one]["momentum_buffer"] = torch.zeros_like(gradient)
+            mean = self.state[one]["momentum_buffer"]
+            mean.lerp_(gradient, 1 - momentum)
+            direction = gradient.lerp(mean, momentum)  # Nesterov's
+            if group["weight_decay"]:
+                one.mul_(1 - rate * group["weight_decay"])
+            parts = group["part_sizes"] or len(one)
+            pairs += zip(one.split(parts), direction.split(parts), strict=True)
+        for matrices, directions in _batches_of_one_shape(pairs):
+            rows, columns = matrices[0].shape
+            step = -rate * max(1.0, rows / columns) ** 0.5
+            for matrix, update in zip(matrices, orthogonalize(directions), strict=True):
+                matrix.add_(update, alpha=step)
+
+
+def _batches_of_one_shape(
+    pairs: Sequence[tuple[torch.Tensor, torch.Tensor]],
+) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
+    """Yields matrices of one shape, device and type with their directions, stacked."""
+    kinds = defaultdict(list)
+    for matrix, direction in pairs:
+        kinds[direction.shape, direction.device, direction.dtype].append((matrix, direction))
+    for (shape, device, _), members in kinds.items():
+        limit = _NUMBERS_AT_ONCE.get(device.type, _MOST_NUMBERS_AT_ONCE)
+        size = max(1, limit // max(1, shape.numel()))
+        for start in range(0, len(members), size):
+            matrices, directions = zip(*members[start : start + size], strict=True)
+            yield list(matrices), torch.stack(directions)
+
+
+def _check_matrices(parameters: Sequence[torch.Tensor]) -> None:
+    for one in parameters:
+        if one.ndim != 2 or hasattr(one, "placements"):
+            raise ValueError(
+                f"Muon updates whole matrices, but a parameter is a shard or has the shape "
+                f"{tuple(one.shape)}: use another `--optim` with FSDP, DeepSpeed or tensor "
+                "parallelism."
+            )
+
+
+def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
+    """Finds the matrices that Muon is made for: those of linear maps within layers.
+
+    Embeddings, positions, output projections and classifiers are not among them.
+
+    Args:
+        model: Any model whose layers stand in a `ModuleList`.
+
+    Returns:
+        The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for path, layers in model.named_modules():
+        if not isinstance(layers, nn.ModuleList):
+            continue
+        for name, module in layers.named_modules(prefix=path):
+            if isinstance(module, nn.Linear) and module.weight.ndim == 2:
+                parts = module.part_sizes if isinstance(module, StackedLinear) else None
+                found[f"{name}.weight"] = parts
+    return found
+
+
+def make_muon(
+    model: nn.Module,
+    lr: float = 1e-3,
+    muon_lr: float = MUON_LEARNING_RATE,
+    momentum: float = MUON_MOMENTUM,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decayed: Collection[str] | None = None,
+) -> Muon:
+    """Makes the optimizer of a model: Muon for the matrices of its layers, AdamW for all else.
+
+    Parts of a stacked matrix are matrices of their own. Frozen parameters are left out.
+
+    Args:
+        model: Any model whose layers stand in a `ModuleList`.
+        lr: Learning rate of AdamW.
+        muon_lr: Learning rate of Muon. A tall matrix takes a step that is larger by the root of
+            rows/columns, as in `torch.optim.Muon`.
+        momentum: Muon's momentum.
+        betas: AdamW's betas.
+        eps: AdamW's epsilon.
+        weight_decay: In a step, weights are multiplied by 1 - learning rate · weight decay.
+        decayed: Names of the parameters with weight decay. None: all but vectors.
+
+    Returns:
+        The optimizer. Its first groups are those of AdamW.
+
+    Raises:
+        ValueError: If no layer of the model has a matrix to train.
+    """
+    matrices = layer_matrices(model)
+    groups: dict[Any, list[nn.Parameter]] = defaultdict(list)
+    for name, one in model.named_parameters():  # a shared parameter comes once
+        if one.requires_grad:
+            has_decay = one.ndim > 1 if decayed is None else name in decayed
+            key = (
+                (MUON, has_decay, matrices[name])
+                if name in matrices
+                else ("adamw", has_decay, None)
+            )
+            groups[key].append(one)
+    if not any(algorithm == MUON for algorithm, _, _ in groups):
+        raise ValueError(
+            f"No layer of {type(model).__name__} has a matrix to train, and Muon updates nothing "
+            "else: use another `--optim`."
+        )
+    settings: dict[str, _Group] = {
+        "adamw": {"lr": lr, "betas": betas, "eps": eps, "fused": True},
+        MUON: {"lr": muon_lr, "momentum": momentum},
+    }
+    made = [
+        {
+            "params": parameters,
+            "algorithm": algorithm,
+            "weight_decay": weight_decay if has_decay else 0.0,
+            **({"part_sizes": parts} if algorithm == MUON else {}),
+            **settings[algorithm],
+        }
+        for (algorithm, has_decay, parts), parameters in sorted(groups.items(), key=repr)
+    ]
+    return Muon(made, lr)
