@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -82,24 +82,20 @@ class AttentionMaps:
             ImportError: If matplotlib is not installed.
         """
         weights = self._layer_weights(kind, layer)
+        title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"
+        return plot_heads(weights, *self.axes_of(kind), title=title)
+
+    def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
+        """Returns the tokens that attend, and those that are attended to.
+
+        Args:
+            kind: "encoder", "decoder" (self-attention) or "cross".
+
+        Returns:
+            Rows and columns of the weights of this kind, as `plot_heads` takes them.
+        """
         rows = self.source if kind == "encoder" else self.predicted
-        columns = self.fed if kind == "decoder" else self.source
-        wide = min(len(weights), 4)
-        high = -(-len(weights) // wide)
-        size = (1 + wide * (1 + 0.25 * len(columns)), 1 + high * (1 + 0.25 * len(rows)))
-        figure = new_figure(size)
-        grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
-        for head, axes in enumerate(grid.flat):
-            if head >= len(weights):
-                axes.set_visible(False)
-                continue
-            image = axes.imshow(weights[head].numpy(), vmin=0, vmax=1, cmap="viridis")
-            axes.set_title(f"head {head}")
-            axes.set_xticks(range(len(columns)), columns, rotation=90)
-            axes.set_yticks(range(len(rows)), rows)
-        figure.suptitle(f"{kind} attention, layer {layer % len(getattr(self, kind))}")
-        figure.colorbar(image, ax=grid, shrink=0.6)
-        return figure
+        return rows, self.fed if kind == "decoder" else self.source
 
     def _layer_weights(self, kind: str, layer: int) -> torch.Tensor:
         """Returns the weights of a layer, of shape (heads, query_len, key_len)."""

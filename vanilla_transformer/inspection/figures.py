@@ -8,9 +8,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def new_figure(
-    size: tuple[float, float], dpi: float = 100, is_arranged: bool = True
-) -> "Figure":
+def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = True) -> "Figure":
     """Makes an empty figure. It needs no display.
 
     Args:

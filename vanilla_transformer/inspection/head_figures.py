@@ -64,7 +64,9 @@ def _make_panels(shapes: list[tuple[int, int]]) -> tuple["Figure", list[Any]]:
         figure = new_figure((max(2.0 + 0.6 * sum(heads), 6.0), 1.5 + 0.45 * max(layers)))
         return figure, list(figure.subplots(1, len(shapes), squeeze=False, width_ratios=heads)[0])
     wide = 0.68 if max(heads) <= _MOST_NUMBERS else 0.25
-    figure = new_figure((2.0 + wide * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers)))
+    figure = new_figure(
+        (2.0 + wide * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers))
+    )
     grid = figure.subplots(len(shapes), 1, squeeze=False, height_ratios=layers)
     return figure, list(grid[:, 0])
 

@@ -4,6 +4,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from transformers.utils import logging
@@ -40,9 +41,9 @@ class Labels:
 
 
 def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
-    """Makes labels of any texts, and finds the fonts for them.
+    r"""Makes labels of any texts, and finds the fonts for them.
 
-    A control character becomes its escape (`\\n`), a space at an end becomes `␣`, and a long text
+    A control character becomes its escape (`\n`), a space at an end becomes `␣`, and a long text
     ends with `…`. A character that no installed font has becomes `□`; a warning, once, tells which
     fonts to install. Fonts that were installed after matplotlib's first start are found too.
 
@@ -91,12 +92,8 @@ def _shorten_text(text: str, longest: int) -> str:
     widths = [_width_of(char) for char in text]
     if sum(widths) <= longest:
         return text
-    total = 1
-    for index, width in enumerate(widths):
-        total += width
-        if total > longest:
-            break
-    return text[:index] + "…"
+    kept = sum(total < longest for total in accumulate(widths))
+    return text[:kept] + "…"
 
 
 def _find_fonts(characters: set[int]) -> tuple[list[str], set[int]]:

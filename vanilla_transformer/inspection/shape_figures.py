@@ -151,7 +151,9 @@ def _make_column(
     start = "" if ids is None else f"{prefix}input_ids {_first_shape(ids.inputs)}"
     output = records[heads[0]] if is_last and heads else records.get(path)
     names = {True: "logits", False: "hidden states"}
-    end = "" if output is None else f"{names[is_last and bool(heads)]} {_first_shape(output.outputs)}"
+    end = (
+        "" if output is None else f"{names[is_last and bool(heads)]} {_first_shape(output.outputs)}"
+    )
     layer = tuple(_blocks_of_layer(records, stack, f"{path}.layers.0"))
     return Column(stack, start, end, layers, tuple(below), layer, tuple(above))
 
@@ -175,9 +177,7 @@ def _norm_or_embedding(
             yield _make_block("embedding", record, f"Add {record.kind}")
 
 
-def _blocks_of_layer(
-    records: Mapping[str, ShapeRecord], stack: str, layer: str
-) -> Iterator[Block]:
+def _blocks_of_layer(records: Mapping[str, ShapeRecord], stack: str, layer: str) -> Iterator[Block]:
     """Yields the boxes of a layer: for each sublayer a norm before it, itself, and the sum."""
     for name in _SUBLAYERS:
         record = records.get(f"{layer}.{name}")
@@ -317,7 +317,9 @@ class _Pen:
             edge = middle + side * self.width / 2
             lane = edge + side * 0.25
             if box.block.joins:
-                self._draw_line([(middle, split), (lane, split), (lane, box.center), (edge, box.center)])
+                self._draw_line(
+                    [(middle, split), (lane, split), (lane, box.center), (edge, box.center)]
+                )
             if box.block.takes_source and source is not None:
                 self._draw_source(source, middle - self.width / 2, box.center)
         top = placed[-1].top + (_FRAME if not column.above else 0)
@@ -354,7 +356,7 @@ class _Pen:
         )  # fmt: skip
         self.axes.add_patch(patch)
         x = middle + side * (reach + 0.26)
-        self._draw_text(x, (low + high) / 2, f"{column.layers}×", 13)
+        self._draw_text(x, (low + high) / 2, f"{column.layers} \N{MULTIPLICATION SIGN}", 13)
 
     def _draw_source(self, source: tuple[float, float], edge: float, y: float) -> None:
         """Draws the way of the encoder's output into a box of the decoder."""

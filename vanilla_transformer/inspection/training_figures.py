@@ -96,10 +96,7 @@ def plot_training(
         _check_places(log, x)
     panels = _choose_panels(logs)
     end = max(
-        place
-        for log in logs
-        for field in _fields_of(log)
-        for place in log.curve(field, x)[0]
+        place for log in logs for field in _fields_of(log) for place in log.curve(field, x)[0]
     )
     wide = 2 if len(panels) == 4 else min(len(panels), 3)
     high = -(-len(panels) // wide)
