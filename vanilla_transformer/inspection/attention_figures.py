@@ -174,8 +174,8 @@ def _check_weights(
     weights = torch.as_tensor(weights).detach().float().cpu()
     if weights.dim() not in dims or weights.shape[-2:] != (query_len, key_len):
         raise ValueError(
-            f"`weights` has the shape {tuple(weights.shape)}, but there are {query_len} tokens that "
-            f"attend and {key_len} that are attended to: give {' or '.join(map(str, dims))} "
+            f"`weights` has the shape {tuple(weights.shape)}, but {query_len} tokens attend and "
+            f"{key_len} are attended to: give {' or '.join(map(str, dims))} "
             "dimensions, the last two of these sizes."
         )
     if weights.numel() == 0:

@@ -60,10 +60,7 @@ class AttentionMaps:
         Raises:
             ValueError: If there is no such layer or head.
         """
-        weights = self._layer_weights("cross", layer)
-        if head is not None and head not in range(len(weights)):
-            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
-        best = (weights.mean(0) if head is None else weights[head]).max(-1)
+        best = self.weights_of("cross", layer, head).max(-1)
         pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
         return [(token, self.source[index], weight) for token, index, weight in pairs]
 
@@ -96,6 +93,25 @@ class AttentionMaps:
         """
         rows = self.source if kind == "encoder" else self.predicted
         return rows, self.fed if kind == "decoder" else self.source
+
+    def weights_of(self, kind: str, layer: int = -1, head: int | None = None) -> torch.Tensor:
+        """Returns the weights of a head, or the mean over the heads of a layer.
+
+        Args:
+            kind: "encoder", "decoder" (self-attention) or "cross".
+            layer: Layer of the stack; a negative number counts from the last layer.
+            head: Head of that layer. None: the mean over all heads.
+
+        Returns:
+            Weights of shape (query_len, key_len), as `plot_alignment` takes them.
+
+        Raises:
+            ValueError: If there is no such kind, layer or head.
+        """
+        weights = self._layer_weights(kind, layer)
+        if head is not None and head not in range(len(weights)):
+            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
+        return weights.mean(0) if head is None else weights[head]
 
     def _layer_weights(self, kind: str, layer: int) -> torch.Tensor:
         """Returns the weights of a layer, of shape (heads, query_len, key_len)."""

@@ -19,6 +19,7 @@ A training step has three times the FLOPs of a forward: the backward of each pro
 products of the same size, for the gradients of both factors (Kaplan et al. 2020, §2.1).
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -282,11 +283,7 @@ def _bytes_of(parameter: nn.Parameter) -> int:
 
 def _with_unit(value: float, base: int) -> str:
     """Formats a number with four digits and a prefix of the unit: 1000 or 1024 to the next one."""
-    prefixes = ("", "K", "M", "G", "T", "P") if base == 1000 else ("", "Ki", "Mi", "Gi", "Ti", "Pi")
-    for prefix in prefixes[:-1]:
-        if value < base:
-            break
-        value /= base
-    else:
-        prefix = prefixes[-1]
-    return f"{value:,.4g} {prefix}".rstrip()
+    prefixes = ("", "K", "M", "G", "T", "P")
+    step = min(int(math.log(max(value, 1), base)), len(prefixes) - 1)
+    mark = "i" if base == 1024 and step else ""
+    return f"{value / base**step:,.4g} {prefixes[step]}{mark}".rstrip()
