@@ -206,7 +206,8 @@ def _name_cells(axes: Any, axis: str, labels: Labels, cell: float, size: float =
     """Names the columns ("x") or rows ("y") of a heat map, as far as there is room."""
     places = spread_indices(len(labels.texts), cell, 0.017 * size)
     texts = [labels.texts[place] for place in places]
-    upright = axis == "y" or all(len(text) <= 2 for text in texts)
+    room = cell * (places[1] if len(places) > 1 else 1)
+    upright = axis == "y" or labels.width(size) <= 1.1 * room
     style = {"fontsize": size, "rotation": 0 if upright else 90, **labels.style}
     getattr(axes, f"set_{axis}ticks")(places, texts, **style)
     axes.tick_params(length=0)

@@ -96,4 +96,5 @@ def _draw_changes(axes: Any, change: torch.Tensor, most: float) -> Any:
 def _format_change(value: float, most: float) -> str:
     """Formats a number with a sign and with as many places as the largest one needs for two."""
     places = 1 - math.floor(math.log10(most))
-    return f"{value:+.{max(places, 0)}f}" if places <= 4 else f"{value:+.0e}"
+    rounded = round(value, max(places, 0)) + 0.0  # the sum turns -0.0 into 0.0
+    return f"{rounded:+.{max(places, 0)}f}" if places <= 4 else f"{value:+.0e}"

@@ -141,21 +141,25 @@ def _make_column(
     records: Mapping[str, ShapeRecord], stack: str, path: str, layers: int, is_last: bool
 ) -> Column:
     """Collects the boxes of a stack; the last stack also gets the boxes above all stacks."""
-    below = [*_norm_or_embedding(records, path, ("embed_tokens", "embed_positions", "embed_norm"))]
-    above = [*_norm_or_embedding(records, path, ("final_norm",))]
-    if is_last:
-        heads = [name for name, record in records.items() if _is_head(record)]
-        above += [_make_block("head", records[name], "Linear") for name in reversed(heads)]
-    ids = records.get(f"{path}.embed_tokens")
-    prefix = "decoder_" if stack == "decoder" and ".decoder" in path else ""
-    start = "" if ids is None else f"{prefix}input_ids {_first_shape(ids.inputs)}"
-    output = records[heads[0]] if is_last and heads else records.get(path)
-    names = {True: "logits", False: "hidden states"}
-    end = (
-        "" if output is None else f"{names[is_last and bool(heads)]} {_first_shape(output.outputs)}"
+    below = _norm_or_embedding(records, path, ("embed_tokens", "embed_positions", "embed_norm"))
+    above = _norm_or_embedding(records, path, ("final_norm",))
+    heads = [record for record in records.values() if is_last and _is_head(record)][::-1]
+    has_source = f"{path}.layers.0.encoder_attn" in records
+    start = f"{'decoder_' * has_source}input_ids"
+    end = "logits" if heads else "hidden states"
+    return Column(
+        stack=stack,
+        start=_with_shape(start, records.get(f"{path}.embed_tokens"), "inputs"),
+        end=_with_shape(end, heads[-1] if heads else records.get(path), "outputs"),
+        layers=layers,
+        below=tuple(below),
+        layer=tuple(_blocks_of_layer(records, stack, f"{path}.layers.0")),
+        above=(*above, *(_make_block("head", head, "Linear") for head in heads)),
     )
-    layer = tuple(_blocks_of_layer(records, stack, f"{path}.layers.0"))
-    return Column(stack, start, end, layers, tuple(below), layer, tuple(above))
+
+
+def _with_shape(text: str, record: ShapeRecord | None, side: str) -> str:
+    return "" if record is None else f"{text} {_first_shape(getattr(record, side))}"
 
 
 def _is_head(record: ShapeRecord) -> bool:
