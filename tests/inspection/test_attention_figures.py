@@ -1,13 +1,14 @@
 """Pictures of attention: the right weights in the right place, at any length and in any script."""
 
 import io
+from itertools import pairwise
 
 import pytest
 import torch
 
-image = pytest.importorskip("matplotlib.image", reason="needs the extra `plot`")
-
 from vanilla_transformer.inspection import plot_alignment, plot_heads
+
+image = pytest.importorskip("matplotlib.image", reason="needs the extra `plot`")
 
 ROWS, COLUMNS = ["ein", "Hund", "</s>"], ["a", "dog", ".", "</s>"]
 
@@ -104,7 +105,7 @@ def check_names_apart(figure):
     figure.draw_without_rendering()
     axes = panels_of(figure)[0]
     boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
-    for above, below in zip(boxes, boxes[1:], strict=False):
+    for above, below in pairwise(boxes):
         assert above.y0 >= below.y1 - 2  # pixels; the boxes of letters have some room
 
 

@@ -5,9 +5,9 @@ import io
 import pytest
 import torch
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 from vanilla_transformer.inspection import head_scores, plot_head_scores
+
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 
 def panels_of(figure):

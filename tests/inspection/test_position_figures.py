@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 from vanilla_transformer import VanillaTransformerEncoderModel, VanillaTransformerForCausalLM
 from vanilla_transformer.inspection import plot_positions
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.positions import alibi_slopes
 from vanilla_transformer.model.stacks import VanillaTransformerDecoder
+
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 ADDED = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned")
 SCHEMES = CHOICES["position_embedding_type"]

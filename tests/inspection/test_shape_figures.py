@@ -5,13 +5,13 @@ import io
 import pytest
 import torch
 
-pytest.importorskip("matplotlib", reason="needs the extra `plot`")
-
 from vanilla_transformer import (
     VanillaTransformerForCausalLM,
     VanillaTransformerForSequenceClassification,
 )
 from vanilla_transformer.inspection import plot_shapes, shape_walk
+
+pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 
 IDS = {"input_ids": torch.tensor([[4, 5, 6, 2]])}
 BOTH = {**IDS, "decoder_input_ids": torch.tensor([[0, 7, 8]])}
@@ -49,7 +49,7 @@ def check_texts_fit(figure):
 
 def test_the_paper_s_model_is_drawn_as_in_its_figure(tiny_model):
     (encoder, decoder), counts = columns_of(tiny_model())
-    assert counts == ["2 ×", "3 ×"]
+    assert counts == ["2 \u00d7", "3 \u00d7"]
     assert encoder == [
         "input_ids (1, 4)",
         "embed_tokens (1, 4, 16)",
@@ -140,7 +140,7 @@ def test_each_sublayer_has_a_residual_connection(tiny_model, placement, lines):
 
 def test_models_of_one_stack_have_one_column(tiny_model):
     (decoder,), counts = columns_of(tiny_model(VanillaTransformerForCausalLM), IDS)
-    assert counts == ["3 ×"]
+    assert counts == ["3 \u00d7"]
     assert (decoder[0], decoder[-1]) == ("input_ids (1, 4)", "logits (1, 4, 40)")
     (encoder,), _ = columns_of(tiny_model(VanillaTransformerForSequenceClassification), IDS)
     assert encoder[-3:] == ["classifier (1, 2)", "Linear", "logits (1, 2)"]

@@ -66,7 +66,8 @@ def plot_training(
     """Draws loss, metrics and learning rate of one or several runs.
 
     Each quantity has a panel, in which each run has one colour and one style of line. The loss of
-    the training is a thin line, and that of the validation has dots, as have other metrics.
+    the training is a thin line, and that of the validation has dots, as have other metrics. A
+    metric that was measured only once, in one run, has no panel beside the losses.
 
     Args:
         *runs: For each run: its directory, a checkpoint, a trainer_state.json, or the entries that
@@ -109,7 +110,7 @@ def plot_training(
             _draw_run(axes, log, fields, x, number)
         _finish_panel(axes, title, _X_LABELS[x])
         axes.set_xlim(0, 1.03 * end or 1)
-    _add_legend(figure, shown.texts, shown.style, "eval_loss" in panels.get("loss", ()))
+    _add_legend(figure, shown.texts, shown.style, len(panels.get("loss", ())) == 2)
     return figure
 
 
@@ -201,8 +202,10 @@ def _choose_panels(logs: Sequence[TrainingLog]) -> dict[str, tuple[str, ...]]:
     fields = dict.fromkeys(field for log in logs for field in _fields_of(log))
     losses = tuple(field for field in ("loss", "eval_loss") if field in fields)
     panels = {"loss": losses} if losses else {}
-    metrics = [name for name in fields if name not in (*losses, "learning_rate")]
-    panels |= {name.removeprefix("eval_"): (name,) for name in metrics}
+    for name in fields:
+        points = sum(len(log.curve(name, "epoch")[1]) for log in logs)
+        if name not in (*losses, "learning_rate") and (points > 1 or not losses):
+            panels[name.removeprefix("eval_")] = (name,)
     return panels | ({"learning rate": ("learning_rate",)} if "learning_rate" in fields else {})
 
 
@@ -232,7 +235,7 @@ def _finish_panel(axes: Any, title: str, x_label: str) -> None:
 
 
 def _add_legend(
-    figure: "Figure", names: Sequence[str], style: Mapping[str, Any], has_eval_loss: bool
+    figure: "Figure", names: Sequence[str], style: Mapping[str, Any], has_both_losses: bool
 ) -> None:
     """Names the runs below the panels, and the two kinds of loss."""
     from matplotlib.lines import Line2D
@@ -242,7 +245,7 @@ def _add_legend(
         for number in range(len(names))
     ]
     labels = list(names)
-    if has_eval_loss:
+    if has_both_losses:
         handles += [Line2D([], [], color="grey", lw=1), Line2D([], [], color="grey", marker="o")]
         labels += ["loss in training", "loss in validation"]
     columns = max(1, int(figure.get_figwidth() * 10 / (max(map(len, labels)) + 8)))
