@@ -35,7 +35,7 @@ SCORED_WORDS = (
     "attention banana chemistry daughter elephant furniture gravity hospital island journey "
     "kitchen language mountain knowledge orchestra photograph question rhythm science telephone "
     "umbrella vocabulary weather yesterday"
-).split()
+)
 PHONEMES, LETTERS = "phonemes that the decoder predicts", "letters that the encoder reads"
 
 
@@ -93,7 +93,7 @@ def draw_shapes(model: Any, tokenizer: Any, words: Sequence[str]) -> Any:
 
 def draw_head_scores(model: Any, tokenizer: Any) -> Any:
     """Draws how much the loss of the model's own outputs grows without each head."""
-    inputs = tokenizer(list(SCORED_WORDS), padding=True, return_tensors="pt")
+    inputs = tokenizer(SCORED_WORDS.split(), padding=True, return_tensors="pt")
     labels = model.generate(**inputs)[:, 1:]
     labels = labels.masked_fill(labels == tokenizer.pad_token_id, -100)
     changes = head_scores(model, lambda scored: scored(**inputs, labels=labels).loss.item())

@@ -8,6 +8,7 @@ from vanilla_transformer.commands.program import main
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
 
+ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
@@ -82,8 +83,7 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
         (["heads", "RUN", "--source", "no.en", "--target", "no.de"], "no.en"),
         (["training", "RUN", "--names", "a", "b", "--output", "x.png"], "name each run once"),
         (
-            ["attention", "RUN", "--text", "a", "--draw", "alignment", "--head", "9"]
-            + ["--output", "x.png"],
+            ["attention", "RUN", "--text", "a", *ALIGNMENT, "--head", "9"],
             "`head` is 9: choose 0 to 1",
         ),
     ],

@@ -49,12 +49,16 @@ def test_every_logged_number_stands_at_its_place(x, places):
 
 
 def test_runs_share_panels_and_differ_in_colour_and_line():
-    other = [{"loss": 5.0, "step": 7, "epoch": 0.1}, {"eval_chrf": 7.0, "step": 9, "epoch": 0.2}]
+    other = [
+        {"loss": 5.0, "step": 7, "epoch": 0.1},
+        {"eval_chrf": 7.0, "step": 9, "epoch": 0.2},
+        {"eval_chrf": 8.0, "step": 18, "epoch": 0.4},
+    ]
     figure = plot_training(LOG, other, names=["base $x$", "other"])
     panels = panels_of(figure)
     assert list(panels) == ["loss", "bleu", "chrf", "learning rate"]
     assert panels["loss"][2:] == [([7], [5]), ([], [])]
-    assert panels["chrf"] == [([], []), ([9], [7])]
+    assert panels["chrf"] == [([], []), ([9, 18], [7, 8])]
     assert names_of(figure) == ["base $x$", "other", "loss in training", "loss in validation"]
     first, _, second, _ = figure.axes[0].lines
     assert first.get_color() != second.get_color()

@@ -200,7 +200,7 @@ class _Products:
     def forward(self, source_length: int, target_length: int, batch: int) -> dict[str, int]:
         """Returns the FLOPs of each part in a forward with all target tokens at once."""
         from_source = self.linear["source"]
-        per_token = self.linear["decoder"] + self._attend(source_length, target_length)
+        per_token = self.linear["decoder"] + self._flops_of_keys(source_length, target_length)
         per_sequence = {
             "encoder": source_length * (self.per_source_token(source_length) - from_source),
             "decoder": source_length * from_source + target_length * per_token,
@@ -215,10 +215,10 @@ class _Products:
 
     def per_generated_token(self, source_length: int, target_length: int) -> float:
         """Returns the FLOPs of the decoder and the head, as the mean of all places."""
-        attention = self._attend(source_length, (target_length + 1) / 2)
+        attention = self._flops_of_keys(source_length, (target_length + 1) / 2)
         return self.linear["decoder"] + self.linear["head"] + attention
 
-    def _attend(self, source_keys: float, target_keys: float) -> Any:
+    def _flops_of_keys(self, source_keys: float, target_keys: float) -> Any:
         """Returns the FLOPs of a target token's scores and sums with that many keys."""
         cross = self.widths["decoder.encoder_attn"] * source_keys
         return 4 * (cross + self.widths["decoder.self_attn"] * target_keys)

@@ -145,9 +145,9 @@ def _other_families(font_manager: Any) -> Iterator[str]:
 
 def _characters_of(family: str, wanted: set[int]) -> set[int]:
     """Returns those of the wanted characters that the font has."""
-    from matplotlib.font_manager import findfont
-    from matplotlib.ft2font import FT2Font
-
+    with optional_packages():
+        from matplotlib.font_manager import findfont
+        from matplotlib.ft2font import FT2Font
     try:
         face = FT2Font(findfont(family, fallback_to_default=family == "sans-serif"))
     except (OSError, RuntimeError, ValueError):  # no such font, a damaged one, or bitmaps

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
@@ -164,7 +165,8 @@ def _draw_curve(
     axes: Any, places: range, values: torch.Tensor, curve: int, curves: int, label: str
 ) -> None:
     """Draws one of several curves, in its own shade and style."""
-    from matplotlib import colormaps
+    with optional_packages():
+        from matplotlib import colormaps
 
     colour = colormaps["viridis"](0.75 * curve / max(curves - 1, 1))
     style = _STYLES[curve % len(_STYLES)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk
 
@@ -292,6 +293,9 @@ class _Pen:
     """
 
     def __init__(self, axes: Any, width: float) -> None:
+        with optional_packages():
+            from matplotlib.patches import FancyBboxPatch
+        self.make_box = FancyBboxPatch
         self.axes = axes
         self.width = width
 
@@ -334,10 +338,8 @@ class _Pen:
 
     def _draw_block(self, box: _Placed, middle: float) -> None:
         """Draws a box with its texts."""
-        from matplotlib.patches import FancyBboxPatch
-
         corner = (middle - self.width / 2 + 0.05, box.bottom + 0.05)
-        patch = FancyBboxPatch(
+        patch = self.make_box(
             corner, self.width - 0.1, box.block.height - 0.1, boxstyle="round,pad=0.05",
             facecolor=_COLOURS[box.block.colour], edgecolor="black", linewidth=1, zorder=3,
         )  # fmt: skip
@@ -350,11 +352,9 @@ class _Pen:
         self, column: Column, middle: float, side: int, ends: tuple[float, float]
     ) -> None:
         """Draws the frame around a layer, and how many layers there are."""
-        from matplotlib.patches import FancyBboxPatch
-
         reach = self.width / 2 + 0.38
         low, high = ends
-        patch = FancyBboxPatch(
+        patch = self.make_box(
             (middle - reach + 0.1, low + 0.1), 2 * reach - 0.2, high - low - 0.2,
             boxstyle="round,pad=0.1", facecolor="#f2f2f2", edgecolor="#777777", zorder=1,
         )  # fmt: skip

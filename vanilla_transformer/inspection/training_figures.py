@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.inspection.labels import make_labels
 
@@ -238,7 +239,8 @@ def _add_legend(
     figure: "Figure", names: Sequence[str], style: Mapping[str, Any], has_both_losses: bool
 ) -> None:
     """Names the runs below the panels, and the two kinds of loss."""
-    from matplotlib.lines import Line2D
+    with optional_packages():
+        from matplotlib.lines import Line2D
 
     handles = [
         Line2D([], [], color=_colour_of(number), linestyle=_STYLES[number % len(_STYLES)], lw=2)
