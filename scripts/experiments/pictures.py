@@ -102,7 +102,7 @@ def draw_head_scores(model: Any, tokenizer: Any) -> Any:
 
 def draw_scheme(scheme: str, stack: Any) -> Any:
     """Draws the positions of an untrained model with one of the schemes."""
-    sizes = {"vocab_size": 8, "encoder_layers": 1, "decoder_layers": 1}
+    sizes: dict[str, Any] = {"vocab_size": 8, "encoder_layers": 1, "decoder_layers": 1}
     config = VanillaTransformerConfig(**sizes, position_embedding_type=scheme)
     return plot_positions(VanillaTransformerForConditionalGeneration(config), stack)
 

@@ -23,7 +23,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -215,10 +214,10 @@ class _Products:
 
     def per_generated_token(self, source_length: int, target_length: int) -> float:
         """Returns the FLOPs of the decoder and the head, as the mean of all places."""
-        attention = self._flops_of_keys(source_length, (target_length + 1) / 2)
+        attention = self._flops_of_keys(2 * source_length, target_length + 1) / 2
         return self.linear["decoder"] + self.linear["head"] + attention
 
-    def _flops_of_keys(self, source_keys: float, target_keys: float) -> Any:
+    def _flops_of_keys(self, source_keys: int, target_keys: int) -> int:
         """Returns the FLOPs of a target token's scores and sums with that many keys."""
         cross = self.widths["decoder.encoder_attn"] * source_keys
         return 4 * (cross + self.widths["decoder.self_attn"] * target_keys)

@@ -24,4 +24,4 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
     """
     with optional_packages():
         from matplotlib.figure import Figure
-    return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else "none")
+    return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else None)

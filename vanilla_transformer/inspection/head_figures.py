@@ -43,7 +43,7 @@ def plot_head_scores(
     if not changes:
         raise ValueError("`changes` are empty: give what `head_scores` returns.")
     most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
-    shapes = [tuple(change.shape) for change in changes.values()]
+    shapes = [(change.shape[0], change.shape[1]) for change in changes.values()]
     figure, grid = _make_panels(shapes)
     if title:
         figure.suptitle(title, fontsize=12, parse_math=False)

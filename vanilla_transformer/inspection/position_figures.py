@@ -54,7 +54,8 @@ def plot_positions(model: nn.Module, stack: Stack | None = None, length: int = 6
     if encoding.embedding is not None:
         return _draw_embedding(encoding.embedding[0].float().cpu(), heading)
     if encoding.rotation is not None:
-        return _draw_rotation(*(part[0, 0].float().cpu() for part in encoding.rotation), heading)
+        cosines, sines = (part[0, 0].float().cpu() for part in encoding.rotation)
+        return _draw_rotation(cosines, sines, heading)
     if encoding.bias is not None:
         return _draw_bias(encoding.bias[0, :, 0].float().cpu(), length, is_causal, heading)
     raise ValueError(
@@ -177,5 +178,7 @@ def _finish_curves(figure: "Figure", axes: Any) -> None:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     handles, names = axes.get_legend_handles_labels()
-    style = {"loc": "outside lower center", "ncols": len(names), "frameon": False}
-    figure.legend(handles, names, fontsize=9, columnspacing=1.2, **style)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=len(names), frameon=False,
+        fontsize=9, columnspacing=1.2,
+    )  # fmt: skip

@@ -19,7 +19,12 @@ Entries = Sequence[Mapping[str, Any]]
 
 _STATE_FILE = "trainer_state.json"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-_STYLES = ("-", "--", ":", "-.")  # tell runs apart without colours, and beyond the colours
+_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = (
+    "-",
+    "--",
+    ":",
+    "-.",
+)  # for shades of grey
 _NOT_METRICS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 _X_LABELS = {"step": "steps", "epoch": "epochs", "seconds": "seconds of training"}
 
@@ -54,9 +59,10 @@ class TrainingLog:
         """Returns the place of an entry. Seconds lie between known ones in proportion to steps."""
         if x != "seconds":
             return float(entry.get(x, float("nan")))
-        index = min(max(bisect_left(self.clock, (entry["step"],)), 1), len(self.clock) - 1)
+        step = int(entry["step"])
+        index = min(max(bisect_left(self.clock, (step, 0.0)), 1), len(self.clock) - 1)
         (first, start), (second, end) = self.clock[index - 1 : index + 1]
-        return start + (end - start) * (entry["step"] - first) / max(second - first, 1)
+        return start + (end - start) * (step - first) / max(second - first, 1)
 
 
 def plot_training(
@@ -186,8 +192,9 @@ def _check_places(log: TrainingLog, x: str) -> None:
         )
     if x == "seconds" and not log.clock:
         raise ValueError(f"The seconds of {log.name!r} are not known: choose the x 'step'.")
-    if x != "seconds" and any(x not in entry for entry in log.entries):
-        raise ValueError(f"The log of {log.name!r} has an entry without {x!r}: choose another x.")
+    field = "step" if x == "seconds" else x
+    if any(field not in entry for entry in log.entries):
+        raise ValueError(f"The log of {log.name!r} has an entry without {field!r}.")
 
 
 def _fields_of(log: TrainingLog) -> dict[str, None]:
@@ -202,7 +209,7 @@ def _choose_panels(logs: Sequence[TrainingLog]) -> dict[str, tuple[str, ...]]:
     """Returns the fields of each panel by its title."""
     fields = dict.fromkeys(field for log in logs for field in _fields_of(log))
     losses = tuple(field for field in ("loss", "eval_loss") if field in fields)
-    panels = {"loss": losses} if losses else {}
+    panels: dict[str, tuple[str, ...]] = {"loss": losses} if losses else {}
     for name in fields:
         points = sum(len(log.curve(name, "epoch")[1]) for log in logs)
         if name not in (*losses, "learning_rate") and (points > 1 or not losses):
@@ -251,7 +258,8 @@ def _add_legend(
         handles += [Line2D([], [], color="grey", lw=1), Line2D([], [], color="grey", marker="o")]
         labels += ["loss in training", "loss in validation"]
     columns = max(1, int(figure.get_figwidth() * 10 / (max(map(len, labels)) + 8)))
-    place = {"loc": "outside lower center", "ncols": columns, "frameon": False}
-    legend = figure.legend(handles, labels, fontsize=9, **place)
+    legend = figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
     for text in legend.get_texts():
         text.set(**style)
