@@ -1,8 +1,10 @@
-"""The pictures of the README, made from a tiny model."""
+"""The pictures of the README and the documentation, made from a tiny model."""
+
+import re
 
 import pytest
 from pictures import main
-from toy import experiment
+from toy import REPOSITORY, experiment
 
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import attention_maps
@@ -10,13 +12,27 @@ from vanilla_transformer.inspection import attention_maps
 WORDS = ["a dog sees a cat .", "a bird finds a child ."]
 
 
-def test_the_alignment_is_written_as_a_small_opaque_picture(trained, tmp_path):
+def pictures_of_the_pages():
+    pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    return set(re.findall(r"\]\((?:docs/)?pictures/([\w-]+\.png)\)", text))
+
+
+def test_every_picture_of_the_pages_is_there_and_small():
+    stored = {path.name: path for path in (REPOSITORY / "docs" / "pictures").iterdir()}
+    assert set(stored) == pictures_of_the_pages()
+    assert all(path.stat().st_size < 150_000 for path in stored.values())
+
+
+def test_every_picture_of_the_pages_is_drawn_and_the_alignment_is_opaque(trained, tmp_path):
     image = pytest.importorskip("matplotlib.image", reason="needs the extra `plot`")
     done = experiment("pictures.py", trained, "--output", tmp_path / "new", "--words", *WORDS)
     assert done.returncode == 0, done.stderr[-2000:]
+    drawn = sorted((tmp_path / "new").iterdir())
+    assert sorted(done.stdout.split()) == [str(path) for path in drawn]
+    assert {path.name for path in drawn} == pictures_of_the_pages()
+    assert all(path.stat().st_size < 150_000 for path in drawn)
     path = tmp_path / "new" / "alignment.png"
-    assert str(path) in done.stdout
-    assert path.stat().st_size < 150_000
     pixels = image.imread(path)
     assert pixels.shape[1] == 1600
     assert (pixels[..., 3] == 1).all()
@@ -34,14 +50,17 @@ def test_the_alignment_shows_the_mean_over_the_heads(trained, tmp_path, monkeypa
         return original(axes, weights, **options)
 
     monkeypatch.setattr(Axes, "imshow", record)
-    main([str(trained), "--output", str(tmp_path), "--words", *WORDS])
+    only = ["--only", "alignment"]
+    main([str(trained), "--output", str(tmp_path), *only, "--words", *WORDS])
     loaded = load_model(str(trained))
     for weights, word in zip(drawn, WORDS, strict=True):
         expected = attention_maps(*loaded, word).cross[0].mean(0).numpy()
         assert weights == pytest.approx(expected, abs=1e-6)
 
 
-def test_an_unknown_layer_is_refused(trained, tmp_path):
+def test_an_unknown_layer_or_picture_is_refused(trained, tmp_path):
+    with pytest.raises(ValueError, match=r"`--only` has \['maps'\]: choose from \['alignment'"):
+        main([str(trained), "--output", str(tmp_path / "out"), "--only", "maps"])
     with pytest.raises(ValueError, match="`--layer` is 7"):
         main([str(trained), "--output", str(tmp_path / "out"), "--layer", "7"])
     assert not (tmp_path / "out").exists()

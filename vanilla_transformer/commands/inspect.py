@@ -1,23 +1,37 @@
-"""`vanilla-transformer inspect`: shapes and attention of a saved model."""
+"""`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
 import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.inspect_views import (
+    add_picture_options,
+    add_views,
+    check_picture,
+    check_view,
+    save_picture,
+    show_view,
+)
 from vanilla_transformer.commands.options import CommandParser, UsageError
-from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from vanilla_transformer import (
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerTokenizer,
     )
+    from vanilla_transformer.inspection import AttentionMaps
 
-SUMMARY = "Shows the shapes or the attention of a saved model."
+SUMMARY = "Shows shapes, attention, positions, heads, costs or training curves of a saved model."
 EXAMPLES = """
 vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
 vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
+vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de --output heads.png
+vanilla-transformer inspect positions runs/multi30k --output positions.png
+vanilla-transformer inspect training runs/multi30k runs/other --x seconds --output curves.svg
+vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 """
 
 
@@ -48,6 +62,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--target", nargs="+", help="target texts, one per source (default: the start token)"
     )
     shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
+    add_picture_options(shapes, "image of the modules as in the paper's figure 1")
     maps = views.add_parser("attention", help="source token that each target token attends to")
     _add_model(maps)
     maps.add_argument("--text", required=True, help="source text")
@@ -69,9 +84,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="attention that --output draws",
     )
     maps.add_argument(
-        "--output", metavar="FILE", help="image of all heads of the layer: .png, .svg or .pdf"
+        "--draw",
+        choices=("heads", "layers", "alignment"),
+        default="heads",
+        help="what --output holds: the heads of the layer, the heads of all layers, or source "
+        "against target, with the mean of the layer's heads or with --head",
     )
-    maps.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    add_picture_options(maps, "image of the attention")
+    add_views(views)
     return parser.parse_words(words)
 
 
@@ -87,7 +107,7 @@ def check(options: argparse.Namespace) -> None:
     Raises:
         UsageError: If target texts have no source texts, or differ from them in number.
         OSError: If the model does not exist.
-        ValueError: If the output file exists.
+        ValueError: If the output file exists, or is no picture.
         ModuleNotFoundError: If a figure is asked for and the extra `plot` is not installed.
     """
     if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
@@ -95,10 +115,11 @@ def check(options: argparse.Namespace) -> None:
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
         )
+    if options.view not in ("shapes", "attention"):
+        check_view(options)
+        return
     check_model_path(options.model)
-    if options.view == "attention" and options.output:
-        check_output_file(options.output, options.overwrite)
-        check_extra("plot")
+    check_picture(options)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -108,6 +129,9 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.inference.loading import load_model
 
     logging.disable_progress_bar()
+    if options.view not in ("shapes", "attention"):
+        show_view(options)
+        return
     model, tokenizer = load_model(options.model)
     if options.view == "shapes":
         _show_shapes(model, tokenizer, options)
@@ -136,7 +160,12 @@ def _show_shapes(
                 [[model.config.decoder_start_token_id]] * len(first)
             )
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    print(shape_walk(model, inputs))
+    walk = shape_walk(model, inputs)
+    print(walk)
+    if options.output:
+        from vanilla_transformer.inspection.shape_figures import plot_shapes
+
+        save_picture(plot_shapes(walk), options.output)
 
 
 def _show_attention(
@@ -148,6 +177,19 @@ def _show_attention(
 
     maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
-        maps.figure(options.kind, options.layer).savefig(options.output)
+        save_picture(_draw_attention(maps, options), options.output)
     for target, source, weight in maps.alignment(options.layer, options.head):
         print(f"{target:<16} {source:<16} {weight:.2f}")
+
+
+def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figure":
+    from vanilla_transformer.inspection.attention_figures import plot_alignment, plot_heads
+
+    if options.draw == "heads":
+        return maps.figure(options.kind, options.layer)
+    rows, columns = maps.axes_of(options.kind)
+    if options.draw == "layers":
+        title = f"{options.kind} attention"
+        return plot_heads(getattr(maps, options.kind), rows, columns, title=title)
+    weights = maps.weights_of(options.kind, options.layer, options.head)
+    return plot_alignment(columns, rows, weights)

@@ -1,20 +1,34 @@
-"""Looks into a model: the shapes it computes, its attention weights, and its heads ablated."""
+"""Looks into a model: shapes, attention, positions, heads, training curves and costs."""
 
+from vanilla_transformer.inspection.attention_figures import plot_alignment, plot_heads
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
+from vanilla_transformer.inspection.cost import Cost, cost
 from vanilla_transformer.inspection.head_ablation import (
     ablate_heads,
     attention_heads,
     head_scores,
 )
+from vanilla_transformer.inspection.head_figures import plot_head_scores
+from vanilla_transformer.inspection.position_figures import plot_positions
+from vanilla_transformer.inspection.shape_figures import plot_shapes
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk
+from vanilla_transformer.inspection.training_figures import plot_training
 
 __all__ = [
     "AttentionMaps",
+    "Cost",
     "ShapeRecord",
     "ShapeWalk",
     "ablate_heads",
     "attention_heads",
     "attention_maps",
+    "cost",
     "head_scores",
+    "plot_alignment",
+    "plot_head_scores",
+    "plot_heads",
+    "plot_positions",
+    "plot_shapes",
+    "plot_training",
     "shape_walk",
 ]

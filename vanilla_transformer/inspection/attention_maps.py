@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -60,10 +60,7 @@ class AttentionMaps:
         Raises:
             ValueError: If there is no such layer or head.
         """
-        weights = self._layer_weights("cross", layer)
-        if head is not None and head not in range(len(weights)):
-            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
-        best = (weights.mean(0) if head is None else weights[head]).max(-1)
+        best = self.weights_of("cross", layer, head).max(-1)
         pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
         return [(token, self.source[index], weight) for token, index, weight in pairs]
 
@@ -82,24 +79,39 @@ class AttentionMaps:
             ImportError: If matplotlib is not installed.
         """
         weights = self._layer_weights(kind, layer)
+        title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"
+        return plot_heads(weights, *self.axes_of(kind), title=title)
+
+    def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
+        """Returns the tokens that attend, and those that are attended to.
+
+        Args:
+            kind: "encoder", "decoder" (self-attention) or "cross".
+
+        Returns:
+            Rows and columns of the weights of this kind, as `plot_heads` takes them.
+        """
         rows = self.source if kind == "encoder" else self.predicted
-        columns = self.fed if kind == "decoder" else self.source
-        wide = min(len(weights), 4)
-        high = -(-len(weights) // wide)
-        size = (1 + wide * (1 + 0.25 * len(columns)), 1 + high * (1 + 0.25 * len(rows)))
-        figure = new_figure(size)
-        grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
-        for head, axes in enumerate(grid.flat):
-            if head >= len(weights):
-                axes.set_visible(False)
-                continue
-            image = axes.imshow(weights[head].numpy(), vmin=0, vmax=1, cmap="viridis")
-            axes.set_title(f"head {head}")
-            axes.set_xticks(range(len(columns)), columns, rotation=90)
-            axes.set_yticks(range(len(rows)), rows)
-        figure.suptitle(f"{kind} attention, layer {layer % len(getattr(self, kind))}")
-        figure.colorbar(image, ax=grid, shrink=0.6)
-        return figure
+        return rows, self.fed if kind == "decoder" else self.source
+
+    def weights_of(self, kind: str, layer: int = -1, head: int | None = None) -> torch.Tensor:
+        """Returns the weights of a head, or the mean over the heads of a layer.
+
+        Args:
+            kind: "encoder", "decoder" (self-attention) or "cross".
+            layer: Layer of the stack; a negative number counts from the last layer.
+            head: Head of that layer. None: the mean over all heads.
+
+        Returns:
+            Weights of shape (query_len, key_len), as `plot_alignment` takes them.
+
+        Raises:
+            ValueError: If there is no such kind, layer or head.
+        """
+        weights = self._layer_weights(kind, layer)
+        if head is not None and head not in range(len(weights)):
+            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
+        return weights.mean(0) if head is None else weights[head]
 
     def _layer_weights(self, kind: str, layer: int) -> torch.Tensor:
         """Returns the weights of a layer, of shape (heads, query_len, key_len)."""

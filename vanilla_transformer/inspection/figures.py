@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def new_figure(size: tuple[float, float], dpi: float = 100) -> "Figure":
+def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = True) -> "Figure":
     """Makes an empty figure. It needs no display.
 
     Args:
         size: Width and height in inches.
         dpi: Pixels per inch.
+        is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
 
     Returns:
         A matplotlib figure.
@@ -23,4 +24,4 @@ def new_figure(size: tuple[float, float], dpi: float = 100) -> "Figure":
     """
     with optional_packages():
         from matplotlib.figure import Figure
-    return Figure(figsize=size, dpi=dpi, layout="constrained")
+    return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else None)

@@ -35,7 +35,7 @@ def attention_heads(model: nn.Module) -> dict[str, dict[int, int]]:
     """
     return {
         name: {layer: _count_heads(module) for layer, module in layers.items()}
-        for name, layers in _attention_modules(model).items()
+        for name, layers in find_attention_modules(model).items()
     }
 
 
@@ -58,7 +58,7 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
     Raises:
         ValueError: If the model has no such module, layer or head.
     """
-    modules = _attention_modules(model)
+    modules = find_attention_modules(model)
     chosen = [
         (_find_module(modules, name, layer, numbers), numbers)
         for name, layers in heads.items()
@@ -125,8 +125,15 @@ class _ZeroHeads:
         return (heads.masked_fill(ablated, 0).flatten(-2),)
 
 
-def _attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
-    """Finds the attention modules of a model, by name and layer."""
+def find_attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
+    """Finds the attention modules of a model, by name and layer.
+
+    Args:
+        model: A model of this package, or a wrapper around one.
+
+    Returns:
+        The modules by name, as in `attention_heads`, and by layer.
+    """
     found: dict[str, dict[int, Any]] = {}
     for path, module in model.named_modules():
         match = _ATTENTION_PATH.fullmatch(path)

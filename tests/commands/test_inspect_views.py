@@ -1,0 +1,107 @@
+"""`inspect` with pictures and counts: real files, the same numbers as in Python, early refusals."""
+
+import pytest
+import torch
+from toy import command
+
+from vanilla_transformer.commands.program import main
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inspection import cost, head_scores
+
+ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
+STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+@pytest.fixture
+def texts(corpus):
+    return ["--source", str(corpus / "val.en"), "--target", str(corpus / "val.de")]
+
+
+def test_a_cost_is_printed(trained, capsys):
+    sizes = ["--source-length", "9", "--target_length", "4", "--batch", "2"]
+    assert not main(["inspect", "cost", str(trained), *sizes])
+    assert capsys.readouterr().out == f"{cost(load_model(str(trained))[0], 9, 4, 2)}\n"
+
+
+@pytest.mark.parametrize(
+    ("view", "options"),
+    [
+        ("positions", ["--stack", "decoder", "--length", "20"]),
+        ("shapes", ["--text", "a dog ."]),
+        ("attention", ["--text", "a dog .", "--draw", "layers", "--kind", "encoder"]),
+        ("attention", ["--text", "a dog .", "--draw", "alignment", "--head", "1"]),
+    ],
+)
+def test_a_view_of_a_model_is_drawn(trained, tmp_path, capsys, view, options):
+    for suffix, start in STARTS.items():
+        path = tmp_path / f"picture.{suffix.upper()}"
+        assert not main(["inspect", view, str(trained), *options, "--output", str(path)])
+        assert path.read_bytes().startswith(start)
+    assert len(list(tmp_path.iterdir())) == len(STARTS)
+
+
+def test_trainings_are_drawn(trained, tmp_path):
+    path = tmp_path / "curves.svg"
+    options = ["--names", "alpha", "beta", "--x", "seconds", "--output", path]
+    done = command("inspect", "training", trained, trained, *options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "<!-- beta -->" in path.read_text(encoding="utf-8")
+
+
+def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp_path, capsys):
+    path = tmp_path / "heads.png"
+    options = [*texts, "--pairs", "3", "--output", str(path)]
+    assert not main(["inspect", "heads", str(trained), *options])
+    assert path.read_bytes().startswith(STARTS["png"])
+    model, tokenizer = load_model(str(trained))
+    pairs = [(corpus / f"val.{side}").read_text().splitlines()[:3] for side in ("en", "de")]
+
+    def loss(scored):
+        total, count = 0.0, 0
+        for source, target in zip(*pairs, strict=True):
+            batch = tokenizer([source], text_target=[target], return_tensors="pt")
+            logits = scored(**batch).logits[0]
+            total += torch.nn.functional.cross_entropy(logits, batch["labels"][0], reduction="sum")
+            count += batch["labels"].numel()
+        return float(total / count)
+
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    expected = head_scores(model, loss)
+    assert [line[0] for line in printed] == list(expected)  # one layer each
+    for line, changes in zip(printed, expected.values(), strict=True):
+        assert list(map(float, line[3:])) == pytest.approx(changes[0].tolist(), abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
+        (["training", "nowhere", "--output", "x.png"], "The directory 'nowhere' does not exist"),
+        (["positions", "RUN", "--output", "x.txt"], "'x.txt' is no picture: end it with .png"),
+        (["positions", "RUN", "--output", "there.png"], "exists: add --overwrite"),
+        (["attention", "RUN", "--text", "a", "--output", "x"], "'x' is no picture"),
+        (["heads", "RUN", "--source", "no.en", "--target", "no.de"], "no.en"),
+        (["training", "RUN", "--names", "a", "b", "--output", "x.png"], "name each run once"),
+        (
+            ["attention", "RUN", "--text", "a", *ALIGNMENT, "--head", "9"],
+            "`head` is 9: choose 0 to 1",
+        ),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.png").touch()
+    assert main(["inspect", *(str(trained) if word == "RUN" else word for word in words)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert [path.name for path in tmp_path.iterdir()] == ["there.png"]
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(trained, tmp_path, capsys):
+    path = tmp_path / "there.png"
+    path.write_bytes(b"older")
+    options = ["--length", "1", "--output", str(path), "--overwrite"]
+    assert main(["inspect", "positions", str(trained), *options]) == 1
+    assert path.read_bytes() == b"older"
+    assert not main(["inspect", "positions", str(trained), *options[2:]])
+    assert path.read_bytes().startswith(STARTS["png"])

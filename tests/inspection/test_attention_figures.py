@@ -1,0 +1,131 @@
+"""Pictures of attention: the right weights in the right place, at any length and in any script."""
+
+import io
+from itertools import pairwise
+
+import pytest
+import torch
+
+from vanilla_transformer.inspection import plot_alignment, plot_heads
+
+image = pytest.importorskip("matplotlib.image", reason="needs the extra `plot`")
+
+ROWS, COLUMNS = ["ein", "Hund", "</s>"], ["a", "dog", ".", "</s>"]
+
+
+def random_weights(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).softmax(-1)
+
+
+def panels_of(figure):
+    return [axes for axes in figure.axes if axes.images and axes.get_visible()]
+
+
+def values_of(axes):
+    return torch.tensor(axes.images[0].get_array().data)
+
+
+def names_of(axes, axis):
+    return [label.get_text() for label in getattr(axes, f"get_{axis}ticklabels")()]
+
+
+def draw(figure):
+    """The pixels of a figure."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=40)
+    stream.seek(0)
+    return image.imread(stream)
+
+
+def test_a_layer_has_a_panel_for_each_head():
+    weights = random_weights(5, 3, 4)
+    panels = panels_of(figure := plot_heads(weights, ROWS, COLUMNS, title="of $layer$ 1"))
+    assert [axes.get_title() for axes in panels] == [f"head {head}" for head in range(5)]
+    for axes, expected in zip(panels, weights, strict=True):
+        assert torch.equal(values_of(axes), expected)
+        assert axes.images[0].get_clim() == (0, 1)
+    assert names_of(panels[0], "y") == ROWS
+    assert [names_of(axes, "x") for axes in panels] == [[]] + 4 * [COLUMNS]  # 4, then 1 below
+    assert draw(figure).std() > 0
+
+
+def test_all_layers_are_rows_of_panels():
+    weights = random_weights(2, 3, 3, 4)
+    panels = panels_of(figure := plot_heads(weights, ROWS, COLUMNS))
+    assert [axes.get_title() for axes in panels] == ["head 0", "head 1", "head 2", "", "", ""]
+    assert [axes.get_ylabel() for axes in panels] == ["layer 0", "", "", "layer 1", "", ""]
+    for axes, expected in zip(panels, weights.flatten(0, 1), strict=True):
+        assert torch.equal(values_of(axes), expected)
+    assert names_of(panels[3], "y") == ROWS
+    assert names_of(panels[5], "x") == COLUMNS
+    draw(figure)
+
+
+def test_the_scale_can_end_at_the_largest_weight():
+    weights = random_weights(2, 3, 4)
+    for axes in panels_of(plot_heads(weights, ROWS, COLUMNS, top=None)):
+        assert axes.images[0].get_clim() == (0, pytest.approx(weights.max().item()))
+
+
+def test_an_alignment_has_source_columns_and_target_rows():
+    weights = random_weights(3, 4)
+    figure = plot_alignment(
+        COLUMNS, ROWS, weights, links=[(1, 1), (3, 2)], source_label="English", title="a $dog$"
+    )
+    (axes,) = panels_of(figure)
+    assert torch.equal(values_of(axes), weights)
+    assert names_of(axes, "x") == COLUMNS
+    assert names_of(axes, "y") == ROWS
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("English", "target")
+    assert axes.collections[0].get_offsets().tolist() == [[1, 1], [3, 2]]
+    draw(figure)
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_an_alignment_can_be_saved(suffix, tmp_path):
+    plot_alignment(COLUMNS, ROWS, random_weights(3, 4)).savefig(tmp_path / f"picture.{suffix}")
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert (tmp_path / f"picture.{suffix}").read_bytes().startswith(start)
+
+
+def test_names_do_not_overlap_in_long_texts():
+    tokens = [f"word{number}" for number in range(200)]
+    weights = random_weights(2, 200, 200)
+    figure = plot_alignment(tokens, tokens, weights[0])
+    assert names_of(panels_of(figure)[0], "y") == tokens
+    check_names_apart(figure)
+    figure = plot_heads(weights, tokens, tokens)
+    names = names_of(panels_of(figure)[0], "y")
+    assert names == tokens[:: len(tokens) // len(names)]
+    assert 40 <= len(names) < 200
+    check_names_apart(figure)
+
+
+def check_names_apart(figure):
+    figure.draw_without_rendering()
+    axes = panels_of(figure)[0]
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    for above, below in pairwise(boxes):
+        assert above.y0 >= below.y1 - 2  # pixels; the boxes of letters have some room
+
+
+def test_columns_of_letters_stand_upright():
+    for source, turn in ((["p", "h", "end"], 0), (["photograph", "h", "end"], 90)):
+        axes = panels_of(plot_alignment(source, ROWS, random_weights(3, 3)))[0]
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {turn}
+
+
+def test_weights_that_do_not_fit_are_refused():
+    weights = random_weights(2, 3, 4)
+    with pytest.raises(ValueError, match=r"`weights` has the shape \(2, 3, 4\), but 4 tokens"):
+        plot_heads(weights, COLUMNS, ROWS)
+    with pytest.raises(ValueError, match="give 3 or 4 dimensions"):
+        plot_heads(weights[0], ROWS, COLUMNS)
+    with pytest.raises(ValueError, match="give 2 dimensions"):
+        plot_alignment(COLUMNS, ROWS, weights)
+    with pytest.raises(ValueError, match="are empty"):
+        plot_heads(weights[:0], ROWS, COLUMNS)
+    with pytest.raises(ValueError, match="are empty"):
+        plot_alignment([], ROWS, weights[0][:, :0])
+    with pytest.raises(ValueError, match=r"`links` has \(4, 0\), but there are 4 source"):
+        plot_alignment(COLUMNS, ROWS, weights[0], links=[(4, 0)])

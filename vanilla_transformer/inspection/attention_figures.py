@@ -1,0 +1,231 @@
+"""Draws attention weights: all heads of a layer or of all layers, and source against target.
+
+The colours run from white (0) to dark blue, so that they stay readable in shades of grey.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.labels import Labels, make_labels, spread_indices
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS = "Blues"
+_FULL_WIDTH = 9.0  # inches; at this width the labels are readable on a page
+_MOST_INCHES = 32.0
+
+
+def plot_heads(
+    weights: torch.Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str = "",
+    top: float | None = 1.0,
+) -> "Figure":
+    """Draws a heat map for each head of a layer, or of all layers.
+
+    Args:
+        weights: Attention weights of shape (heads, query_len, key_len), or (layers, heads,
+            query_len, key_len): then each row of panels is a layer.
+        rows: The tokens that attend, of length query_len. If there is no room for all, each second
+            one is named, or each third, and so on.
+        columns: The tokens that are attended to, of length key_len.
+        title: Text above the panels.
+        top: Weight of the darkest colour. None: the largest weight in the picture, which shows
+            more of long texts, where each weight is small.
+
+    Returns:
+        A matplotlib figure. Save it with `.savefig("heads.png")`.
+
+    Raises:
+        ValueError: If the weights do not fit the tokens, or if there are none.
+        ModuleNotFoundError: If matplotlib is not installed.
+    """
+    weights = _check_weights(weights, (3, 4), len(rows), len(columns))
+    panels = weights.flatten(0, -3)
+    is_layered = weights.dim() == 4
+    wide, cell = _choose_grid(weights, len(rows), len(columns))
+    high = -(-len(panels) // wide)
+    labels = make_labels(columns), make_labels(rows)
+    margins = 1.5 + labels[1].width(8), 0.7 + labels[0].width(8)
+    widths = wide * (0.1 + cell * len(columns)), high * (0.3 + cell * len(rows))
+    figure = new_figure((margins[0] + widths[0], margins[1] + widths[1]))
+    grid = figure.subplots(high, wide, squeeze=False)
+    for index, axes in enumerate(grid.flat):
+        if index >= len(panels):
+            axes.set_visible(False)
+            continue
+        image = _draw_weights(axes, panels[index])
+        image.set_clim(0, panels.nan_to_num().max().item() if top is None else top)
+        if not is_layered or index < wide:
+            axes.set_title(f"head {index}", fontsize=10, fontweight="bold")
+        if is_layered and index % wide == 0:
+            axes.set_ylabel(f"layer {index // wide}", fontsize=10, fontweight="bold")
+        if index % wide == 0:
+            _name_cells(axes, "y", labels[1], cell)
+        if index + wide >= len(panels):  # no panel below: the last row may be short
+            _name_cells(axes, "x", labels[0], cell)
+    if title:
+        figure.suptitle(title, fontsize=12, parse_math=False)
+    figure.supxlabel("token that is attended to", fontsize=10)
+    figure.supylabel("token that attends", fontsize=10)
+    _add_scale(figure, image, grid)
+    return figure
+
+
+def plot_alignment(
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: torch.Tensor,
+    *,
+    links: Collection[tuple[int, int]] = (),
+    title: str = "",
+    source_label: str = "source",
+    target_label: str = "target",
+) -> "Figure":
+    """Draws a source against a target, with the weight between each pair of tokens.
+
+    Args:
+        source: Tokens of the source, of length source_len; they are the columns.
+        target: Tokens of the target, of length target_len; they are the rows.
+        weights: Weights from 0 to 1, of shape (target_len, source_len), such as the mean over the
+            heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
+        links: Pairs (place in the source, place in the target) that get a dot, such as a word
+            alignment. Places count from 0.
+        title: Text above the picture.
+        source_label: Name of the columns.
+        target_label: Name of the rows.
+
+    Returns:
+        A matplotlib figure. Save it with `.savefig("alignment.png")`, or as `.svg` or `.pdf`.
+
+    Raises:
+        ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
+        ModuleNotFoundError: If matplotlib is not installed.
+    """
+    cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
+    margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
+    figure = new_figure((margins[0] + cell * len(source), margins[1] + cell * len(target)))
+    if title:
+        figure.suptitle(title, fontsize=12, **make_labels([title], longest=1000).style)
+    axes = figure.subplots()
+    size = 11 if cell > 0.19 else 8
+    image = draw_alignment(axes, source, target, weights, links=links, cell=cell, size=size)
+    axes.set_xlabel(source_label, fontsize=11, parse_math=False)
+    axes.set_ylabel(target_label, fontsize=11, parse_math=False)
+    _add_scale(figure, image, axes)
+    return figure
+
+
+def draw_alignment(
+    axes: Any,
+    source: Sequence[str],
+    target: Sequence[str],
+    weights: torch.Tensor,
+    *,
+    links: Collection[tuple[int, int]] = (),
+    cell: float = 0.36,
+    size: float = 11,
+) -> Any:
+    """Draws an alignment into a part of a figure, for figures of several texts.
+
+    Args:
+        axes: Where to draw.
+        source: As in `plot_alignment`.
+        target: As in `plot_alignment`.
+        weights: As in `plot_alignment`.
+        links: As in `plot_alignment`.
+        cell: Smaller side of a cell in inches; it decides how many tokens are named.
+        size: Size of the tokens in points.
+
+    Returns:
+        The image, for a colour bar.
+
+    Raises:
+        ValueError: As `plot_alignment`.
+    """
+    weights = _check_weights(weights, (2,), len(target), len(source))
+    for pair in links:
+        if pair[0] not in range(len(source)) or pair[1] not in range(len(target)):
+            raise ValueError(
+                f"`links` has {tuple(pair)!r}, but there are {len(source)} source and "
+                f"{len(target)} target tokens: give pairs (source, target) that count from 0."
+            )
+    image = _draw_weights(axes, weights)
+    image.set_clim(0, 1)
+    _name_cells(axes, "x", make_labels(source), cell, size)
+    _name_cells(axes, "y", make_labels(target), cell, size)
+    _separate_cells(axes, len(target), len(source), cell)
+    if links:
+        columns, rows = zip(*links, strict=True)
+        axes.scatter(columns, rows, s=(20 * cell) ** 2, c="#d55e00", edgecolors="white", zorder=3)
+    return image
+
+
+def _check_weights(
+    weights: torch.Tensor, dims: tuple[int, ...], query_len: int, key_len: int
+) -> torch.Tensor:
+    """Returns weights in float32 on the CPU, after a check of their shape."""
+    weights = torch.as_tensor(weights).detach().float().cpu()
+    if weights.dim() not in dims or weights.shape[-2:] != (query_len, key_len):
+        raise ValueError(
+            f"`weights` has the shape {tuple(weights.shape)}, but {query_len} tokens attend and "
+            f"{key_len} are attended to: give {' or '.join(map(str, dims))} "
+            "dimensions, the last two of these sizes."
+        )
+    if weights.numel() == 0:
+        raise ValueError(f"`weights` of the shape {tuple(weights.shape)} are empty: give a text.")
+    return weights
+
+
+def _choose_grid(weights: torch.Tensor, rows: int, columns: int) -> tuple[int, float]:
+    """Returns the number of panels beside each other, and the size of a cell in inches."""
+    heads = weights.shape[-3]
+    if weights.dim() == 4:
+        most = max(_FULL_WIDTH / heads, 0.8)
+        return heads, min(0.2, max(most, 0.01 * columns) / columns, _MOST_INCHES / rows)
+    cell = min(0.2, _MOST_INCHES / 4 / max(rows, columns))
+    return min(heads, max(2, min(4, int(_FULL_WIDTH / (cell * columns))))), cell
+
+
+def _draw_weights(axes: Any, weights: torch.Tensor) -> Any:
+    """Draws one heat map without names of its cells."""
+    image = axes.imshow(weights.numpy(), cmap=_COLOURS, aspect="auto", interpolation="auto")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_edgecolor("#888888")
+    return image
+
+
+def _name_cells(axes: Any, axis: str, labels: Labels, cell: float, size: float = 8) -> None:
+    """Names the columns ("x") or rows ("y") of a heat map, as far as there is room."""
+    places = spread_indices(len(labels.texts), cell, 0.017 * size)
+    texts = [labels.texts[place] for place in places]
+    room = cell * (places[1] if len(places) > 1 else 1)
+    upright = axis == "y" or labels.width(size) <= 1.1 * room
+    style = {"fontsize": size, "rotation": 0 if upright else 90, **labels.style}
+    getattr(axes, f"set_{axis}ticks")(places, texts, **style)
+    axes.tick_params(length=0)
+
+
+def _separate_cells(axes: Any, rows: int, columns: int, cell: float) -> None:
+    """Draws white lines between cells that are large enough for them."""
+    axes.spines[:].set_visible(False)
+    if cell < 0.2:
+        return
+    axes.set_xticks([edge + 0.5 for edge in range(columns - 1)], minor=True)
+    axes.set_yticks([edge + 0.5 for edge in range(rows - 1)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+
+
+def _add_scale(figure: "Figure", image: Any, axes: Any) -> None:
+    shrink = min(0.8, 4 / figure.get_figheight())
+    bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02)
+    bar.set_label("attention weight", fontsize=10)
+    bar.outline.set_visible(False)
