@@ -6,13 +6,14 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
+from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
-Example = Mapping[str, list[int]]
-"""An encoded pair: "input_ids" and "labels", and optionally "attention_mask"."""
+Example = Mapping[str, Any]
+"""An encoded pair: "input_ids" and "labels", and optionally "attention_mask" and "alignment"."""
 
 _NEEDED_COLUMNS = ("input_ids", "labels")
-_COLUMNS = (*_NEEDED_COLUMNS, "attention_mask")
+_COLUMNS = (*_NEEDED_COLUMNS, "attention_mask", LINKS)
 
 
 class TokenBudgetStream(IterableDataset[list[Example]]):

@@ -6,7 +6,6 @@ from the marks of SentencePiece.
 """
 
 from collections.abc import Sequence
-from os.path import commonprefix
 from typing import Any
 
 from vanilla_transformer.data.word_alignment import Span, count_words, words_of_spans
@@ -67,9 +66,7 @@ def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:
     prefixes = [list(ids[:end]) for end in range(1, len(ids) + 1)]
     decoded = tokenizer.batch_decode(prefixes, skip_special_tokens=True) if prefixes else []
     spans = _spans_of_prefixes(text, decoded)
-    spans = [
-        (0, 0) if index in special else span for index, span in zip(ids, spans, strict=True)
-    ]
+    spans = [(0, 0) if index in special else span for index, span in zip(ids, spans, strict=True)]
     return words_of_spans(text, spans)
 
 
@@ -77,11 +74,17 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     """Returns what each token adds to the part of a text that the tokens before it decode to."""
     spans, begin = [], 0
     for prefix in prefixes:
-        end = max(begin, len(commonprefix([prefix, text])))
+        end = max(begin, _common_length(prefix, text))
         is_part = end == begin or end < len(prefix)  # of the next character
         spans.append((begin, end + is_part))
         begin = end
     return spans
+
+
+def _common_length(one: str, other: str) -> int:
+    """Returns how many characters two texts have in common at their beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _words_without_offsets(tokenizer: Any, ids: Sequence[int]) -> list[range]:
