@@ -62,6 +62,6 @@ def _check_words(pairs: Dataset, path: str) -> None:
                 if index >= words:
                     raise ValueError(
                         f"{path}, line {number}: the link {link[0]}-{link[1]} names word "
-                        f"{link[index]} of the {side}, which has {words} words, counted from 0: "
+                        f"{index} of the {side}, which has {words} words, counted from 0: "
                         "correct the line."
                     )
