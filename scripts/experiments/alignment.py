@@ -159,7 +159,7 @@ def train(
         }
     )
     tokenizer = VanillaTransformerTokenizer.train(
-        texts["source"], texts["target"], vocab_size=240, shared=False
+        texts["source"], texts["target"], vocab_size=500, shared=False
     )
     config = VanillaTransformerConfig(
         vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size, **SIZES
@@ -169,7 +169,7 @@ def train(
         arguments = TokenBudgetTrainingArguments(
             folder,
             max_steps=steps,
-            max_tokens=2000,
+            max_tokens=1500,
             learning_rate=5e-3,
             warmup_steps=steps // 10,
             guided_alignment=method,

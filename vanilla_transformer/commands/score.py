@@ -3,8 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from collections.abc import Sequence
+from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from vanilla_transformer.commands.checks import check_model_path, check_output_f
 from vanilla_transformer.commands.options import CommandParser
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import add_engine_options
-from vanilla_transformer.data.text_files import existing_file, read_lines
+from vanilla_transformer.commands.sources import line_pairs
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
 
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
-    pairs = _line_pairs(options.source, options.target)
+    pairs = line_pairs(options.source, options.target)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:
         while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
@@ -97,13 +98,3 @@ def _format_score(score: "Score", as_json: bool) -> str:
         "token_scores": [round(value, 4) for value in score.token_scores],
     }
     return json.dumps(fields, ensure_ascii=False)
-
-
-def _line_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of two files of equally many lines."""
-    lines = zip_longest(read_lines(source), read_lines(target))
-    for number, (one, other) in enumerate(lines, start=1):
-        if one is None or other is None:
-            ended = source if one is None else target
-            raise ValueError(f"{ended!r} ends before line {number}: give as many lines in both.")
-        yield one, other
