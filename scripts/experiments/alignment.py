@@ -37,7 +37,7 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-KINDS = {"noun": 24, "adjective": 12, "verb": 12, "particle": 4, "compound": 6}
+KINDS = {"noun": 12, "adjective": 6, "verb": 6, "particle": 2, "compound": 3}
 """Number of words of each kind."""
 
 SYLLABLES = ("ba", "do", "fi", "gu", "ka", "lo", "mi", "nu", "pa", "re", "si", "tu", "ve", "wo")
@@ -51,7 +51,7 @@ SIZES = {
     "encoder_ffn_dim": 128,
     "decoder_ffn_dim": 128,
     "norm_placement": "pre",
-    "dropout": 0.1,
+    "dropout": 0.0,
 }
 METHODS: dict[str, str | None] = {"none": None, "given links": "links", "own average": "own"}
 

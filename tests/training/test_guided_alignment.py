@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small import losses, model, rows, tokenizer, trainer
+from small import linked_rows, losses, model, rows, tokenizer, trainer
 from test_rdrop import Gradients
 from transformers import DataCollatorForSeq2Seq
 
@@ -14,22 +14,6 @@ from vanilla_transformer.training.guided_alignment import (
 )
 
 GUIDED = {"guided_alignment": "links", "guided_alignment_weight": 0.5}
-
-
-def linked_rows(count=24, seed=0):
-    """Rows with a link for about half of the target tokens, for some of them two."""
-    generator = torch.Generator().manual_seed(seed)
-    made = rows(count, seed)
-    for row in made:
-        pairs = set()
-        for target in range(len(row["labels"]) - 1):
-            number = int(torch.randint(0, 3, (1,), generator=generator))
-            for _ in range(number):
-                source = int(torch.randint(len(row["input_ids"]), (1,), generator=generator))
-                pairs.add((source, target))
-        row["alignment"] = sorted(pairs)
-    made[0]["alignment"] = []
-    return made
 
 
 def batch(net, count=6, words=None):

@@ -33,20 +33,26 @@ def reports(folder, kind):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    run_here(folder, "plain", "average", "budget")
+    run_here(folder, "plain", "average", "budget", "guided")
     return folder
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    train_in_two_processes(PROGRAM, folder, "rdrop", "average", "budget", "fsdp")
+    train_in_two_processes(PROGRAM, folder, "rdrop", "average", "budget", "guided", "fsdp")
     return folder
 
 
 @pytest.mark.parametrize(
     ("kind", "alone"),
-    [("rdrop", "plain"), ("average", "average"), ("budget", "budget"), ("fsdp", "plain")],
+    [
+        ("rdrop", "plain"),
+        ("average", "average"),
+        ("budget", "budget"),
+        ("guided", "guided"),
+        ("fsdp", "plain"),
+    ],
 )
 def test_two_processes_compute_what_one_does(one, two, kind, alone):
     """Accelerate shards only on GPUs: in "fsdp", transformers shards the weights by its plan."""
