@@ -86,25 +86,22 @@ class Language:
         }
 
     def pair(self, rng: random.Random) -> Pair:
-        """Makes a sentence of one or two clauses with its translation."""
+        """Makes a sentence, its translation and their links."""
         source: list[str] = []
         order: list[int] = []
-        for _ in range(rng.randint(1, 2)):
-            verbs = []
-            for kind in ("subject", "verb", "object"):
-                if kind == "verb":
-                    verbs.append(len(source))
-                    source.append(rng.choice(self.words["verb"]))
-                    continue
-                if rng.random() < 0.3:
-                    source.append(rng.choice(self.words["particle"]))
-                adjectives = rng.randint(0, 2)
-                places = range(len(source), len(source) + adjectives + 1)
-                source += rng.choices(self.words["adjective"], k=adjectives)
-                head = "compound" if rng.random() < 0.2 else "noun"
-                source.append(rng.choice(self.words[head]))
-                order += reversed(places)  # the noun first
-            order += verbs
+        for kind in ("subject", "verb", "object"):
+            if kind == "verb":
+                verb = len(source)
+                source.append(rng.choice(self.words["verb"]))
+                continue
+            if rng.random() < 0.3:
+                source.append(rng.choice(self.words["particle"]))
+            adjectives = rng.choices(self.words["adjective"], k=rng.randint(0, 3))
+            head = "compound" if rng.random() < 0.2 else "noun"
+            noun = len(source) + len(adjectives)
+            order += range(noun, len(source) - 1, -1)  # the noun first
+            source += [*adjectives, rng.choice(self.words[head])]
+        order.append(verb)
         target: list[str] = []
         links = []
         for place in order:
@@ -169,7 +166,7 @@ def train(
         arguments = TokenBudgetTrainingArguments(
             folder,
             max_steps=steps,
-            max_tokens=1500,
+            max_tokens=1000,
             learning_rate=5e-3,
             warmup_steps=steps // 10,
             guided_alignment=method,
