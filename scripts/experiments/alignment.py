@@ -224,9 +224,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     options = parser.parse_args()
     logging.set_verbosity_error()
-    print(
-        "| guided alignment | seed | exact match | AER, given targets | AER, outputs | CPU seconds |"
-    )
+    print("| guided alignment | seed | exact match | AER, targets | AER, outputs | CPU seconds |")
     print("|---|---|---|---|---|---|")
     for seed in options.seeds:
         language = Language(seed)

@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
         return
     found: list[Links] = []
     with _opened_output(options) as (stream, done):
-        for alignment in _alignments(options, done):
+        for alignment in _read_alignments(options, done):
             print(_format_alignment(alignment, options), file=stream)
             stream.flush()
             if options.gold:
@@ -138,7 +138,7 @@ def _opened_output(options: argparse.Namespace) -> Iterator[tuple[TextIO, int]]:
         yield opened
 
 
-def _alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignment"]:
+def _read_alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignment"]:
     """Aligns the pairs after the first ones."""
     from transformers.utils import logging
 

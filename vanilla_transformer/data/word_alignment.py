@@ -129,7 +129,7 @@ def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence
         The links in order, each once. A word without tokens gives none.
     """
     source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
-    found = set()
+    found: set[Link] = set()
     for one, other in links:
         found.update(
             (s, t) for s in source_tokens.get(one, ()) for t in target_tokens.get(other, ())

@@ -388,7 +388,7 @@ class Translator:
         if call.details.scores:
             scores = call.engine.token_scores(repeated, ended, call.batch_tokens)
         if call.aligns:
-            aligned = self._align(repeated, ended, flat, call.batch_tokens)
+            aligned = self._align_outputs(repeated, ended, flat, call.batch_tokens)
         source_words = self._words_of_sources(segments, sources) if call.details.words else []
         outputs = iter(
             SegmentOutput(
@@ -409,7 +409,7 @@ class Translator:
         )
         return [list(islice(outputs, len(row))) for row in found]
 
-    def _align(
+    def _align_outputs(
         self,
         sources: list[Ids],
         targets: list[Ids],

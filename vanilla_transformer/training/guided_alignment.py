@@ -257,7 +257,7 @@ def _visible_places(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Te
             "tokens and padding, of shape (batch, source_len)."
         )
     if mask is not None:
-        real = mask.bool()
+        real: torch.Tensor = mask.bool()
         return (real | ~real.any(-1, keepdim=True))[:, None]
     source = number_sequences(inputs.get("position_ids"))
     target = number_sequences(
