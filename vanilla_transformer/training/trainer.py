@@ -87,6 +87,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
+    # The head that a training aligns; None also while the trainer is made.
+    _guide: GuidedHead | None = None
     # The checkpoint that the current step has saved.
     _saved: Path | None = None
 
@@ -317,6 +319,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             seed=self._order_seed,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
+            further_columns=() if self._guide is None else (LINKS,),
         )
         return DataLoader(
             stream,
