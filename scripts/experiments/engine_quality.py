@@ -14,7 +14,7 @@ from typing import Any
 
 from pronunciations import load_cmudict
 
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.training.metrics import METRICS
 
@@ -91,12 +91,8 @@ def read_texts(options: argparse.Namespace) -> tuple[list[str], list[list[str]]]
         test = load_cmudict()["test"]
         rows = list(zip(test["source"], test["references"], strict=True))
     else:
-        sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
-        if len(sources) != len(targets):
-            raise ValueError(
-                f"{options.source} has {len(sources)} lines, {options.target} has {len(targets)}."
-            )
-        rows = [(source, [target]) for source, target in zip(sources, targets, strict=True)]
+        pairs = read_line_pairs(options.source, options.target)
+        rows = [(source, [target]) for source, target in pairs]
     rows = rows[: options.limit]
     return [source for source, _ in rows], [list(targets) for _, targets in rows]
 

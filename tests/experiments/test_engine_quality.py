@@ -27,7 +27,7 @@ def printed(capsys):
 def test_files_that_do_not_fit_are_an_error(trained, corpus, tmp_path):
     (tmp_path / "short").write_text("ein Hund\n")
     files = ["--source", str(corpus / "test.en"), "--target", str(tmp_path / "short")]
-    with pytest.raises(ValueError, match=r"lines, .* has 1"):
+    with pytest.raises(ValueError, match="ends before line 2"):
         engine_quality.main([str(trained), *files])
     with pytest.raises(SystemExit):
         engine_quality.main([str(trained), *files[:2]])

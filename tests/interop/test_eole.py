@@ -31,6 +31,17 @@ def test_the_logits_are_those_of_an_independent_model(tmp_path):
     assert tokenizer(["w0 w3"], text_target=["das Ha￭ us"])["labels"] == [[4, 5, 6, 3]]
 
 
+def test_heads_that_were_taught_to_align_are_named(tmp_path):
+    weights = renamed(reference_model())
+    decoder = {**MODEL["decoder"], "alignment_layer": -1, "alignment_heads": 1}
+    found = []
+    for weight in (0.05, 0.0):
+        training = {"dropout": [0.2], "lambda_align": weight}
+        folder = save(tmp_path / str(weight), weights, {"decoder": decoder}, training)
+        found.append(import_eole(folder).model.config.alignment_heads)
+    assert found == [[[0, 0]], None]
+
+
 def test_all_options_without_a_counterpart_are_listed(tmp_path):
     changes = {
         "architecture": "rnn",

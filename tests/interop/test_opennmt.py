@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 from opennmt_models import (
+    HEADS,
     OPTIONS,
     SOURCE,
     SPECIALS,
@@ -77,6 +78,25 @@ def test_weights_may_stand_in_safetensors_beside_the_options(tmp_path):
         found = import_opennmt(path).model.state_dict()
         assert all(torch.equal(found[key], tensor) for key, tensor in expected.items())
         (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("options", "heads"),
+    [
+        ({}, None),
+        ({"lambda_align": 0.05, "alignment_layer": -1, "alignment_heads": 1}, [[0, 0]]),
+        (
+            {"lambda_align": 0.05, "alignment_layer": 0, "alignment_heads": 0},
+            [[0, head] for head in range(HEADS)],
+        ),
+        ({"lambda_align": 0.05, "alignment_layer": -3, "alignment_heads": 1}, None),
+        ({"lambda_align": 0.05, "alignment_layer": -1, "full_context_alignment": True}, None),
+        ({"lambda_align": 0.0, "alignment_layer": -1, "alignment_heads": 1}, None),
+    ],
+)
+def test_heads_that_were_taught_to_align_are_named(tmp_path, options, heads):
+    imported = import_opennmt(save(tmp_path / "model.pt", reference_model(), **options))
+    assert imported.model.config.alignment_heads == heads
 
 
 def test_biases_that_no_layer_has_are_zero(tmp_path):

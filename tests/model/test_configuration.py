@@ -31,6 +31,12 @@ def test_the_defaults_are_the_base_model_of_the_paper():
 
 
 BAD_VALUES = [
+    ("alignment_heads", []),
+    ("alignment_heads", [[99, 0]]),
+    ("alignment_heads", [[0, 99]]),
+    ("alignment_heads", [[0, True]]),
+    ("alignment_heads", [0, 1]),
+    ("alignment_heads", "0-1"),
     *(
         (name, value)
         for name in (
@@ -147,6 +153,13 @@ def test_positions_that_cannot_be_computed_are_refused(changes, message):
     heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
     with pytest.raises(ValueError, match=message):
         VanillaTransformerConfig(**{"position_embedding_type": "relative"} | heads | changes)
+
+
+def test_the_heads_that_align_are_saved(tiny_config, tmp_path):
+    tiny_config(alignment_heads=[[0, 1]]).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["alignment_heads"] == [[0, 1]]
+    assert VanillaTransformerConfig.from_pretrained(tmp_path).alignment_heads == [[0, 1]]
+    assert tiny_config().alignment_heads is None
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

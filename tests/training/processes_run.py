@@ -1,7 +1,7 @@
 """Trains on the same tokens in one process or two; test_processes.py runs it.
 
 Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget,
-muon.
+guided, muon.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import PartialState
-from small import losses, model, trainer
+from small import linked_rows, losses, model, rows, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer.training.average_callback import AverageCheckpoints
@@ -27,6 +27,7 @@ OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
     "average": {"save_strategy": "steps", "save_steps": 1},
     # one process takes two batches a step, or two processes one each
+    "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},
     "budget": {"max_tokens": 60, "train_sampling_strategy": "random"},
     "muon": {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 0.1},
 }
@@ -56,6 +57,7 @@ def train(folder, kind):
     run = trainer(
         Path(folder, kind),
         net=spread(net, folder) if kind == "fsdp" else net,
+        data=linked_rows() if kind == "guided" else rows(),
         per_device_train_batch_size=8 // world,
         per_device_eval_batch_size=1,
         max_steps=4,

@@ -47,6 +47,22 @@ def rows(count=24, seed=0):
     return [{**one, "attention_mask": [1] * len(one["input_ids"])} for one in made]
 
 
+def linked_rows(count=24, seed=0):
+    """Rows with a link for about half of the target tokens, for some of them two."""
+    generator = torch.Generator().manual_seed(seed)
+    made = rows(count, seed)
+    for row in made:
+        pairs = set()
+        for target in range(len(row["labels"]) - 1):
+            number = int(torch.randint(0, 3, (1,), generator=generator))
+            for _ in range(number):
+                source = int(torch.randint(len(row["input_ids"]), (1,), generator=generator))
+                pairs.add((source, target))
+        row["alignment"] = sorted(pairs)
+    made[0]["alignment"] = []
+    return made
+
+
 def model(**changes):
     torch.manual_seed(0)
     config = VanillaTransformerConfig(vocab_size=len(tokenizer()), **{**SIZES, **changes})

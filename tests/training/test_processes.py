@@ -33,14 +33,15 @@ def reports(folder, kind):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    run_here(folder, "plain", "average", "budget", "muon")
+    run_here(folder, "plain", "average", "budget", "guided", "muon")
     return folder
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    train_in_two_processes(PROGRAM, folder, "rdrop", "average", "budget", "fsdp", "muon")
+    kinds = ("rdrop", "average", "budget", "guided", "fsdp", "muon")
+    train_in_two_processes(PROGRAM, folder, *kinds)
     return folder
 
 
@@ -50,6 +51,7 @@ def two(tmp_path_factory):
         ("rdrop", "plain"),
         ("average", "average"),
         ("budget", "budget"),
+        ("guided", "guided"),
         ("fsdp", "plain"),
         ("muon", "muon"),
     ],

@@ -24,6 +24,7 @@ SUBCOMMANDS = (
     "generate",
     "translate",
     "score",
+    "align",
     "average",
     "inspect",
     "convert",

@@ -23,6 +23,7 @@ from vanilla_transformer.commands.search_options import (
 )
 from vanilla_transformer.commands.sources import source_lines
 from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
@@ -30,6 +31,7 @@ EXAMPLES = """
 vanilla-transformer translate runs/multi30k "two dogs play in the snow ."
 cat big.en | vanilla-transformer translate runs/multi30k --num-beams 5 > big.de
 vanilla-transformer translate runs/multi30k --input big.en --output big.de --resume
+vanilla-transformer translate runs/multi30k --alignment words "two dogs play in the snow ."
 """
 
 
@@ -61,6 +63,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--json",
         action="store_true",
         help="write a JSON object per line: source, outputs, scores, tokens, token scores",
+    )
+    files.add_argument(
+        "--alignment",
+        choices=("words", "tokens"),
+        help="add which source word (or token) each target word comes from, in Pharaoh's format: "
+        "OUTPUT ||| 0-0 1-2",
     )
     search = parser.add_argument_group("search (default: as saved with the model)")
     add_search_options(search)
@@ -176,6 +184,8 @@ def _write_outputs(
         remembered(),
         return_scores=options.json,
         return_tokens=options.json,
+        return_alignment=options.alignment == "tokens",
+        return_word_alignment=options.alignment == "words",
         batch_tokens=options.batch_tokens,
         progress=sys.stderr is not None and sys.stderr.isatty(),
         **choices,
@@ -189,9 +199,17 @@ def _write_outputs(
             line = json.dumps({"source": source, "outputs": described}, ensure_ascii=False)
             print(line, file=stream)
         else:
-            for text in several:
-                print_line(text, stream)
+            for output in several:
+                print_line(_output_line(output), stream)
         stream.flush()
+
+
+def _output_line(output: Any) -> str:
+    """Returns a text, with its links behind it if there are any."""
+    if isinstance(output, str):
+        return output
+    links = output.alignment if output.word_alignment is None else output.word_alignment
+    return f"{output.text} ||| {format_links(links)}".rstrip()
 
 
 def _output_fields(output: Any) -> dict[str, Any]:
@@ -202,7 +220,16 @@ def _output_fields(output: Any) -> dict[str, Any]:
 
 def _output_identity(options: argparse.Namespace) -> dict[str, Any]:
     """Returns what must be equal for an interrupted output to be continued."""
-    names = ("json", "n_best", "minimum_risk", "candidates", "engine", "compute_type", "seed")
+    names = (
+        "json",
+        "alignment",
+        "n_best",
+        "minimum_risk",
+        "candidates",
+        "engine",
+        "compute_type",
+        "seed",
+    )
     return {
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],

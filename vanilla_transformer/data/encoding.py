@@ -4,15 +4,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.data.link_files import LINKS
+from vanilla_transformer.data.token_words import words_of_encoding
+from vanilla_transformer.data.word_alignment import parse_links, token_links
 
 logger = logging.get_logger(__name__)
 
 D = TypeVar("D", Dataset, DatasetDict)
+
+_FEATURES_WITH_LINKS = Features(
+    {
+        "input_ids": List(Value("int32")),
+        "attention_mask": List(Value("int8")),
+        "labels": List(Value("int64")),
+        "length": Value("int64"),
+        "source_truncated": Value("bool"),
+        "target_truncated": Value("bool"),
+        LINKS: List(List(Value("int32"))),
+        "links_lost": Value("int64"),
+    }
+)
+"""Columns of encoded pairs with links; without this, pairs without links would have no type."""
 
 
 def encode(
@@ -24,8 +41,12 @@ def encode(
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
+    Links between words become links between all their tokens. A warning counts the links whose
+    tokens are lost with the end of a text.
+
     Args:
-        data: A data set, or several splits, with the text columns "source" and "target".
+        data: A data set, or several splits, with the text columns "source" and "target", and
+            optionally "alignment" (lines of word links in Pharaoh's format).
         tokenizer: Encodes the source as `text` and the target as `text_target`.
         max_source_length: Largest number of tokens of a source, special tokens included. None: no
             limit.
@@ -34,10 +55,12 @@ def encode(
 
     Returns:
         New data with the same rows and the columns "input_ids", "attention_mask", "labels" and
-        "length" (number of tokens of source and target together), without the text columns.
+        "length" (number of tokens of source and target together), without the text columns. With
+        links, "alignment" holds pairs of token indices.
 
     Raises:
         OSError: If the disk of the cache is full.
+        ValueError: If there are links, and the tokenizer does not show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
@@ -49,6 +72,7 @@ def encode(
             batched=True,
             fn_kwargs={"tokenizer": tokenizer, "limits": limits},
             remove_columns=data.column_names,
+            features=_FEATURES_WITH_LINKS if LINKS in data.column_names else None,
             num_proc=num_proc,
             desc="Tokenizing",
         )
@@ -58,7 +82,14 @@ def encode(
                 f"The tokenizer truncated {truncated} of {len(data)} {side} texts to {limit} "
                 "tokens."
             )
-    return encoded.remove_columns([f"{side}_truncated" for side in limits])
+    columns = [f"{side}_truncated" for side in limits]
+    if LINKS in data.column_names:
+        columns.append("links_lost")
+        if lost := sum(encoded["links_lost"][:]):
+            logger.warning(
+                f"{lost} links of words are left out: truncation leaves no token of a word."
+            )
+    return encoded.remove_columns(columns)
 
 
 def _encode_batch(
@@ -69,7 +100,7 @@ def _encode_batch(
         batch["target"], tokenizer, "text_target", limits["target"]
     )
     pairs = zip(source["input_ids"], target["input_ids"], strict=True)
-    return {
+    columns: dict[str, list[Any]] = {
         "input_ids": source["input_ids"],
         "attention_mask": source["attention_mask"],
         "labels": target["input_ids"],
@@ -77,6 +108,25 @@ def _encode_batch(
         "source_truncated": source_truncated,
         "target_truncated": target_truncated,
     }
+    if LINKS in batch:
+        words = (
+            words_of_encoding(tokenizer, batch["source"], source, source_truncated),
+            words_of_encoding(tokenizer, batch["target"], target, target_truncated),
+        )
+        columns |= _encode_links(batch[LINKS], *words)
+    return columns
+
+
+def _encode_links(
+    lines: list[str], source: list[list[range]], target: list[list[range]]
+) -> dict[str, list[Any]]:
+    """Returns the links of tokens, and how many links of words each pair has lost."""
+    columns: dict[str, list[Any]] = {LINKS: [], "links_lost": []}
+    for line, *words in zip(lines, source, target, strict=True):
+        links = [(link, token_links([link], *words)) for link in parse_links(line)]
+        columns[LINKS].append(sorted({pair for _, found in links for pair in found}))
+        columns["links_lost"].append(sum(not found for _, found in links))
+    return columns
 
 
 def _encode_side(

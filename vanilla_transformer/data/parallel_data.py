@@ -13,13 +13,14 @@ from transformers.utils import logging
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.columns import select_text_columns
 from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.data.link_files import add_links
 from vanilla_transformer.data.plain_text import load_text_pairs
 from vanilla_transformer.data.table_files import load_table
 
 logger = logging.get_logger(__name__)
 
 
-def load_parallel_data(args: DataArguments) -> DatasetDict:
+def load_parallel_data(args: DataArguments, links: str | None = None) -> DatasetDict:
     """Loads the splits that the arguments name.
 
     Pairs with an empty side are skipped; a warning counts them. A file is read again when its
@@ -27,16 +28,19 @@ def load_parallel_data(args: DataArguments) -> DatasetDict:
 
     Args:
         args: Names one source of data.
+        links: File with the word links of each training pair, in Pharaoh's format. None: no links.
 
     Returns:
         The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts) if the data have such a column.
+        and "target", and "references" (a list of texts) if the data have such a column. With links,
+        "train" also has the column "alignment".
 
     Raises:
         FileNotFoundError: If a file does not exist.
         ValueError: If no source of data is given, or more than one, or only one side; if a file is
             empty, damaged, not UTF-8 or of an unknown format; if the two sides differ in length;
-            if a column is missing or does not hold text; if a split has no usable pair.
+            if a column is missing or does not hold text; if a split has no usable pair; and under
+            the conditions of `add_links`.
         OSError: If the disk of the cache is full.
     """
     loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
@@ -48,6 +52,8 @@ def load_parallel_data(args: DataArguments) -> DatasetDict:
     splits = {}
     with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
         for name, loaded in loaders[_choose_source(args)](args).items():
+            if links is not None and name == "train":
+                loaded = add_links(loaded, links)
             pairs = drop_empty_pairs(loaded, name, _names_of_files(args, name))
             splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
     return DatasetDict(splits)

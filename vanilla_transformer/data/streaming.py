@@ -1,6 +1,6 @@
 """Cuts a stream of examples into token-budget batches, with a buffer of bounded size."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 
@@ -8,8 +8,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
-Example = Mapping[str, list[int]]
-"""An encoded pair: "input_ids" and "labels", and optionally "attention_mask"."""
+Example = Mapping[str, Any]
+"""An encoded pair: "input_ids", "labels", and optionally "attention_mask" and further columns."""
 
 _NEEDED_COLUMNS = ("input_ids", "labels")
 _COLUMNS = (*_NEEDED_COLUMNS, "attention_mask")
@@ -37,6 +37,8 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
         seed: Seed of the order.
         num_processes: Number of processes that share the batches.
         process_index: Process whose batches are yielded.
+        further_columns: Columns that batches keep besides "input_ids", "labels" and
+            "attention_mask".
 
     Raises:
         ValueError: If `buffer_size` is below the number of processes, or the examples can be read
@@ -53,6 +55,7 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
         seed: int = 0,
         num_processes: int = 1,
         process_index: int = 0,
+        further_columns: Sequence[str] = (),
     ) -> None:
         if buffer_size < num_processes:
             raise ValueError(
@@ -66,6 +69,7 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
             )
         self.examples, self.max_tokens, self.buffer_size = examples, max_tokens, buffer_size
         self.seed, self.num_processes, self.process_index = seed, num_processes, process_index
+        self.columns = (*_COLUMNS, *further_columns)
 
     def __iter__(self) -> Iterator[list[Example]]:
         worker = get_worker_info()
@@ -88,7 +92,7 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
         """Yields the examples of an epoch in buffers that the processes can share equally."""
         if hasattr(self.examples, "set_epoch"):
             self.examples.set_epoch(epoch)
-        rows = (_encoded_columns(row) for row in self.examples)
+        rows = (_encoded_columns(row, self.columns) for row in self.examples)
         buffer: list[Example] = []
         while True:
             buffer += islice(rows, self.buffer_size - len(buffer))
@@ -116,11 +120,11 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
             yield [buffer[index] for index in batch]
 
 
-def _encoded_columns(row: Mapping[str, Any]) -> Example:
-    """Returns the columns of an example that the model takes."""
+def _encoded_columns(row: Mapping[str, Any], columns: Sequence[str]) -> Example:
+    """Returns the columns of an example that a batch keeps."""
     if missing := [name for name in _NEEDED_COLUMNS if name not in row]:
         raise ValueError(
             f"The stream's examples have no {missing}, only {sorted(row)}: encode them first, as "
             "the tokenizer does with `text` and `text_target`."
         )
-    return {name: row[name] for name in _COLUMNS if name in row}
+    return {name: row[name] for name in columns if name in row}

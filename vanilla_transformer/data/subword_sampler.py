@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.data.segmentation import BpeDropout, Segmenter, UnigramSampling
+from vanilla_transformer.data.word_alignment import Span
 
 
 class SubwordSampler:
@@ -61,24 +62,45 @@ class SubwordSampler:
             text: The text.
             rng: Source of randomness.
         """
+        return self.sample(text, rng)[0]
+
+    def sample(self, text: str, rng: Random) -> tuple[list[int], list[Span]]:
+        """Returns the token ids of a text, and where their words stand in it.
+
+        Args:
+            text: The text.
+            rng: Source of randomness.
+
+        Returns:
+            The ids, special tokens included; begin and end, in characters, of the word or sign that
+            each token is a part of, empty for special tokens.
+        """
         options: dict[str, Any] = {self.argument: text}
         encoding = self.tokenizer(**options, truncation=False, verbose=False).encodings[0]
         special = encoding.special_tokens_mask
         head = special.index(0) if 0 in special else 0
         tail = len(special) - (special[::-1].index(0) if 0 in special else len(special))
         ids: list[int] = []
+        spans: list[Span] = []
         rows = zip(
             encoding.word_ids[head:tail],
             encoding.tokens[head:tail],
             encoding.ids[head:tail],
+            encoding.offsets[head:tail],
             strict=True,
         )
-        for _, word in groupby(rows, key=lambda row: row[0]):
-            ids += self._sample_word(list(word), rng)
+        for _, group in groupby(rows, key=lambda row: row[0]):
+            word = list(group)
+            sampled = self._sample_word([row[:3] for row in word], rng)
+            whole = (min(row[3][0] for row in word), max(row[3][1] for row in word))
+            is_plain = len(sampled) == len(word)
+            ids += sampled
+            spans += [row[3] for row in word] if is_plain else [whole] * len(sampled)
         ends = encoding.ids[:head], encoding.ids[tail:]
         if self.max_length is not None:
             ids = ids[: max(0, self.max_length - len(ends[0]) - len(ends[1]))]
-        return [*ends[0], *ids, *ends[1]]
+        edges = [[(0, 0)] * len(end) for end in ends]
+        return [*ends[0], *ids, *ends[1]], [*edges[0], *spans[: len(ids)], *edges[1]]
 
     def _sample_word(self, rows: list[tuple[int | None, str, int]], rng: Random) -> list[int]:
         """Returns the ids of a word, given the (word, token, id) rows of its plain encoding."""

@@ -1,17 +1,20 @@
 """Subword regularisation: training pairs whose words are cut into other subwords in each epoch."""
 
 from random import Random
+from typing import Any
 
 import torch
 from datasets import Dataset
 from torch.utils import data
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
 from vanilla_transformer.data.subword_sampler import SubwordSampler
+from vanilla_transformer.data.word_alignment import parse_links, token_links, words_of_spans
 
 
-class SampledSubwords(data.Dataset[dict[str, list[int]]]):
+class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
     """Training pairs that are encoded again, with other subwords, in each epoch.
 
     The encoding of a pair depends only on the seed, the epoch and the index. A resumed run, and any
@@ -20,7 +23,7 @@ class SampledSubwords(data.Dataset[dict[str, list[int]]]):
     larger by the tokens that sampling adds.
 
     Args:
-        texts: Pairs with the text columns "source" and "target".
+        texts: Pairs with the text columns "source" and "target", and optionally "alignment".
         unsampled: The same rows as token ids, the output of `encode`.
         tokenizer: Tokenizer of the model.
         bpe_dropout: Probability that a merge is dropped, for byte-pair vocabularies.
@@ -64,6 +67,9 @@ class SampledSubwords(data.Dataset[dict[str, list[int]]]):
             for side in chosen
         }
         _check_options_fit(self.samplers, bpe_dropout, unigram_alpha)
+        if LINKS in texts.column_names:  # the words of all tokens are needed
+            for side in limits.keys() - self.samplers.keys():
+                self.samplers[side] = SubwordSampler(tokenizer, side, max_length=limits[side])
         # In shared memory: workers that outlive an epoch hold a copy of everything else.
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -74,16 +80,22 @@ class SampledSubwords(data.Dataset[dict[str, list[int]]]):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
+    def __getitem__(self, index: int) -> dict[str, list[Any]]:
         row, texts = self.unsampled[index], self.texts[index]
+        words = []
         for side, name in (("source", "input_ids"), ("target", "labels")):
-            if side in self.samplers and self.samplers[side].active:
+            if side in self.samplers and (self.samplers[side].active or LINKS in texts):
                 rng = Random(f"{self.seed} {self._epoch.item()} {index} {side}")
-                row[name] = self.samplers[side](texts[side], rng)
+                row[name], spans = self.samplers[side].sample(texts[side], rng)
+                words.append(words_of_spans(texts[side], spans))
+        links = {}
+        if LINKS in texts:
+            links = {LINKS: list(token_links(parse_links(texts[LINKS]), *words))}
         return {
             "input_ids": row["input_ids"],
             "attention_mask": [1] * len(row["input_ids"]),
             "labels": row["labels"],
+            **links,
         }
 
 

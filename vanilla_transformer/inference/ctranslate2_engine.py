@@ -4,6 +4,8 @@ import hashlib
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -16,7 +18,9 @@ from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.inference.search import Search
 from vanilla_transformer.interop.ctranslate2 import (
+    LAYOUT,
     POSITIONS,
+    aligning_heads,
     convert_to_ctranslate2,
     end_token_of,
     vocabularies_of,
@@ -65,6 +69,7 @@ class CTranslate2Engine:
         positions: Longest sequence in tokens.
         compute_type: Type of the computation, e.g. "float32" or "int8".
         device: "cpu", "cuda" or "cuda:1".
+        aligns: Whether the attention that it returns is that of the heads that align.
     """
 
     name = "ctranslate2"
@@ -77,6 +82,7 @@ class CTranslate2Engine:
         positions: int,
         compute_type: str,
         device: str,
+        aligns: bool = False,
     ) -> None:
         kind, _, index = device.partition(":")
         self.translator = ctranslate2.Translator(
@@ -86,7 +92,7 @@ class CTranslate2Engine:
             compute_type=compute_type,
             intra_threads=int(os.environ.get("OMP_NUM_THREADS", "0")),
         )
-        self.end_token, self.positions = end_token, positions
+        self.end_token, self.positions, self.aligns = end_token, positions, aligns
         self.source_tokens, self.target_tokens = vocabularies
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
 
@@ -109,24 +115,41 @@ class CTranslate2Engine:
         return problems
 
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `Engine.generate`."""
         forced = search.settings.forced_eos_token_id is not None
+        aligns = align and self.aligns
+        common: dict[str, Any] = {
+            "source": [[self.source_tokens[index] for index in ids] for ids in sources],
+            "max_batch_size": batch_tokens,
+            "batch_type": "tokens",
+            "max_input_length": 0,
+            "min_decoding_length": 0,
+            "return_end_token": True,
+            "return_attention": aligns,
+        }
         results = self.translator.translate_batch(
-            [[self.source_tokens[index] for index in ids] for ids in sources],
-            max_batch_size=batch_tokens,
-            batch_type="tokens",
+            **common,
             beam_size=search.num_beams,
             num_hypotheses=search.n_best,
             length_penalty=search.length_penalty,
-            max_input_length=0,
-            min_decoding_length=0,
             max_decoding_length=search.max_new_tokens - forced,
-            return_end_token=True,
         )
+        outputs = [
+            [
+                self._read_hypothesis(tokens, weights)
+                for tokens, weights in zip_longest(result.hypotheses, result.attention)
+            ]
+            for result in results
+        ]
+        if not aligns or search.num_beams == 1:
+            return outputs
+        # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
+        firsts = self.translator.translate_batch(**common, beam_size=1, max_decoding_length=1)
         return [
-            [self._read_hypothesis(tokens) for tokens in result.hypotheses] for result in results
+            [_with_first_link(output, _best_source(first.attention[0][0])) for output in row]
+            for row, first in zip(outputs, firsts, strict=True)
         ]
 
     def token_scores(
@@ -143,10 +166,21 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def _read_hypothesis(self, tokens: list[str]) -> Hypothesis:
+    def _read_hypothesis(self, tokens: list[str], weights: list[list[float]] | None) -> Hypothesis:
+        """Reads tokens, and for each of them the weights of the source tokens."""
         complete = bool(tokens) and tokens[-1] == self.end_token
         kept = tokens[:-1] if complete else tokens
-        return Hypothesis(tuple(self.target_ids[token] for token in kept), complete)
+        aligned = None if weights is None else tuple(map(_best_source, weights[: len(kept)]))
+        return Hypothesis(tuple(self.target_ids[token] for token in kept), complete, aligned)
+
+
+def _with_first_link(output: Hypothesis, source: int) -> Hypothesis:
+    return replace(output, aligned=(source, *(output.aligned or ())[1:])[: len(output.ids)])
+
+
+def _best_source(weights: list[float]) -> int:
+    """Returns the source token with the largest weight; no token is aligned with the end."""
+    return max(range(max(len(weights) - 1, 1)), key=weights.__getitem__)
 
 
 def load_ctranslate2(
@@ -176,14 +210,16 @@ def load_ctranslate2(
         )
     positions = _positions_to_store(config, tokenizer)
     stored = "int8" if compute_type.startswith("int8") else "float32"
-    exported = (
-        cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{ctranslate2.__version__}"
-    )
+    version = f"{ctranslate2.__version__}-{LAYOUT}"
+    exported = cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{version}"
     if not (exported / "model.bin").is_file():
         _export_once(path, tokenizer, exported, stored, positions)
     vocabularies = vocabularies_of(config, tokenizer)
     end_token = vocabularies[1][end_token_of(config)]
-    return CTranslate2Engine(exported, vocabularies, end_token, positions, compute_type, device)
+    aligns = aligning_heads(config) is not None
+    return CTranslate2Engine(
+        exported, vocabularies, end_token, positions, compute_type, device, aligns
+    )
 
 
 def _positions_to_store(config: Any, tokenizer: Any) -> int:

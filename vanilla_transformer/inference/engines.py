@@ -20,10 +20,13 @@ class Hypothesis:
     Attributes:
         ids: Target tokens, without the start and the end.
         is_complete: Whether the model ended it; False if it reached the longest length.
+        aligned: For each token the index of the source token that it is aligned with. None: the
+            engine has not aligned it.
     """
 
     ids: tuple[int, ...]
     is_complete: bool
+    aligned: tuple[int, ...] | None = None
 
 
 class Engine(Protocol):
@@ -35,7 +38,7 @@ class Engine(Protocol):
         """Lists what the engine cannot do of a search."""
 
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
     ) -> list[list[Hypothesis]]:
         """Computes `search.n_best` outputs for each source.
 
@@ -43,6 +46,7 @@ class Engine(Protocol):
             sources: Ids of each source, the end included.
             search: The search.
             batch_tokens: Largest size of a batch, in tokens with padding.
+            align: Whether to align the outputs too, if the engine can do so as it searches.
 
         Returns:
             The outputs of each source, best first, in the order of the sources.
@@ -81,9 +85,9 @@ class TransformersEngine:
 
     @torch.no_grad()
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int
+        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
     ) -> list[list[Hypothesis]]:
-        """Computes the outputs; see `Engine.generate`."""
+        """Computes the outputs, which `alignments` aligns; see `Engine.generate`."""
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
         with evaluation_mode(self.model):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
@@ -112,8 +116,9 @@ class TransformersEngine:
     ) -> list[list[int]]:
         """Finds the source token that each target token attends to most.
 
-        The attention is the mean over the heads of cross-attention in the last layer but one, which
-        aligns best in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
+        The attention is the mean over the heads of cross-attention that `config.alignment_heads`
+        names. Without this field these are the heads of the last layer but one, which aligns best
+        in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
 
         Returns:
             For each target, the index of a source token for each of its tokens.
@@ -151,10 +156,16 @@ class TransformersEngine:
                     output_attentions=output_attentions,
                 )
                 if output_attentions:
-                    layers = outputs.cross_attentions
-                    yield rows, layers[max(len(layers) - 2, 0)].float().mean(1), labels
+                    yield rows, self._aligning_weights(outputs.cross_attentions), labels
                 else:
                     yield rows, outputs.logits.float(), labels
+
+    def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
+        chosen: Any = getattr(self.model.config, "alignment_heads", None)
+        if chosen is None:
+            return layers[max(len(layers) - 2, 0)].float().mean(1)
+        return torch.stack([layers[layer][:, head].float() for layer, head in chosen]).mean(0)
 
     def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
         """Returns sequences of shape (batch · n_best, target_len), which begin with the start."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp
 from typing import NamedTuple
 
+from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.inference.documents import Document
 
 
@@ -20,13 +21,49 @@ class Translation:
         token_scores: Log-probability in nats of each of the tokens. exp of it is the probability.
         alignment: (source token, target token) by their indices in the text, the ends included in
             the count.
+        word_alignment: (source word, target word) by their indices among the words of the source
+            text and of `text`. A word is text between white space.
     """
 
     text: str
     score: float | None = None
     tokens: tuple[str, ...] | None = None
     token_scores: tuple[float, ...] | None = None
-    alignment: tuple[tuple[int, int], ...] | None = None
+    alignment: Links | None = None
+    word_alignment: Links | None = None
+
+    @property
+    def pharaoh(self) -> str:
+        """The links of words in Pharaoh's format, such as "0-0 1-2".
+
+        Raises:
+            ValueError: If words were not aligned.
+        """
+        if self.word_alignment is None:
+            raise ValueError("This output has no links of words: ask for `return_word_alignment`.")
+        return format_links(self.word_alignment)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of a source and a given target.
+
+    Attributes:
+        words: (source word, target word) by their indices; a word is text between white space.
+        tokens: (source token, target token) by their indices, a link for each target token.
+        source_tokens: The tokens of the source, with the end.
+        target_tokens: The tokens of the target, with the end.
+    """
+
+    words: Links
+    tokens: Links
+    source_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
+
+    @property
+    def pharaoh(self) -> str:
+        """The links of words in Pharaoh's format, such as "0-0 1-2"."""
+        return format_links(self.words)
 
 
 @dataclass(frozen=True)
@@ -71,6 +108,7 @@ class Details(NamedTuple):
     scores: bool = False
     tokens: bool = False
     alignment: bool = False
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +121,9 @@ class SegmentOutput:
         token_scores: Log-probability of each token; empty if not asked for.
         aligned: Index of a source token for each token but the end; empty if not asked for.
         source_length: Tokens of the source, the end included.
+        source: The source.
+        source_words: Words of each source token; empty if not asked for.
+        words: Words of each token but the end; empty if not asked for.
     """
 
     text: str
@@ -90,6 +131,9 @@ class SegmentOutput:
     token_scores: tuple[float, ...]
     aligned: tuple[int, ...]
     source_length: int
+    source: str = ""
+    source_words: tuple[range, ...] = ()
+    words: tuple[range, ...] = ()
 
 
 def join_segments(
@@ -119,6 +163,7 @@ def join_segments(
         token_scores=values if details.scores else None,
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
+        word_alignment=_join_word_alignments(document, outputs) if details.words else None,
     )
 
 
@@ -129,3 +174,25 @@ def _join_alignments(parts: Iterable[SegmentOutput]) -> tuple[tuple[int, int], .
         sources += part.source_length
         targets += len(part.tokens)
     return tuple(links)
+
+
+def _join_word_alignments(document: Document, outputs: Mapping[int, SegmentOutput]) -> Links:
+    """Counts the words of each segment on from those before it, on both sides."""
+    found: set[tuple[int, int]] = set()
+    source, target = "", ""
+    for part in document.parts:
+        if isinstance(part, str):
+            source, target = source + part, target + part
+            continue
+        one = outputs[part]
+        links = word_links([(s, t) for t, s in enumerate(one.aligned)], one.source_words, one.words)
+        first = _first_word(source, one.source), _first_word(target, one.text)
+        found.update((first[0] + s, first[1] + t) for s, t in links)
+        source, target = source + one.source, target + one.text
+    return tuple(sorted(found))
+
+
+def _first_word(before: str, segment: str) -> int:
+    """Returns the index of the first word of a segment, which may go on with a word before it."""
+    goes_on = before[-1:].strip() and segment[:1].strip()
+    return count_words(before) - bool(goes_on)

@@ -14,6 +14,8 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
+from vanilla_transformer.data.token_words import words_of_encoding, words_of_ids
+from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
 from vanilla_transformer.inference.engines import Engine, Hypothesis, Ids, TransformersEngine
@@ -26,6 +28,7 @@ from vanilla_transformer.inference.loading import (
 from vanilla_transformer.inference.minimum_risk import Metric, least_risk, metric_by_name
 from vanilla_transformer.inference.quantization import with_int8_weights
 from vanilla_transformer.inference.results import (
+    Alignment,
     Details,
     Score,
     SegmentOutput,
@@ -151,6 +154,7 @@ class Translator:
         return_scores: bool = False,
         return_tokens: bool = False,
         return_alignment: bool = False,
+        return_word_alignment: bool = False,
         minimum_risk: str | Metric | None = None,
         candidates: int = 16,
         batch_tokens: int = 4096,
@@ -166,7 +170,8 @@ class Translator:
             n_best: Outputs per text. None: one, without a list around it.
             return_scores: Whether to return scores and token scores too.
             return_tokens: Whether to return tokens too.
-            return_alignment: Whether to return an alignment from cross-attention too.
+            return_alignment: Whether to return links of tokens from cross-attention too.
+            return_word_alignment: Whether to return links of words too, made from those of tokens.
             minimum_risk: Chooses among `candidates` outputs the one that is most similar to the
                 others (Kumar and Byrne 2004): "chrf", "bleu", or a function that returns the
                 similarity of an output and a reference, higher for better.
@@ -184,7 +189,7 @@ class Translator:
 
         Raises:
             ValueError: If a text is not a `str`, or an option is wrong or not possible with the
-                engine.
+                engine, or the tokenizer does not show the words that are to be aligned.
         """
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
         wanted = 1 if n_best is None else n_best
@@ -194,7 +199,7 @@ class Translator:
             if options.get("num_beams") is None:
                 options["num_beams"] = 1 if options.get("do_sample") else candidates
         search = resolve_search(self.settings, wanted, **options)
-        details = Details(return_scores, return_tokens, return_alignment)
+        details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
         call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
         choose = partial(_choose_outputs, n_best=n_best, details=details, metric=metric)
         if isinstance(texts, str):
@@ -218,24 +223,75 @@ class Translator:
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
         """
+        source_ids, encoded = self._encode_pairs(sources, targets)
+        target_ids: list[Ids] = encoded["input_ids"]
+        found = self.engine.token_scores(source_ids, target_ids, batch_tokens)
+        return [
+            Score(self._target_tokens(ids), tuple(values))
+            for ids, values in zip(target_ids, found, strict=True)
+        ]
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
+    ) -> list[Alignment]:
+        """Aligns given targets with their sources, by cross-attention.
+
+        The heads are those that `config.alignment_heads` names; see `TransformersEngine`.
+
+        Args:
+            sources: Source texts.
+            targets: A target text for each source.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+
+        Returns:
+            The links of each pair. A pair with a blank side has none.
+
+        Raises:
+            ValueError: If there are not as many targets as sources, if a text is too long, or if
+                the tokenizer does not show the words of its tokens.
+        """
+        source_ids, encoded = self._encode_pairs(sources, targets)
+        target_ids: list[Ids] = encoded["input_ids"]
+        if not target_ids:
+            return []
+        source_words = self._words_of_sources(list(sources), source_ids)
+        target_words = words_of_encoding(self.tokenizer, list(targets), encoded)
+        found = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens)
+        return [
+            self._describe_alignment(source, target, aligned, words)
+            for source, target, aligned, *words in zip(
+                source_ids, target_ids, found, source_words, target_words, strict=True
+            )
+        ]
+
+    def _describe_alignment(
+        self, source: Ids, target: Ids, aligned: list[int], words: list[list[range]]
+    ) -> Alignment:
+        links = tuple((s, t) for t, s in enumerate(aligned[:-1]))  # not of the end
+        return Alignment(
+            words=word_links(links, *words),
+            tokens=links,
+            source_tokens=tuple(self.tokenizer.convert_ids_to_tokens(list(source))),
+            target_tokens=self._target_tokens(target),
+        )
+
+    def _encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Ids], Any]:
+        """Encodes given pairs; returns the ids of the sources, and the encoding of the targets."""
         if isinstance(sources, str) or isinstance(targets, str):
             raise ValueError("Give lists of texts, not single texts.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
         source_ids = self._encode_sources(list(sources))
         encoded = self.tokenizer(text_target=list(targets), truncation=False, verbose=False)
-        target_ids = encoded["input_ids"]
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise ValueError(
                     f"Source {number} has {len(ids)} tokens, and {self.source_limit} are possible: "
                     "split it."
                 )
-        found = self.engine.token_scores(source_ids, target_ids, batch_tokens)
-        return [
-            Score(self._target_tokens(ids), tuple(values))
-            for ids, values in zip(target_ids, found, strict=True)
-        ]
+        return source_ids, encoded
 
     def _engine_for(self, search: Search) -> Engine:
         problems = self.engine.problems(search)
@@ -270,9 +326,9 @@ class Translator:
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        documents, sources = self._segment_texts(texts)
-        found = call.engine.generate(sources, call.search, call.batch_tokens)
-        outputs = self._describe_outputs(sources, found, call)
+        documents, segments, sources = self._segment_texts(texts)
+        found = call.engine.generate(sources, call.search, call.batch_tokens, call.aligns)
+        outputs = self._describe_outputs(segments, sources, found, call)
         return [
             [
                 join_segments(
@@ -286,13 +342,17 @@ class Translator:
             for document in documents
         ]
 
-    def _segment_texts(self, texts: list[str]) -> tuple[list[Document], list[Ids]]:
-        """Splits texts into lines, and long lines into sentences or words; encodes all of them."""
+    def _segment_texts(self, texts: list[str]) -> tuple[list[Document], list[str], list[Ids]]:
+        """Splits texts into lines, and long lines into sentences or words; encodes all of them.
+
+        Returns:
+            The documents, the segments that they refer to, and the ids of the segments.
+        """
         documents, lines = split_lines(texts)
         ids = self._encode_sources(lines)
         sizes = [len(one) for one in ids]
         if max(sizes, default=0) <= self.source_limit:
-            return documents, ids
+            return documents, lines, ids
         segments: list[str] = []
         parts_of_line: list[list[str | int]] = []
         for line, size in zip(lines, sizes, strict=True):
@@ -308,22 +368,28 @@ class Translator:
                     segments.append(piece)
             parts_of_line.append(parts)
         split = [_split_document(document, parts_of_line) for document in documents]
-        return split, self._cut_long_words(self._encode_sources(segments))
+        return split, segments, self._cut_long_words(self._encode_sources(segments))
 
     def _describe_outputs(
-        self, sources: list[Ids], found: list[list[Hypothesis]], call: "TranslatorCall"
+        self,
+        segments: list[str],
+        sources: list[Ids],
+        found: list[list[Hypothesis]],
+        call: "TranslatorCall",
     ) -> list[list[SegmentOutput]]:
         """Decodes the outputs of each segment, and adds the details that are asked for."""
         flat = [hypothesis for row in found for hypothesis in row]
-        repeated = [ids for ids, row in zip(sources, found, strict=True) for _ in row]
+        origins = [number for number, row in enumerate(found) for _ in row]
+        repeated = [sources[number] for number in origins]
         ended: list[Ids] = [[*one.ids, self.end_token_id] for one in flat]
         texts = self._decode([one.ids for one in flat])
         scores: list[list[float]] = [[]] * len(flat)
         aligned: list[list[int]] = [[]] * len(flat)
         if call.details.scores:
             scores = call.engine.token_scores(repeated, ended, call.batch_tokens)
-        if call.details.alignment:
-            aligned = self._transformers_engine.alignments(repeated, ended, call.batch_tokens)
+        if call.aligns:
+            aligned = self._align_outputs(repeated, ended, flat, call.batch_tokens)
+        source_words = self._words_of_sources(segments, sources) if call.details.words else []
         outputs = iter(
             SegmentOutput(
                 text=texts[number],
@@ -333,10 +399,38 @@ class Translator:
                 token_scores=tuple(scores[number][: len(one.ids) + one.is_complete]),
                 aligned=tuple(aligned[number][: len(one.ids)]),
                 source_length=len(repeated[number]),
+                source=segments[origins[number]],
+                source_words=tuple(source_words[origins[number]]) if source_words else (),
+                words=tuple(words_of_ids(self._target_tokenizer, one.ids, texts[number]))
+                if source_words
+                else (),
             )
             for number, one in enumerate(flat)
         )
         return [list(islice(outputs, len(row))) for row in found]
+
+    def _align_outputs(
+        self,
+        sources: list[Ids],
+        targets: list[Ids],
+        outputs: list[Hypothesis],
+        batch_tokens: int,
+    ) -> list[list[int]]:
+        """Returns a source token for each target token, from the search itself if it has them."""
+        if all(one.aligned is not None for one in outputs):
+            return [list(one.aligned or ()) for one in outputs]
+        return self._transformers_engine.alignments(sources, targets, batch_tokens)
+
+    def _words_of_sources(self, texts: list[str], ids: Sequence[Ids]) -> list[list[range]]:
+        """Returns the words of each source token, also of texts whose ids were cut."""
+        if not texts:
+            return []
+        encoding = self.tokenizer(texts, truncation=False, verbose=False)
+        words = words_of_encoding(self.tokenizer, texts, encoding)
+        return [
+            found if len(found) == len(one) else [*found[: len(one) - 1], found[-1]]
+            for found, one in zip(words, ids, strict=True)
+        ]
 
     def _encode_sources(self, texts: list[str]) -> list[Ids]:
         if not texts:
@@ -376,6 +470,11 @@ class TranslatorCall:
     engine: Engine
     details: Details
     batch_tokens: int
+
+    @property
+    def aligns(self) -> bool:
+        """Whether target tokens are aligned with source tokens."""
+        return self.details.alignment or self.details.words
 
 
 def _check_candidates(candidates: int, n_best: int | None) -> None:

@@ -8,6 +8,9 @@ model with CTranslate2's own converter, so that its program works on our directo
 Source of the layout: `ctranslate2.specs` of CTranslate2 4.8.
 """
 
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +18,18 @@ import torch
 from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
+from transformers.utils import logging
 
 from vanilla_transformer.interop.representable import fields_beyond
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
+logger = logging.get_logger(__name__)
+
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
+
+LAYOUT = 2
+"""Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 
@@ -142,11 +151,24 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
                 "CTranslate2 cannot compute this model:" + "".join(f"\n- {p}" for p in problems)
             )
         stacks = model.model.encoder, model.model.decoder
+        aligning = aligning_heads(config)
+        if aligning is None:
+            logger.warning(
+                f"The export leaves out `alignment_heads` {config.alignment_heads}: CTranslate2 "
+                "averages heads of one layer, and whole groups of heads that share their keys."
+            )
         encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
-        decoder = transformer_spec.TransformerDecoderSpec(**_spec_options(config, "decoder"))
+        decoder = transformer_spec.TransformerDecoderSpec(
+            **_spec_options(config, "decoder"), **(aligning.spec_options if aligning else {})
+        )
         for spec, stack in zip((encoder, decoder), stacks, strict=True):
             spec.pre_norm = config.norm_placement == "pre"
             self._set_stack(spec, stack)
+        if aligning is not None and aligning.order is not None:
+            attention = stacks[1].layers[aligning.layer].encoder_attn
+            ordered = _with_head_order(attention, aligning.order)
+            spec = decoder.layer[aligning.layer].attention
+            _set_attention(spec, ordered, _residual_scale(stacks[1].layers[0]), is_self=False)
         _set_linear(decoder.projection, model.lm_head)
         return transformer_spec.TransformerSpec(encoder, decoder)
 
@@ -192,6 +214,52 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         if table is None:  # without positions: add nothing
             return torch.zeros(limit, stack.config.d_model)
         return _float_copy(table[0])
+
+
+@dataclass(frozen=True)
+class AligningHeads:
+    """The heads whose mean weights CTranslate2 returns as its attention.
+
+    Attributes:
+        layer: Layer of the decoder.
+        number: How many heads, the first ones of the export; 0: all heads.
+        order: Our heads in the order of the export. None: in our order.
+    """
+
+    layer: int
+    number: int
+    order: list[int] | None
+
+    @property
+    def spec_options(self) -> dict[str, int]:
+        """The options of CTranslate2's specification of the decoder."""
+        return {"alignment_layer": self.layer, "alignment_heads": self.number}
+
+
+def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
+    """Chooses the heads that CTranslate2 returns the attention of: those that align here.
+
+    CTranslate2 averages the first heads of one layer, so those of `config.alignment_heads` become
+    the first ones. Heads that share keys and values stay together.
+
+    Args:
+        config: The model's config.
+
+    Returns:
+        The heads. None: CTranslate2 cannot average those of `config.alignment_heads`.
+    """
+    if config.alignment_heads is None:
+        return AligningHeads(max(config.decoder_layers - 2, 0), 0, None)
+    layers = {layer for layer, _ in config.alignment_heads}
+    wanted = {head for _, head in config.alignment_heads}
+    heads = config.decoder_attention_heads
+    groups = heads // cast(int, config.decoder_num_key_value_heads)
+    parts = [range(first, first + groups) for first in range(0, heads, groups)]
+    parts.sort(key=lambda part: -len(wanted & set(part)))  # stable
+    order = [head for part in parts for head in sorted(part, key=lambda head: head not in wanted)]
+    if len(layers) > 1 or set(order[: len(wanted)]) != wanted:
+        return None
+    return AligningHeads(layers.pop(), len(wanted), order)
 
 
 def end_token_of(config: VanillaTransformerConfig) -> int:
@@ -274,7 +342,7 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
 
 def _set_layer(spec: Any, layer: Any) -> None:
     """Copies a layer of either stack; the factor of the residual goes into the last weights."""
-    scale = layer.dropout.scale if hasattr(layer.dropout, "scale") else 1.0
+    scale = _residual_scale(layer)
     _set_attention(spec.self_attention, layer.self_attn, scale, is_self=True)
     _set_norm(spec.self_attention.layer_norm, layer.self_attn_pre_norm, layer.self_attn_post_norm)
     if hasattr(layer, "encoder_attn"):
@@ -290,6 +358,26 @@ def _set_layer(spec: Any, layer: Any) -> None:
         _set_linear(spec.ffn.linear_0, feed_forward.fc1)
     _set_linear(spec.ffn.linear_1, feed_forward.fc2, scale)
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_pre_norm, layer.feed_forward_post_norm)
+
+
+def _residual_scale(layer: Any) -> float:
+    return float(getattr(layer.dropout, "scale", 1.0))
+
+
+def _with_head_order(attention: Any, order: Sequence[int]) -> Any:
+    """Returns a copy of cross-attention with its heads in another order: the same function."""
+    ordered = deepcopy(attention)
+    groups = attention.num_key_value_groups
+    key_order = [head // groups for head in order[::groups]]
+    parts = ((ordered.q_proj, order), (ordered.k_proj, key_order), (ordered.v_proj, key_order))
+    for projection, heads in parts:
+        for values in (projection.weight, projection.bias):
+            if values is not None:
+                by_head = values.data.unflatten(0, (-1, attention.head_dim))
+                values.data = by_head[heads].flatten(0, 1)
+    columns = ordered.out_proj.weight.data.unflatten(1, (-1, attention.head_dim))
+    ordered.out_proj.weight.data = columns[:, order].flatten(1, 2)
+    return ordered
 
 
 def _set_attention(spec: Any, attention: Any, scale: float, is_self: bool) -> None:

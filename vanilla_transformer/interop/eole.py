@@ -26,6 +26,7 @@ from vanilla_transformer.interop.opennmt import (
     are_equal,
     find_vocabulary_problems,
     first_value,
+    guided_heads,
     make_tokenizer,
     norm_rules,
 )
@@ -248,6 +249,7 @@ def _read_fields(
         "label_smoothing": training.get("label_smoothing") or 0.0,
         **{f"{role}_id": vocab["tgt"].index(token) for role, token in special.items()},
         "decoder_start_token_id": vocab["tgt"].index(start or special["bos_token"]),
+        "alignment_heads": guided_heads(training, decoder, decoder["heads"], weights),
     }
 
 

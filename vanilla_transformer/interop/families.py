@@ -36,6 +36,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 
 NOT_IN_THE_WAY = {
     *PROBABILITIES,
+    "alignment_heads",
     "classifier_pooling",
     "fused_qkv",
     "initializer",

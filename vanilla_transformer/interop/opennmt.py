@@ -239,12 +239,41 @@ def _read_fields(
         "attention_dropout": first_value(options.get("attention_dropout")),
         "label_smoothing": options.get("label_smoothing") or 0.0,
         "decoder_start_token_id": vocab["tgt"].index(start) if start in vocab["tgt"] else None,
+        "alignment_heads": guided_heads(options, options, heads, weights),
         **tokens,
     }
 
 
 def _embedding_of(stack: str) -> str:
     return f"{stack}.embeddings.make_embedding.emb_luts.0.weight"
+
+
+def guided_heads(
+    training: Mapping[str, Any],
+    decoder: Mapping[str, Any],
+    heads: int,
+    weights: Mapping[str, torch.Tensor],
+) -> list[list[int]] | None:
+    """Returns the heads that a training with `lambda_align` has taught to align.
+
+    Args:
+        training: Options of the training.
+        decoder: Options of the decoder.
+        heads: Heads of a layer.
+        weights: The weights under OpenNMT's names.
+
+    Returns:
+        Pairs [layer, head]. None: no head was taught, or with a view of the whole target, which
+        decoding does not have.
+    """
+    if not training.get("lambda_align") or decoder.get("full_context_alignment"):
+        return None
+    place = "decoder.transformer_layers."
+    layers = len({name.split(".")[2] for name in weights if name.startswith(place)})
+    layer = decoder.get("alignment_layer", -3)
+    if layer not in range(-layers, layers):
+        return None
+    return [[layer % layers, head] for head in range(decoder.get("alignment_heads") or heads)]
 
 
 def first_value(value: Any) -> float:

@@ -17,6 +17,7 @@ _WITHOUT_EFFECT_ON_OUTPUTS = (
     "fused_qkv",
     "share_encoder_decoder_embeddings",
     "tie_word_embeddings",
+    "alignment_heads",
     "classifier_pooling",
     "use_cache",
     "pad_token_id",

@@ -228,6 +228,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             so training on several devices needs DDP's `find_unused_parameters`, which Trainer turns
             on unless gradient checkpointing is on.
         label_smoothing: Label smoothing of the model's own loss, in training and evaluation (§5.4).
+        alignment_heads: Heads of cross-attention whose mean weights align target tokens with source
+            tokens, as pairs [layer of the decoder, head], both counted from 0. A training with a
+            guided head (Garg et al. 2019) names it here. Only alignments read this field. None: all
+            heads of the last layer but one.
         classifier_pooling: Which vector represents a sequence for classification. "mean" is the
             mean over the real tokens, "first" is the first real token (Devlin et al. 2019).
         classifier_dropout: Dropout probability before the classifier of sequences or tokens. None:
@@ -316,6 +320,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     encoder_layerdrop: float | int = 0.0
     decoder_layerdrop: float | int = 0.0
     label_smoothing: float | int = 0.0
+    alignment_heads: list | None = None  # type: ignore[type-arg]  # as for `eos_token_id` below
     classifier_pooling: str = "mean"
     classifier_dropout: float | int | None = None
     is_encoder_decoder: bool = True
@@ -493,6 +498,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._check_positions()
         self._check_rope()
         self._check_token_ids()
+        self._check_alignment_heads()
 
     def _check_types(self) -> None:
         for name, kind in VanillaTransformerConfig.__annotations__.items():
@@ -643,6 +649,25 @@ class VanillaTransformerConfig(PreTrainedConfig):
                         f"`{name}` must lie within its vocabularies (0 to {size - 1}), got "
                         f"{value!r}: change it, `vocab_size` or `decoder_vocab_size`."
                     )
+
+    def _check_alignment_heads(self) -> None:
+        if self.alignment_heads is None:
+            return
+        limits = self.decoder_layers, self.decoder_attention_heads
+        if not self.alignment_heads or not all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(
+                type(number) is int and number in range(limit)
+                for number, limit in zip(pair, limits, strict=True)
+            )
+            for pair in self.alignment_heads
+        ):
+            raise ValueError(
+                f"`alignment_heads` must be a list of pairs [layer, head] with layers 0 to "
+                f"{limits[0] - 1} and heads 0 to {limits[1] - 1}, or None, got "
+                f"{self.alignment_heads!r}."
+            )
 
     def _refuse_misspelt_fields(self, kwargs: dict[str, Any]) -> None:
         """Raises for a misspelt field; in a saved config, which may hold any attribute, warns."""

@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
-_NOT_OPTIONS = {  # the tokenizer decides these, or they do not belong to a trained translator
+_NOT_OPTIONS = {  # a tokenizer or a training decides these, or they are not for a translator
+    "alignment_heads",
     "classifier_pooling",
     "classifier_dropout",
     "vocab_size",

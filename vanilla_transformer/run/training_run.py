@@ -11,6 +11,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallbac
 from transformers.utils import logging
 
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.link_files import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
@@ -42,6 +43,7 @@ from vanilla_transformer.training.average_callback import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
 from vanilla_transformer.training.checksums import CHECKSUMS, write_checksums
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.guided_alignment import OWN
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import References
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -93,7 +95,8 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
 
     Raises:
         ValueError: If the output directory is in use, or the options contradict each other or what
-            is loaded. Nothing has been written or deleted in this case.
+            is loaded, or the file of `guided_alignment` does not fit the training data. Nothing has
+            been written or deleted in this case.
     """
     check_hub_strategy(arguments.training)
     with arguments.training.main_process_first(desc="output directory"):
@@ -101,7 +104,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     start = starting_point(arguments, directory)
     if start is not None:
         check_model_directory(start)
-    data = _load_data(arguments) if data is None else data
+    data = _load_data(arguments) if data is None else _with_links(arguments, data)
     splits = splits_in_use(arguments, data, start)
 
     set_seed(arguments.training.seed)
@@ -147,7 +150,22 @@ def _load_data(arguments: RunArguments) -> DatasetDict:
     for name, value in vars(arguments.data).items():
         if name.endswith(_DATA_FILES) and value is not None:
             existing_file(value)
-    return load_parallel_data(arguments.data)
+    return load_parallel_data(arguments.data, _file_of_links(arguments))
+
+
+def _file_of_links(arguments: RunArguments) -> str | None:
+    given = arguments.training.guided_alignment
+    if given is None or given == OWN:
+        return None
+    return str(existing_file(given))
+
+
+def _with_links(arguments: RunArguments, data: DatasetDict) -> DatasetDict:
+    """Adds the links of a file to training data that a caller gives."""
+    path = _file_of_links(arguments)
+    if path is None or "train" not in data:
+        return data
+    return DatasetDict({**data, "train": add_links(data["train"], path)})
 
 
 def make_trainer(

@@ -31,6 +31,7 @@ _NOT_NEGATIVE = (
     "max_grad_norm",
     "warmup_steps",
     "rdrop_alpha",
+    "guided_alignment_weight",
     "dataloader_num_workers",
     "logging_steps",
     "eval_steps",

@@ -15,13 +15,22 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
 
 from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.data.whole_files import write_whole
+from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
 from vanilla_transformer.training.checksums import write_checksums
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
+from vanilla_transformer.training.guided_alignment import (
+    GuidedHead,
+    LinkCollator,
+    guided_head,
+    guided_loss,
+    recorded_heads,
+)
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import MUON, make_muon
 from vanilla_transformer.training.option_checks import schedule_options
@@ -64,9 +73,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     the same batches as an uninterrupted run, on one process or several.
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, and with `args.scheduled_sampling`
-    the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam".
-    With `args.optim` "muon" it makes the optimizer `Muon`.
-    `args.early_stopping_patience` adds the callback `EarlyStopping`.
+    the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam". With
+    `args.optim` "muon" it makes the optimizer `Muon`. `args.early_stopping_patience` adds the callback `EarlyStopping`. `args.guided_alignment` adds a
+    loss on a head of cross-attention, and names that head in `model.config.alignment_heads`; unless
+    it is "own", the training set has pairs of token indices in the column "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
@@ -78,6 +88,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
+    # The head that a training aligns; None also while the trainer is made.
+    _guide: GuidedHead | None = None
     # The checkpoint that the current step has saved.
     _saved: Path | None = None
 
@@ -88,11 +100,34 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
+        self._guide = self._prepare_guide()
         self.record, self._finite = TrainingRecord(), FiniteValues()
         self.add_callback(self.record)
         for place, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
                 callbacks[place] = CheckpointOnSignal(callback.jit_manager)
+
+    def _prepare_guide(self) -> GuidedHead | None:
+        """Names the guided head in the model's config, and lets batches hold links."""
+        config = cast(Any, self.model).config
+        guide = guided_head(self.args, config)
+        if guide is None:
+            return None
+        if self.args.n_gpu > 1 or self.get_tp_size() > 1:
+            raise ValueError(
+                "`guided_alignment` needs a process for each GPU, and a whole model in each: start "
+                "the training with `accelerate launch`, without tensor parallelism."
+            )
+        self.data_collator = LinkCollator(self.data_collator)
+        config.alignment_heads = [[guide.layer, guide.head]]
+        return guide
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Also keeps the column of links where a head is guided."""
+        super()._set_signature_columns_if_needed()
+        columns = cast("list[str]", self._signature_columns)
+        if self._guide is not None and LINKS not in columns:
+            columns.append(LINKS)
 
     @property
     def was_terminated(self) -> bool:
@@ -285,6 +320,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             seed=self._order_seed,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
+            further_columns=() if self._guide is None else (LINKS,),
         )
         return DataLoader(
             stream,
@@ -385,29 +421,71 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """Returns the stock loss; in training, `scheduled_sampling` and `rdrop_alpha` change it.
+        """Returns the stock loss; in training, with what the arguments add to it.
 
         Args:
             model: The model, possibly wrapped.
-            inputs: Arguments of its forward.
+            inputs: Arguments of its forward, and optionally the links of tokens.
             return_outputs: Whether to return the outputs of the model too.
             num_items_in_batch: Number of tokens to predict over all steps of gradient
                 accumulation. None: that of this batch.
+
+        Raises:
+            ValueError: If `guided_alignment` needs links, and the batch has none.
         """
+        links = {name: inputs[name] for name in inputs if name == LINKS}
+        inputs = {name: inputs[name] for name in inputs if name != LINKS}
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if final_rate := getattr(self.args, "scheduled_sampling", None):
             rate = final_rate * min(1.0, self.state.global_step / self.state.max_steps)
             inputs = mix_predictions(cast(Any, self.model), inputs, rate)
+        if self._guide is None:
+            loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
+        else:
+            guided = {**inputs, **links}  # the base class may take the labels out of `inputs`
+            with recorded_heads(cast(Any, self.model), self._guide.layer) as record:
+                loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
+            if record.query is not None:  # the layer was not left out of this step
+                total = guided_loss(record, self._guide, guided, cast(Any, self.model).config)
+                mean = self._mean_per_token(total, guided["labels"], num_items_in_batch)
+                loss = loss + self._guide.weight * mean
+        return (loss, outputs) if return_outputs else loss
+
+    def _token_loss(
+        self, model: torch.nn.Module, inputs: dict[str, Any], num_items: torch.Tensor | int | None
+    ) -> tuple[torch.Tensor, Any]:
+        """Returns the loss of the predicted tokens, of one pass or of R-Drop's two, and outputs."""
         if not (alpha := getattr(self.args, "rdrop_alpha", None)):
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return cast(
+                "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
+            )
         plain: Any = self.model
         if "decoder_input_ids" not in inputs:
             shifted = plain.prepare_decoder_input_ids_from_labels(labels=inputs["labels"])
             inputs = {**inputs, "decoder_input_ids": shifted}
         smoothing = self.args.label_smoothing_factor
         smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
-        loss, outputs = rdrop_loss(model, inputs, alpha, smoothing, num_items_in_batch)
-        if self.args.average_tokens_across_devices and num_items_in_batch is not None:
-            loss = loss * (self.accelerator.num_processes // self.get_tp_size())
-        return (loss, outputs) if return_outputs else loss
+        loss, outputs = rdrop_loss(model, inputs, alpha, smoothing, num_items)
+        return loss * self._share_of_processes(num_items), outputs
+
+    def _mean_per_token(
+        self, total: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
+    ) -> torch.Tensor:
+        """Divides a sum by the number of tokens to predict, as the tokens' loss is divided."""
+        if num_items is None:
+            return total / (labels != IGNORE_INDEX).sum().clamp(min=1)
+        return total / num_items * self._share_of_processes(num_items)
+
+    def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:
+        """Returns the factor for the processes whose tokens `num_items` counts together."""
+        if num_items is None or not self.args.average_tokens_across_devices:
+            return 1
+        return int(self.accelerator.num_processes // self.get_tp_size())
+
+    def prediction_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
+    ) -> Any:
+        """Scores one batch, as in transformers; links have no part in it."""
+        inputs = {name: value for name, value in inputs.items() if name != LINKS}
+        return super().prediction_step(model, inputs, *args, **options)

@@ -111,6 +111,28 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             "the paper. Doubles the memory and the time of a step."
         },
     )
+    guided_alignment: str | None = field(
+        default=None,
+        metadata={
+            "help": "Train a head of cross-attention to align (Garg et al. 2019): a file with the "
+            "word links of each training pair in Pharaoh's format (0-0 1-2), or own for what the "
+            "heads of the layer attend to on average. In Python, the training set has the links of "
+            "tokens in its column alignment."
+        },
+    )
+    guided_alignment_weight: float = field(
+        default=0.05, metadata={"help": "Weight of the loss of guided_alignment."}
+    )
+    guided_alignment_layer: int | None = field(
+        default=None,
+        metadata={
+            "help": "Layer of the decoder that guided_alignment trains, counted from 0. None: the "
+            "last but one."
+        },
+    )
+    guided_alignment_head: int = field(
+        default=0, metadata={"help": "Head that guided_alignment trains, counted from 0."}
+    )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={
@@ -227,6 +249,26 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"`scheduled_sampling` is {self.scheduled_sampling}: it must be from 0 to 1."
             )
+        if self.guided_alignment is not None:
+            self._check_guided_alignment()
+
+    def _check_guided_alignment(self) -> None:
+        if self.guided_alignment_weight == 0:
+            raise ValueError(
+                "`guided_alignment_weight` is 0, which trains no alignment: give a number above 0, "
+                "e.g. 0.05, or leave `guided_alignment` out."
+            )
+        if self.torch_compile:
+            raise ValueError(
+                "`guided_alignment` reads queries and keys inside the model, which `torch_compile` "
+                "hides: leave one of them out."
+            )
+        for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
+            if (getattr(self, name, None) or {}).get("use_reentrant"):
+                raise ValueError(
+                    f"`guided_alignment` does not work with `use_reentrant` True in `{name}`: it "
+                    "keeps no gradient of queries and keys. Set it to False."
+                )
 
     def _check_token_budget(self, max_tokens: int) -> None:
         for name, number in (("max_tokens", max_tokens), ("stream_buffer", self.stream_buffer)):

@@ -1,0 +1,132 @@
+"""`vanilla-transformer align`, and links in the outputs of `translate`."""
+
+import json
+from functools import partial
+
+import pytest
+from toy import command
+
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.word_alignment import format_links, parse_links
+from vanilla_transformer.inference.translator import Translator
+
+align, translate = partial(run_subcommand, "align"), partial(run_subcommand, "translate")
+SOURCES = ["a dog sees a cat .", "", "a bird finds a child ."]
+TARGETS = ["Hund sieht Katze .", "", "Vogel findet Kind ."]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in (("s", SOURCES), ("t", TARGETS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return ["--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
+
+
+@pytest.fixture(scope="module")
+def expected(trained):
+    translator = Translator.from_pretrained(str(trained), "transformers", "cpu")
+    return translator.align(SOURCES, TARGETS)
+
+
+def test_pairs_are_aligned_line_by_line(trained, files, expected):
+    done = command("align", trained, *files, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == [*(one.pharaoh for one in expected), ""]
+    assert expected[1].pharaoh == ""
+    assert {target for _, target in parse_links(done.stdout.split("\n")[0])} == set(range(4))
+
+
+def test_tokens_and_json_lines_can_be_had(trained, files, expected, capsys):
+    align([str(trained), *files, "--tokens"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [format_links(one.tokens) for one in expected]
+    align([str(trained), *files, "--json"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert rows[0]["words"] == [list(link) for link in expected[0].words]
+    assert rows[2]["target_tokens"] == [*TARGETS[2].split(), "</s>"]
+
+
+def test_the_error_rate_counts_links_made_by_hand(trained, files, tmp_path, expected, capsys):
+    gold = tmp_path / "gold"
+    gold.write_text("".join(f"{one.pharaoh}\n" for one in expected))
+    align([str(trained), *files, "--gold", str(gold)])
+    assert "3 pairs, alignment error rate 0.0000" in capsys.readouterr().err
+    gold.write_text("0-9\n\n0p9\n")
+    align([str(trained), *files, "--gold", str(gold)])
+    assert "alignment error rate 1.0000" in capsys.readouterr().err
+    gold.write_text("0-9\n\nx\n")
+    with pytest.raises(ValueError, match="gold, line 3: 'x' is no link"):
+        align([str(trained), *files, "--gold", str(gold)])
+    gold.write_text("0-9\n")
+    with pytest.raises(ValueError, match="has 1 lines for 3 pairs"):
+        align([str(trained), *files, "--gold", str(gold)])
+
+
+def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, monkeypatch, capsys):
+    output = tmp_path / "out"
+    argv = [str(trained), *files, "--output", str(output), "--resume"]
+    monkeypatch.setattr("vanilla_transformer.commands.align.PAIRS_PER_CHUNK", 2)
+    whole, calls = Translator.align, []
+
+    def killed(self, *args, **options):
+        calls.append(args)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        return whole(self, *args, **options)
+
+    monkeypatch.setattr(Translator, "align", killed)
+    with pytest.raises(KeyboardInterrupt):
+        align(argv)
+    monkeypatch.setattr(Translator, "align", whole)
+    assert not output.exists()
+    with pytest.raises(ValueError, match="another tokens"):
+        align([*argv, "--tokens"])
+    align(argv)
+    assert output.read_text().split("\n") == [*(one.pharaoh for one in expected), ""]
+    align(argv)
+    assert "is complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
+def test_outputs_carry_their_links(trained, capsys, engine, expected):
+    argv = [str(trained), "--engine", engine, *SOURCES[::2]]
+    translate([*argv, "--alignment", "words"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"{target} ||| {one.pharaoh}"
+        for target, one in zip(TARGETS[::2], expected[::2], strict=True)
+    ]
+    translate([*argv, "--alignment", "tokens", "--json"])
+    row = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert row["outputs"][0]["alignment"] == [list(link) for link in expected[0].tokens]
+    assert "word_alignment" not in row["outputs"][0]
+    translate([str(trained), "--alignment", "words", "--num-beams", "2", "--n-best", "2", ""])
+    assert capsys.readouterr().out == " |||\n" * 2
+
+
+def test_an_interrupted_output_keeps_its_kind_of_links(trained, tmp_path):
+    (tmp_path / "in").write_text("a dog sees a cat .\n")
+    (tmp_path / "out.unfinished").write_text("")
+    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
+    translate([str(trained), *files, "--alignment", "words"])
+    assert (tmp_path / "out").read_text().startswith("Hund sieht Katze . ||| ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokens", "--json"], "give --tokens or --json"),
+        (["--resume"], "--resume needs --output"),
+        (["--resume", "--output", "x.gz"], "packed file"),
+        (["--resume", "--output", "x", "--gold", "y"], "give --resume or --gold"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(trained, files, options, message):
+    with pytest.raises(UsageError, match=message):
+        align([str(trained), *files, *options])

@@ -1,0 +1,149 @@
+"""Links between words: the format, the error rate, and the words of tokens of every tokenizer."""
+
+import json
+
+import pytest
+import sentencepiece
+from transformers import MarianTokenizer
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.data.token_words import words_of_encoding, words_of_ids
+from vanilla_transformer.data.word_alignment import (
+    alignment_error_rate,
+    format_links,
+    parse_gold_links,
+    parse_links,
+    token_links,
+    word_links,
+    words_of_spans,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
+
+TEXTS = [
+    "hello wörld , the cat's  mat .",
+    " Leading space and a cafe\u0301 ☃ snow",
+    "abcdefghij",
+    "one\ttab <s> 你好 世界",
+]
+
+
+def test_links_are_read_in_order_and_written_again():
+    assert parse_links(" 2-1  0-0 2-1 10-3\t") == ((0, 0), (2, 1), (10, 3))
+    assert parse_links("") == ()
+    assert format_links(parse_links("0-0 1-2")) == "0-0 1-2"
+    assert parse_gold_links("0-1 2p3") == (((0, 1),), ((0, 1), (2, 3)))
+
+
+@pytest.mark.parametrize("line", ["0-0 1", "a-b", "-1-2", "0-0,1-1", "1-2-3", "0p1", "²-1"])
+def test_a_part_that_is_no_link_is_refused(line):
+    with pytest.raises(ValueError, match="is no link"):
+        parse_links(line)
+
+
+def test_the_error_rate_is_that_of_och_and_ney():
+    found = [((0, 0), (1, 1), (2, 2)), ((0, 0),)]
+    sure = [((0, 0), (1, 2)), ((0, 0),)]
+    possible = [((0, 0), (1, 2), (2, 2)), ((0, 0),)]
+    # |A| = 4, |S| = 3, |A & S| = 2, |A & P| = 3
+    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - 5 / 7)
+    assert alignment_error_rate(sure, sure) == 0
+    assert alignment_error_rate([()], [()]) == 0
+    assert alignment_error_rate([((0, 1),)], [((1, 0),)]) == 1
+
+
+def test_links_go_from_words_to_tokens_and_back():
+    source = words_of_spans("ab cd", [(0, 1), (1, 2), (2, 5), (5, 5)])
+    target = words_of_spans("x yz", [(0, 1), (1, 3), (3, 4)])
+    assert source == [range(0, 1), range(0, 1), range(1, 2), range(0)]
+    links = token_links([(0, 1), (1, 0), (7, 0)], source, target)
+    assert links == ((0, 1), (0, 2), (1, 1), (1, 2), (2, 0))
+    assert word_links(links, source, target) == ((0, 1), (1, 0))
+    assert word_links([(3, 0)], source, target) == ()
+
+
+def test_a_token_over_white_space_belongs_to_all_its_words():
+    assert words_of_spans("a b c", [(0, 3), (3, 5), (1, 2)]) == [range(2), range(2, 3), range(0)]
+
+
+def words_in_order(text, words):
+    """Checks that every word has tokens, in its place; returns the number of words."""
+    seen = [word for group in words for word in group]
+    assert seen == sorted(seen)
+    assert set(seen) == set(range(len(text.split())))
+    return len(text.split())
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_tokenizer_tells_the_words_of_a_text(kind, lowercase):
+    tokenizer = VanillaTransformerTokenizer.train(
+        [*TEXTS, "the mat hello", "a b c d e f g"],
+        [*TEXTS, "zwei Wörter"],
+        kind=kind,
+        vocab_size=320,
+        shared=False,
+        lowercase=lowercase,
+    )
+    texts = [*TEXTS, "unseen ☂ words über all", ""]
+    for encoding in (tokenizer(texts), tokenizer(text_target=texts)):
+        for text, words in zip(texts, words_of_encoding(tokenizer, texts, encoding), strict=True):
+            words_in_order(text, words)
+            assert words[-1] == range(0)  # the end
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_tokenizer_tells_the_words_of_an_output(kind):
+    tokenizer = VanillaTransformerTokenizer.train(TEXTS, kind=kind, vocab_size=290)
+    for text in (text.lstrip() for text in TEXTS):
+        ids = tokenizer(text)["input_ids"]
+        output = tokenizer.decode(ids, skip_special_tokens=True)
+        expected = words_of_encoding(tokenizer, [text], tokenizer([text]))[0]
+        assert words_of_ids(tokenizer, ids, output) == expected
+    assert words_of_ids(tokenizer, [], "") == []
+
+
+def test_unknown_words_of_an_output_belong_to_no_word():
+    tokenizer = VanillaTransformerTokenizer.train(["a b c"], kind="word")
+    ids = tokenizer("a z c")["input_ids"]
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    assert (text, words_of_ids(tokenizer, ids, text)) == (
+        "a c",
+        [range(1), range(0), range(1, 2), range(0)],
+    )
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    """A tokenizer of SentencePiece that is not fast."""
+    folder = tmp_path_factory.mktemp("marian")
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(["the cat sat on the mat", "hello world and more", *TEXTS] * 20))
+    for side in ("source", "target"):
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(corpus), model_prefix=str(folder / side), vocab_size=45, minloglevel=2
+        )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.model"))
+    vocab = [pieces.id_to_piece(index) for index in range(len(pieces))]
+    vocab = ["</s>", "<unk>", *[piece for piece in vocab if piece[0] != "<"], "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocab)}))
+    return MarianTokenizer(
+        str(folder / "source.model"), str(folder / "target.model"), str(folder / "vocab.json")
+    )
+
+
+def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):
+    texts = ["the mat  sat on cat", "unseen qüxq words", "x"]
+    assert not marian.is_fast
+    for encoding in (marian(texts), marian(text_target=texts)):
+        for text, words in zip(texts, words_of_encoding(marian, texts, encoding), strict=True):
+            words_in_order(text, words)
+    ids = marian(text_target=texts[:1])["input_ids"][0]
+    output = marian.decode(ids, skip_special_tokens=True)
+    words_in_order(output, words_of_ids(marian, ids, output))
+
+
+def test_words_that_a_tokenizer_does_not_show_are_an_error(marian):
+    with pytest.raises(ValueError, match="MarianTokenizer show 2 words in 'a\u00a8b', which has 1"):
+        words_of_encoding(marian, ["a\u00a8b"], marian(["a\u00a8b"]))
+    cut = marian(["the cat sat"], truncation=True, max_length=3)
+    assert words_of_encoding(marian, ["the cat sat"], cut, [True])[0][0] == range(1)

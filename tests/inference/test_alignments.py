@@ -1,0 +1,165 @@
+"""Links of words and tokens: which heads make them, in every engine, over lines and long texts."""
+
+import random
+
+import pytest
+import torch
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.data.word_alignment import word_links
+from vanilla_transformer.inference.engines import TransformersEngine
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.interop.ctranslate2 import aligning_heads
+from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
+
+TEXTS = [" ".join(random.Random(number).choices("abcdefghijklmnop", k=6)) for number in range(24)]
+WORDS = ["hello wörld , the cat's mat .", "a cafe\u0301 ☃ snow", "你好 世界 x"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+
+
+def random_model(words, **changes):
+    """A model with weights that make it attend to something."""
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 3}
+    sizes |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
+    sizes |= {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
+    torch.manual_seed(0)
+    config = VanillaTransformerConfig(vocab_size=len(words), **sizes, **changes)
+    model = VanillaTransformerForConditionalGeneration(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def translator_of(model, words, limit=1000):
+    settings = model.generation_config
+    settings.max_new_tokens = 12
+    return Translator(TransformersEngine(model), words, settings, limit)
+
+
+def words_tokenizer(kind="word"):
+    return VanillaTransformerTokenizer.train([*TEXTS, *WORDS], kind=kind, vocab_size=300)
+
+
+@pytest.mark.parametrize("chosen", [None, [[0, 3]], [[1, 0], [2, 1]]])
+def test_the_heads_of_the_config_make_the_links(chosen):
+    words = words_tokenizer()
+    model = random_model(words, alignment_heads=chosen)
+    found = translator_of(model, words).align([TEXTS[0]], [TEXTS[1]])[0]
+    inputs = words(TEXTS[0], text_target=TEXTS[1], return_tensors="pt")
+    layers = model(**inputs, output_attentions=True).cross_attentions
+    if chosen is None:
+        weights = layers[1][0].mean(0)
+    else:
+        weights = sum(layers[layer][0, head] for layer, head in chosen)
+    best = weights[:, :6].argmax(-1).tolist()
+    assert found.tokens == tuple((best[target], target) for target in range(6))
+    assert set(found.words) == set(found.tokens)
+    assert found.target_tokens == (*TEXTS[1].split(), "</s>")
+
+
+HEADS = {
+    "default": (None, 4, True),
+    "one head": ([[1, 2]], 4, True),
+    "two heads": ([[0, 0], [0, 3]], 4, True),
+    "in a group": ([[0, 3]], 2, True),
+    "a group and a half": ([[1, 2], [1, 3], [1, 1]], 2, True),
+    "one key": ([[2, 3]], 1, True),
+    "two groups": ([[1, 0], [1, 2]], 2, False),
+    "two layers": ([[0, 0], [1, 1]], 4, False),
+}
+
+
+@pytest.mark.parametrize(("chosen", "keys", "possible"), HEADS.values(), ids=HEADS)
+def test_ctranslate2_links_as_transformers_does(chosen, keys, possible, tmp_path, caplog):
+    words = words_tokenizer()
+    model = random_model(
+        words, alignment_heads=chosen, decoder_num_key_value_heads=keys, residual_scale=0.7
+    )
+    model.save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    assert (aligning_heads(model.config) is not None) is possible
+    ours, theirs = (
+        Translator.from_pretrained(str(tmp_path / "model"), engine, "cpu")
+        for engine in ("transformers", "ctranslate2")
+    )
+    options = {"max_new_tokens": 10, "return_alignment": True, "return_word_alignment": True}
+    for search in ({}, {"num_beams": 3, "n_best": 2}):
+        expected = ours.translate(TEXTS, **options, **search)
+        assert theirs.translate(TEXTS, **options, **search) == expected
+    assert ("_transformers_engine" in vars(theirs)) is not possible
+    assert ("leaves out `alignment_heads`" in caplog.text) is not possible
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_links_of_words_are_those_of_their_tokens(kind):
+    words = words_tokenizer(kind)
+    translator = translator_of(random_model(words), words)
+    options = {"return_alignment": True, "return_word_alignment": True, "return_tokens": True}
+    for source, output in zip(WORDS, translator.translate(WORDS, **options), strict=True):
+        count = len(output.text.split())
+        assert all(s < len(source.split()) and t < count for s, t in output.word_alignment)
+        again = translator.align([source], [output.text])[0]
+        assert again.pharaoh == " ".join(f"{s}-{t}" for s, t in again.words)
+        if again.target_tokens == output.tokens:
+            assert again.words == output.word_alignment
+            assert again.tokens == output.alignment
+
+
+def test_words_are_counted_on_over_lines_and_pieces():
+    words = words_tokenizer("char")
+    translator = translator_of(random_model(words), words)
+    one, other = (
+        translator.translate(text, return_word_alignment=True) for text in ("hello mat", "the cat")
+    )
+    both = translator.translate("hello mat\n\nthe cat\n", return_word_alignment=True)
+    first = len(one.text.split())
+    moved = tuple((source + 2, target + first) for source, target in other.word_alignment)
+    assert both.text == f"{one.text}\n\n{other.text}\n"
+    assert both.word_alignment == tuple(sorted(one.word_alignment + moved))
+    short = translator_of(translator.engine.model, words, limit=12)
+    long = short.translate("hello mat the cat's mat", return_word_alignment=True)
+    count = len(long.text.split())
+    assert {source for source, _ in long.word_alignment} <= set(range(5))
+    assert {target for _, target in long.word_alignment} <= set(range(count))
+    assert max(source for source, _ in long.word_alignment) > 1
+
+
+def test_pieces_without_white_space_between_them_share_a_word():
+    words = words_tokenizer("char")
+    model = random_model(words)
+    text = "你好。世界"
+    short = translator_of(model, words, limit=4).translate(text, return_word_alignment=True)
+    assert {source for source, _ in short.word_alignment} <= {0}
+    assert all(target < len(short.text.split()) for _, target in short.word_alignment)
+
+
+def test_blank_texts_have_no_links():
+    words = words_tokenizer()
+    translator = translator_of(random_model(words), words)
+    found = translator.translate(["", " \n"], return_word_alignment=True)
+    assert [one.pharaoh for one in found] == ["", ""]
+    assert [one.words for one in translator.align(["", "a b"], ["a b", ""])] == [(), ()]
+    assert translator.align([], []) == []
+
+
+def test_what_cannot_be_aligned_is_refused():
+    words = words_tokenizer()
+    translator = translator_of(random_model(words), words, limit=4)
+    with pytest.raises(ValueError, match="2 sources and 1 targets"):
+        translator.align(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="Source 0 has 7 tokens, and 4 are possible"):
+        translator.align(TEXTS[:1], ["a"])
+    with pytest.raises(ValueError, match="ask for `return_word_alignment`"):
+        _ = translator.translate("a", return_alignment=True).pharaoh
+
+
+def test_a_link_to_any_token_of_a_word_is_a_link_to_the_word():
+    assert word_links([(1, 0), (0, 0)], [range(1), range(1)], [range(2, 3)]) == ((0, 2),)

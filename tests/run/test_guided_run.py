@@ -1,0 +1,91 @@
+"""A run with guided alignment, from files to outputs with links."""
+
+import json
+
+import pytest
+from test_run_refusals import contents
+from toy import NOUNS, VERBS, arguments
+
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.data.word_alignment import alignment_error_rate, parse_links
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run.training_run import main
+
+LINKS = "1-0 2-1 4-2 5-3"  # a dog sees a cat . / Hund sieht Katze .
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory):
+    path = tmp_path_factory.mktemp("links") / "train.align"
+    path.write_text(f"{LINKS}\n" * 400)
+    return path
+
+
+@pytest.fixture(scope="module")
+def guided(corpus, links, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guided")
+    argv = arguments(
+        corpus,
+        folder,
+        "train",
+        decoder_layers=2,
+        guided_alignment=links,
+        guided_alignment_head=1,
+        guided_alignment_weight=0.3,
+        num_train_epochs=8,
+    )
+    main(argv)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
+def test_the_trained_head_aligns_the_outputs_of_both_engines(guided, engine):
+    translator = Translator.from_pretrained(str(guided), engine, "cpu")
+    nouns, verbs = list(NOUNS), list(VERBS)
+    sources = [f"a {nouns[i]} {verbs[i % 3]} a {nouns[i - 1]} ." for i in range(8)]
+    for search in ({}, {"num_beams": 3}):
+        found = translator.translate(sources, return_word_alignment=True, **search)
+        links = [one.word_alignment for one in found]
+        assert alignment_error_rate(links, [parse_links(LINKS)] * 8) < 0.05
+    assert found[0].pharaoh == LINKS
+
+
+def test_the_head_is_named_in_the_config_and_the_command_on_the_card(guided):
+    config = VanillaTransformerConfig.from_pretrained(guided)
+    assert config.alignment_heads == [[0, 1]]
+    assert json.loads((guided / "config.json").read_text())["alignment_heads"] == [[0, 1]]
+    assert "--guided_alignment" in (guided / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{LINKS}\n" * 399, "has 399 lines, but there are 400 training pairs"),
+        (f"{LINKS}\n" * 399 + "6-0\n", "line 400: the link 6-0 names word 6 of the source"),
+        (None, "does not exist"),
+    ],
+)
+def test_a_file_that_does_not_fit_changes_nothing(corpus, tmp_path, text, message):
+    path = tmp_path / "train.align"
+    if text is not None:
+        path.write_text(text)
+    (tmp_path / "run").mkdir()
+    argv = arguments(corpus, tmp_path / "run", "train", guided_alignment=path)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        main(argv)
+    assert contents(tmp_path / "run") == {}
+
+
+def test_own_links_and_sampled_subwords_go_together(corpus, links, tmp_path):
+    options = {"decoder_layers": 2, "max_steps": 2, "tokenizer_kind": "bpe", "bpe_dropout": 0.2}
+    for name, given in (("own", "own"), ("links", links)):
+        main(arguments(corpus, tmp_path / name, "train", guided_alignment=given, **options))
+        config = VanillaTransformerConfig.from_pretrained(tmp_path / name)
+        assert config.alignment_heads == [[0, 0]]

@@ -1,0 +1,254 @@
+"""Guided alignment: its loss, its normalisation in a run, resumption, and other options."""
+
+import pytest
+import torch
+from datasets import IterableDataset
+from small import linked_rows, losses, model, rows, tokenizer, trainer
+from test_rdrop import Gradients
+from transformers import DataCollatorForSeq2Seq
+
+from vanilla_transformer.training.guided_alignment import (
+    GuidedHead,
+    LinkCollator,
+    guided_loss,
+    recorded_heads,
+)
+
+GUIDED = {"guided_alignment": "links", "guided_alignment_weight": 0.5}
+
+
+def batch(net, count=6, words=None):
+    collator = DataCollatorForSeq2Seq(words or tokenizer(), model=net)
+    return dict(LinkCollator(collator)(linked_rows(count)))
+
+
+def recorded_loss(net, inputs, guide):
+    plain = {name: value for name, value in inputs.items() if name != "alignment"}
+    with recorded_heads(net, guide.layer) as record:
+        net(**plain)
+    return guided_loss(record, guide, inputs, net.config)
+
+
+def weights_of(net, inputs, layer):
+    """Returns what attention returns: weights of (batch, heads, target_len, source_len)."""
+    plain = {name: value for name, value in inputs.items() if name != "alignment"}
+    return net(**plain, output_attentions=True).cross_attentions[layer]
+
+
+ARCHITECTURES = {
+    "default": {},
+    "grouped": {"decoder_attention_heads": 4, "decoder_num_key_value_heads": 2},
+    "pre": {"norm_placement": "pre", "attention_bias": False, "fused_qkv": True},
+    "wide": {"head_dim": 12, "attention_scale": 0.7, "position_embedding_type": "relative"},
+}
+
+
+@pytest.mark.parametrize("padding_free", [True, False])
+@pytest.mark.parametrize("changes", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_it_is_the_cross_entropy_of_the_heads_weights(changes, padding_free):
+    net = model(decoder_layers=2, dropout=0.0, **changes).train()
+    net.set_padding_free(padding_free)
+    inputs = batch(net)
+    inputs["labels"][1, 0] = -100
+    head = net.config.decoder_attention_heads - 1
+    found = recorded_loss(net, inputs, GuidedHead(1, head, 1.0, own=False))
+    weights = weights_of(net, inputs, 1)[:, head]
+    expected = 0.0
+    for row, links in enumerate(inputs["alignment"].tolist()):
+        pairs = [(s, t) for s, t in links if s >= 0 and inputs["labels"][row, t] != -100]
+        for source, target in pairs:
+            share = sum(t == target for _, t in pairs)
+            expected = expected - weights[row, target, source].log() / share
+    torch.testing.assert_close(found, expected)
+    one, other = (
+        torch.autograd.grad(value, net.parameters(), allow_unused=True)
+        for value in (found, expected)
+    )
+    for first, second in zip(one, other, strict=True):
+        assert (first is None) == (second is None)
+        if first is not None:
+            torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
+
+
+def test_the_models_own_links_are_the_mean_of_the_layers_heads():
+    net = model(decoder_layers=2, dropout=0.0).train()
+    inputs = batch(net)
+    own = recorded_loss(net, inputs, GuidedHead(0, 1, 1.0, own=True))
+    weights = weights_of(net, inputs, 0)
+    expected = 0.0
+    for row, labels in enumerate(inputs["labels"].tolist()):
+        length = int(inputs["attention_mask"][row].sum()) - 1  # without the end
+        for target, label in enumerate(labels):
+            if label not in (-100, net.config.eos_token_id):
+                source = weights[row, :, target, :length].mean(0).argmax()
+                expected = expected - weights[row, 1, target, source].log()
+    torch.testing.assert_close(own, expected)
+
+
+def test_links_follow_the_tokens_of_a_batch_that_is_padded_on_the_left():
+    words = tokenizer()
+    right = batch(model(), words=words)
+    words.padding_side = "left"
+    left = batch(model(), words=words)
+    assert (left["labels"][:, 0] == -100).any()
+    for row, links in enumerate(right["alignment"].tolist()):
+        moved = left["alignment"][row].tolist()
+        for (source, target), (moved_source, moved_target) in zip(links, moved, strict=True):
+            if source < 0:
+                assert (moved_source, moved_target) == (-1, -1)
+                continue
+            assert right["input_ids"][row, source] == left["input_ids"][row, moved_source]
+            assert right["labels"][row, target] == left["labels"][row, moved_target] != -100
+            assert left["attention_mask"][row, moved_source] == 1
+
+
+def test_packed_rows_attend_to_their_own_sources():
+    net = model(dropout=0.0).train()
+    guide = GuidedHead(0, 0, 1.0, own=False)
+    one = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
+    two = {"input_ids": torch.tensor([[10, 2]]), "labels": torch.tensor([[11, 2]])}
+    links = torch.tensor([[[1, 0], [0, 2]]]), torch.tensor([[[0, 0], [0, 1]]])
+    parts = [
+        recorded_loss(net, {**row, "alignment": pairs}, guide)
+        for row, pairs in zip((one, two), links, strict=True)
+    ]
+    packed = {name: torch.cat([one[name], two[name]], 1) for name in one}
+    packed["position_ids"] = torch.tensor([[0, 1, 2, 0, 1]])
+    packed["decoder_position_ids"] = torch.tensor([[0, 1, 2, 3, 0, 1]])
+    packed["alignment"] = torch.cat([links[0], links[1] + torch.tensor([3, 4])], 1)
+    torch.testing.assert_close(recorded_loss(net, packed, guide), sum(parts))
+
+
+@pytest.mark.parametrize("guided", ["links", "own"])
+@pytest.mark.parametrize("alpha", [None, 5.0])
+def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
+    gradients = []
+    for steps in (1, 4):
+        seen = Gradients()
+        trainer(
+            tmp_path / str(steps),
+            callbacks=[seen],
+            net=model(dropout=0.0),
+            data=linked_rows(16),
+            max_steps=1,
+            gradient_accumulation_steps=steps,
+            per_device_train_batch_size=16 // steps,
+            max_grad_norm=0.0,
+            train_sampling_strategy="sequential",
+            rdrop_alpha=alpha,
+            **{**GUIDED, "guided_alignment": guided},
+        ).train()
+        gradients.append(seen.seen[0])
+    for name, value in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path):
+    options = {"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 24}
+    options["train_sampling_strategy"] = "sequential"
+    net = model(dropout=0.0)
+    inputs = batch(net, 24)
+    links = recorded_loss(net.train(), inputs, GuidedHead(0, 0, 1.0, own=False))
+    mean = links.item() / int((inputs["labels"] != -100).sum())
+    found = []
+    for name, extra in (("plain", {}), ("guided", GUIDED)):
+        run = trainer(
+            tmp_path / name, net=model(dropout=0.0), data=linked_rows(), **options, **extra
+        )
+        run.train()
+        found.append(losses(run)[1])
+    assert found[1] - found[0] == pytest.approx(0.5 * mean, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"max_tokens": 64, "label_smoothing_factor": 0.1},
+        pytest.param({"gradient_checkpointing": True, "bf16": True}, marks=pytest.mark.slow),
+        pytest.param({"scheduled_sampling": 0.5}, marks=pytest.mark.slow),
+    ],
+    ids=lambda extra: next(iter(extra)),
+)
+def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path, extra):
+    options = {"max_steps": 6, "logging_steps": 1, "learning_rate": 0.01, **GUIDED, **extra}
+
+    def run(folder, **more):
+        net = model(dropout=0.3, decoder_layers=3, decoder_layerdrop=0.2)
+        return trainer(folder, net=net, data=linked_rows(), **{**options, **more})
+
+    whole = run(tmp_path / "whole")
+    whole.train()
+    assert whole.model.config.alignment_heads == [[1, 0]]
+    saved = {"save_strategy": "steps", "save_steps": 3}
+    run(tmp_path / "parts", stop_at=3, **saved).train()
+    resumed = run(tmp_path / "parts")
+    resumed.train(resume_from_checkpoint=True)
+    assert losses(resumed) == losses(whole)
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_stream_of_examples_may_have_links(tmp_path):
+    stream = IterableDataset.from_generator(linked_rows)
+    options = {"max_steps": 2, "max_tokens": 64, "stream_buffer": 12, "logging_steps": 1}
+    runs = [
+        trainer(tmp_path, net=model(dropout=0.0), data=stream, **options, **extra)
+        for extra in ({}, GUIDED)
+    ]
+    for run in runs:
+        run.train()
+    assert losses(runs[1])[1] > losses(runs[0])[1]
+
+
+def test_an_adapter_can_be_guided(tmp_path):
+    peft = pytest.importorskip("peft", reason="needs the extra `peft`")
+    adapter = peft.LoraConfig(target_modules=["q_proj", "k_proj"], r=2)
+    adapted = peft.get_peft_model(model(dropout=0.0), adapter)
+    run = trainer(tmp_path, net=adapted, data=linked_rows(), max_steps=1, **GUIDED)
+    before = {name: p.clone() for name, p in adapted.named_parameters() if p.requires_grad}
+    run.train()
+    changed = {
+        name
+        for name, p in adapted.named_parameters()
+        if p.requires_grad and not torch.equal(p, before[name])
+    }
+    assert any("encoder_attn.q_proj.lora_B" in name for name in changed)
+    assert adapted.config.alignment_heads == [[0, 0]]
+
+
+def test_evaluation_and_generation_know_no_links(tmp_path):
+    run = trainer(
+        tmp_path, data=linked_rows(), extra={"eval_dataset": linked_rows(6)}, max_steps=1, **GUIDED
+    )
+    run.train()
+    plain = trainer(tmp_path, net=run.model, extra={"eval_dataset": rows(6)})
+    assert run.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
+    run.args.predict_with_generate = True
+    assert run.evaluate(max_length=4)["eval_loss"] == plain.evaluate()["eval_loss"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guided_alignment_weight": 0.0}, "`guided_alignment_weight` is 0"),
+        ({"guided_alignment_weight": -1.0}, "`guided_alignment_weight` is -1"),
+        ({"guided_alignment_layer": 1}, "`guided_alignment_layer` is 1.*choose 0 to 0"),
+        ({"guided_alignment_layer": -1}, "`guided_alignment_layer` is -1"),
+        ({"guided_alignment_head": 2}, "`guided_alignment_head` is 2.*choose 0 to 1"),
+        ({"torch_compile": True}, "`torch_compile`"),
+        ({"gradient_checkpointing_kwargs": {"use_reentrant": True}}, "`use_reentrant` True"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, data=linked_rows(), **{**GUIDED, **options})
+
+
+def test_data_that_cannot_work_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="The batch has no 'alignment'"):
+        trainer(tmp_path, data=rows(), max_steps=1, **GUIDED).train()
+    with pytest.raises(ValueError, match="Only 1 of 2 examples have 'alignment'"):
+        LinkCollator(DataCollatorForSeq2Seq(tokenizer()))([linked_rows(1)[0], rows(1)[0]])
+    beyond = {**rows(1)[0], "alignment": [[0, 99]]}
+    with pytest.raises(ValueError, match=r"\[\[0, 99\]\] has a link beyond"):
+        LinkCollator(DataCollatorForSeq2Seq(tokenizer()))([beyond])

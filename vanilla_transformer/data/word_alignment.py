@@ -1,0 +1,167 @@
+"""Links between the words of two texts: Pharaoh's format, token links, and the error rate.
+
+A word is text between white space. A link (source, target) names two words, or two tokens, by their
+indices from 0. Pharaoh's format writes the links of a pair of texts on one line: `0-0 1-2 2-1`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+Link = tuple[int, int]
+Links = tuple[Link, ...]
+Span = tuple[int, int]
+"""Begin and end of a token in its text, in characters; an empty span is no part of the text."""
+
+_WORD = re.compile(r"\S+")
+_LINK = re.compile(r"([0-9]+)-([0-9]+)")
+_GOLD_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
+
+
+def parse_links(line: str) -> Links:
+    """Reads a line in Pharaoh's format; an empty line has no links.
+
+    Args:
+        line: Links with white space between them, such as "0-0 1-2".
+
+    Returns:
+        The links in order, each once.
+
+    Raises:
+        ValueError: If a part of the line is no link.
+    """
+    found = set()
+    for part in line.split():
+        match = _LINK.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} is no link: give pairs of word numbers such as 0-0 1-2.")
+        found.add((int(match[1]), int(match[2])))
+    return tuple(sorted(found))
+
+
+def parse_gold_links(line: str) -> tuple[Links, Links]:
+    """Reads a line of links made by hand: `3-4` is sure, `3p4` is possible.
+
+    Args:
+        line: Links with white space between them.
+
+    Returns:
+        The sure links, and all links.
+
+    Raises:
+        ValueError: If a part of the line is no link.
+    """
+    sure, possible = set(), set()
+    for part in line.split():
+        match = _GOLD_LINK.fullmatch(part)
+        if match is None:
+            raise ValueError(f"{part!r} is no link: give 0-2 for a sure one, 0p2 for a possible.")
+        possible.add((int(match[1]), int(match[3])))
+        if match[2] == "-":
+            sure.add((int(match[1]), int(match[3])))
+    return tuple(sorted(sure)), tuple(sorted(possible))
+
+
+def format_links(links: Iterable[Link]) -> str:
+    """Writes links in Pharaoh's format.
+
+    Args:
+        links: Pairs (source, target).
+
+    Returns:
+        A line such as "0-0 1-2".
+    """
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
+    """Finds the words that tokens belong to.
+
+    Args:
+        text: The text.
+        spans: Begin and end of each token in the text.
+
+    Returns:
+        For each token the indices of its words: usually one; none for a token without text or of
+        white space only; several where a token spans white space.
+    """
+    word_at = [-1] * len(text)
+    for index, match in enumerate(_WORD.finditer(text)):
+        word_at[match.start() : match.end()] = [index] * len(match[0])
+    ranges = []
+    for begin, end in spans:
+        inside = [index for index in word_at[begin:end] if index >= 0]
+        ranges.append(range(inside[0], inside[-1] + 1) if inside else range(0))
+    return ranges
+
+
+def count_words(text: str) -> int:
+    """Returns the number of words of a text."""
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def word_links(
+    token_links: Iterable[Link], source: Sequence[range], target: Sequence[range]
+) -> Links:
+    """Links two words where any of their tokens are linked.
+
+    Args:
+        token_links: Links between tokens.
+        source: The words of each source token, as `words_of_spans` returns them.
+        target: The words of each target token.
+
+    Returns:
+        The links in order, each once.
+    """
+    return tuple(
+        sorted({(s, t) for one, other in token_links for s in source[one] for t in target[other]})
+    )
+
+
+def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
+    """Links all tokens of words that are linked (Garg et al. 2019).
+
+    Args:
+        links: Links between words.
+        source: The words of each source token, as `words_of_spans` returns them.
+        target: The words of each target token.
+
+    Returns:
+        The links in order, each once. A word without tokens gives none.
+    """
+    source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
+    found: set[Link] = set()
+    for one, other in links:
+        found.update(
+            (s, t) for s in source_tokens.get(one, ()) for t in target_tokens.get(other, ())
+        )
+    return tuple(sorted(found))
+
+
+def alignment_error_rate(
+    found: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+) -> float:
+    """Computes the alignment error rate of texts: 1 - (|A∩S| + |A∩P|) / (|A| + |S|).
+
+    Source: Och and Ney 2000, "Improved Statistical Alignment Models". Lower is better.
+
+    Args:
+        found: The links A of each pair of texts.
+        sure: The sure links S that people set.
+        possible: The possible links P, which include the sure ones. None: the sure ones.
+
+    Returns:
+        The rate over all pairs, from 0 to 1; 0 if there are no links at all.
+    """
+    hits, total = 0, 0
+    for a, s, p in zip(found, sure, sure if possible is None else possible, strict=True):
+        hits += len(set(a) & set(s)) + len(set(a) & (set(p) | set(s)))
+        total += len(set(a)) + len(set(s))
+    return 1 - hits / total if total else 0.0
+
+
+def _tokens_by_word(words: Sequence[range]) -> dict[int, list[int]]:
+    tokens: dict[int, list[int]] = {}
+    for token, of_token in enumerate(words):
+        for word in of_token:
+            tokens.setdefault(word, []).append(token)
+    return tokens

@@ -1,0 +1,326 @@
+"""Guided alignment: a head of cross-attention learns to which source token a target token belongs.
+
+Source: Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models",
+arXiv:1909.02074. A cross-entropy between links and the weights of one head is added to the loss.
+The links come with the data, or from the model itself: the source token with the largest mean
+weight over all heads of the same layer (§4.1, §4.2 there).
+
+The weights of the head are computed from its own queries and keys, which the model's projections
+return anyway. So attention may stay fused, and padding is not computed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from vanilla_transformer.data.link_files import LINKS
+from vanilla_transformer.model.attention import CrossAttention
+from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.packing import UNPACKED, Packing
+from vanilla_transformer.model.position_ids import number_sequences
+
+OWN = "own"
+"""The value of `guided_alignment` that takes the links from the model itself."""
+
+NO_LINK = -1
+
+
+@dataclass(frozen=True)
+class GuidedHead:
+    """The head that is guided, and how.
+
+    Attributes:
+        layer: Layer of the decoder, counted from 0.
+        head: Head of its cross-attention, counted from 0.
+        weight: Factor on the cross-entropy of the links; λ in the paper.
+        own: Whether the links are those of the model itself.
+    """
+
+    layer: int
+    head: int
+    weight: float
+    own: bool
+
+
+def guided_head(args: Any, config: Any) -> GuidedHead | None:
+    """Resolves the options of guided alignment for a model.
+
+    Args:
+        args: Training arguments, with `guided_alignment` and the options that begin so.
+        config: The model's config.
+
+    Returns:
+        The head; None if none is guided.
+
+    Raises:
+        ValueError: If the model has no such layer or head.
+    """
+    given = getattr(args, "guided_alignment", None)
+    if given is None:
+        return None
+    layers, heads = config.decoder_layers, config.decoder_attention_heads
+    layer = args.guided_alignment_layer
+    layer = max(layers - 2, 0) if layer is None else layer
+    chosen = {"layer": (layer, layers), "head": (args.guided_alignment_head, heads)}
+    for name, (value, number) in chosen.items():
+        if value not in range(number):
+            raise ValueError(
+                f"`guided_alignment_{name}` is {value}, but the decoder has {number} {name}s: "
+                f"choose 0 to {number - 1}."
+            )
+    return GuidedHead(layer, args.guided_alignment_head, args.guided_alignment_weight, given == OWN)
+
+
+class LinkCollator:
+    """Adds links of tokens to the batches of another collator.
+
+    Args:
+        collator: Makes a batch of examples without links.
+    """
+
+    def __init__(self, collator: Any) -> None:
+        self.collator = collator
+        self.tokenizer = getattr(collator, "tokenizer", None)  # Trainer saves it
+
+    def __call__(self, features: Sequence[Mapping[str, Any]], *args: Any, **options: Any) -> Any:
+        """Makes a batch.
+
+        Args:
+            features: Examples; `alignment` holds pairs of token indices.
+            *args: Passed on.
+            **options: Passed on.
+
+        Returns:
+            The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`.
+
+        Raises:
+            ValueError: If only some of the examples have links, or a link leads to no token.
+        """
+        rows = [feature[LINKS] for feature in features if LINKS in feature]
+        plain = [{k: v for k, v in feature.items() if k != LINKS} for feature in features]
+        batch = self.collator(plain, *args, **options)
+        if not rows:
+            return batch
+        if len(rows) < len(features):
+            raise ValueError(f"Only {len(rows)} of {len(features)} examples have {LINKS!r}.")
+        links = torch.full((len(rows), max(map(len, rows)), 2), NO_LINK)
+        widths = torch.tensor([batch[name].shape[1] for name in ("input_ids", "labels")])
+        pads_left = getattr(self.tokenizer, "padding_side", "") == "left"
+        for row, feature in zip(links, features, strict=True):
+            pairs = torch.as_tensor(feature[LINKS], dtype=torch.long).reshape(-1, 2)
+            lengths = torch.tensor([len(feature[name]) for name in ("input_ids", "labels")])
+            if ((pairs < 0) | (pairs >= lengths)).any():
+                raise ValueError(
+                    f"{LINKS!r} {pairs.tolist()} has a link beyond the {lengths.tolist()} tokens "
+                    "of source and target: give pairs of token indices, counted from 0."
+                )
+            row[: len(pairs)] = pairs + pads_left * (widths - lengths)
+        batch[LINKS] = links
+        return batch
+
+
+@dataclass
+class RecordedHeads:
+    """Queries and keys of one layer of cross-attention in one call.
+
+    Attributes:
+        module: The layer's cross-attention.
+        query: What the projection returned, packed or padded; None: the layer was left out.
+        key: The same for the keys.
+        packing: The places that the queries hold.
+        encoder_packing: The places that the keys hold.
+    """
+
+    module: CrossAttention
+    query: torch.Tensor | None = None
+    key: torch.Tensor | None = None
+    packing: Packing = field(default=UNPACKED)
+    encoder_packing: Packing = field(default=UNPACKED)
+
+    def log_weights(self, heads: slice, visible: torch.Tensor | None) -> torch.Tensor:
+        """Computes the logarithms of the attention weights of some heads.
+
+        Args:
+            heads: The heads.
+            visible: Which source places a target place may attend to, of shape (batch, 1 or
+                target_len, source_len); of one copy of the batch. None: all of them.
+
+        Returns:
+            A tensor in float32 or wider, of shape (batch, heads, target_len, source_len).
+        """
+        groups, width = self.module.num_key_value_groups, self.module.head_dim
+        query = self.query.unflatten(-1, (-1, width))[:, :, heads]  # type: ignore[union-attr]
+        key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
+        key = key.repeat_interleave(groups, 2)[:, :, heads] if groups > 1 else key[:, :, heads]
+        query = self.packing.unpack_for_attention(query).transpose(1, 2)
+        key = self.encoder_packing.unpack_for_attention(key).transpose(1, 2)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with torch.autocast(query.device.type, enabled=False):
+            scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * self.module.scaling
+        if visible is not None:
+            copies = len(scores) // len(visible)
+            visible = visible.to(scores.device).repeat(copies, 1, 1)[:, None]
+            scores = scores.masked_fill(~visible, torch.finfo(wide).min)
+        return scores.log_softmax(-1)
+
+
+@contextmanager
+def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
+    """Records queries and keys of a layer of cross-attention in the first call of a `with` block.
+
+    Args:
+        model: The model, possibly wrapped.
+        layer: Layer of the decoder, counted from 0.
+
+    Yields:
+        The record, which is complete after the call.
+    """
+    module = next(
+        module
+        for module in model.modules()
+        if isinstance(module, CrossAttention) and module.layer_idx == layer
+    )
+    record = RecordedHeads(module)
+
+    def keep_packing(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        record.packing = kwargs.get("packing", UNPACKED)
+        record.encoder_packing = kwargs.get("encoder_packing", UNPACKED)
+
+    def keep_query(_: Any, args: Any, output: torch.Tensor) -> None:
+        record.query = output if record.query is None else record.query
+
+    def keep_key(_: Any, args: Any, output: torch.Tensor) -> None:
+        record.key = output if record.key is None else record.key
+
+    hooks = [
+        module.register_forward_pre_hook(keep_packing, with_kwargs=True),
+        module.q_proj.register_forward_hook(keep_query),
+        module.k_proj.register_forward_hook(keep_key),
+    ]
+    try:
+        yield record
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def guided_loss(
+    record: RecordedHeads, guide: GuidedHead, inputs: Mapping[str, Any], config: Any
+) -> torch.Tensor:
+    """Computes the cross-entropy between links and the weights of the guided head (equation 3).
+
+    The links of a target token share its weight. A target token without a link, or whose label is
+    -100, does not count.
+
+    Args:
+        record: Queries and keys of the layer; of the batch, or of two copies of it.
+        guide: The head.
+        inputs: Arguments of the model's forward, with "labels" of shape (batch, target_len), and
+            with "alignment" of shape (batch, links, 2) unless the model's own links are taken.
+        config: The model's config.
+
+    Returns:
+        The sum over the target tokens, in nats; the mean of both sums if there are two copies.
+
+    Raises:
+        ValueError: If there are no links, or the attention mask has more than two dimensions.
+    """
+    if not guide.own and LINKS not in inputs:
+        raise ValueError(
+            f"The batch has no {LINKS!r}, which `guided_alignment` needs: give each example pairs "
+            "of token indices in this column, or set `guided_alignment` to own."
+        )
+    labels = inputs["labels"]
+    visible = _visible_places(inputs, labels)
+    log_weights = record.log_weights(slice(guide.head, guide.head + 1), visible)[:, 0]
+    copies = len(log_weights) // len(labels)
+    labels = labels.to(log_weights.device).repeat(copies, 1)
+    if guide.own:
+        with torch.no_grad():
+            mean = record.log_weights(slice(None), visible).exp().mean(1)
+            links = _own_links(mean, _source_ends(inputs, config, copies), labels, config)
+    else:
+        links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)
+    return _link_loss(log_weights, links, labels) / copies
+
+
+def _visible_places(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Tensor | None:
+    """Returns which source places a target place may attend to; None: all of them."""
+    mask = inputs.get("attention_mask")
+    if mask is not None and mask.dim() != 2:
+        raise ValueError(
+            f"`attention_mask` has {mask.dim()} dimensions: guided alignment needs a mask of "
+            "tokens and padding, of shape (batch, source_len)."
+        )
+    if mask is not None:
+        real: torch.Tensor = mask.bool()
+        return (real | ~real.any(-1, keepdim=True))[:, None]
+    source = number_sequences(inputs.get("position_ids"))
+    target = number_sequences(
+        inputs.get("decoder_position_ids"), inputs.get("decoder_attention_mask")
+    )
+    if source is None or target is None:
+        return None
+    found = target[:, :, None] == source[:, None].to(target.device)
+    return found.expand(len(labels), -1, -1)
+
+
+def _source_ends(inputs: Mapping[str, Any], config: Any, copies: int) -> torch.Tensor | None:
+    """Returns where the source has an end, of shape (batch, source_len), if its ids are known.
+
+    A source of ends only has none: it could not be linked.
+    """
+    if (ids := inputs.get("input_ids")) is None:
+        return None
+    ends = torch.isin(ids, _end_ids(config).to(ids.device))
+    return (ends & ~ends.all(-1, keepdim=True)).repeat(copies, 1)
+
+
+def _end_ids(config: Any) -> torch.Tensor:
+    ends = config.eos_token_id
+    return torch.tensor(ends if isinstance(ends, list) else [NO_LINK if ends is None else ends])
+
+
+def _own_links(
+    weights: torch.Tensor, source_ends: torch.Tensor | None, labels: torch.Tensor, config: Any
+) -> torch.Tensor:
+    """Links each target token but the end with the source token that all heads attend to most.
+
+    Args:
+        weights: Mean weights of all heads, of shape (batch, target_len, source_len).
+        source_ends: Where the source has an end, with which no token is linked.
+        labels: Of shape (batch, target_len).
+        config: The model's config.
+
+    Returns:
+        Links of shape (batch, target_len, 2).
+    """
+    if source_ends is not None:
+        weights = weights.masked_fill(source_ends.to(weights.device)[:, None], NO_LINK)
+    source = weights.argmax(-1)
+    target = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
+    is_end = torch.isin(labels, _end_ids(config).to(labels.device))
+    return torch.stack([source.masked_fill(is_end, NO_LINK), target], -1)
+
+
+def _link_loss(
+    log_weights: torch.Tensor, links: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Sums the cross-entropy of the links.
+
+    Args:
+        log_weights: Of shape (batch, target_len, source_len).
+        links: Pairs of source and target place, of shape (batch, links, 2).
+        labels: Of shape (batch, target_len).
+    """
+    source, target = links.clamp(min=0).unbind(-1)  # (batch, links)
+    counts = (links >= 0).all(-1) & (labels.gather(1, target) != IGNORE_INDEX)
+    per_target = torch.zeros(labels.shape, device=labels.device)
+    per_target.scatter_add_(1, target, counts.float())
+    share = counts / per_target.gather(1, target).clamp(min=1)
+    rows = torch.arange(len(links), device=links.device)[:, None]
+    return -(log_weights[rows, target, source] * share).masked_fill(~counts, 0).sum()
