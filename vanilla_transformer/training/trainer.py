@@ -74,9 +74,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, and with `args.scheduled_sampling`
     the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam". With
-    `args.optim` "muon" it makes the optimizer `Muon`. `args.early_stopping_patience` adds the callback `EarlyStopping`. `args.guided_alignment` adds a
-    loss on a head of cross-attention, and names that head in `model.config.alignment_heads`; unless
-    it is "own", the training set has pairs of token indices in the column "alignment".
+    `args.optim` "muon" it makes the optimizer `Muon`. `args.early_stopping_patience` adds the
+    callback `EarlyStopping`. `args.guided_alignment` adds a loss on a head of cross-attention, and
+    names that head in `model.config.alignment_heads`; unless it is "own", the training set has
+    pairs of token indices in the column "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
