@@ -1,7 +1,9 @@
 """Pictures of attention: the right weights in the right place, at any length and in any script."""
 
 import io
+import warnings
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -86,6 +88,22 @@ def test_an_alignment_can_be_saved(suffix, tmp_path):
     plot_alignment(COLUMNS, ROWS, random_weights(3, 4)).savefig(tmp_path / f"picture.{suffix}")
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     assert (tmp_path / f"picture.{suffix}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("text", ["$x", "<!-- & -->", "a\n\x00b", "\udc80", "한국어", "\u05ed", ""])
+def test_any_text_may_be_a_token_a_title_or_a_name(text, tmp_path):
+    weights = random_weights(1, 1)
+    names = {"source_label": text, "target_label": text}
+    figures = [
+        plot_alignment([text], [text], weights, title=text, **names),
+        plot_heads(weights[None], [text], [text], title=text),
+    ]
+    for number, figure in enumerate(figures):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figure.savefig(tmp_path / f"{number}.svg")
+        ElementTree.parse(tmp_path / f"{number}.svg")
+        assert draw(figure).std() > 0
 
 
 def test_names_do_not_overlap_in_long_texts():

@@ -12,6 +12,7 @@ from vanilla_transformer.inspection.labels import make_labels, spread_indices
 matplotlib = pytest.importorskip("matplotlib", reason="needs the extra `plot`")
 font_manager = pytest.importorskip("matplotlib.font_manager")
 FT2Font = pytest.importorskip("matplotlib.ft2font").FT2Font
+FAMILIES = ("STIXGeneral", "DejaVu Sans")
 BUNDLED = Path(matplotlib.get_data_path())
 
 
@@ -22,6 +23,15 @@ def bundled(name):
         for font in font_manager.fontManager.ttflist
         if font.name == name and font.weight == 400 and font.style == "normal"
     )
+
+
+def of_one_font():
+    """A character that STIXGeneral has and DejaVu Sans does not."""
+    charmaps = [
+        FT2Font(bundled(name).fname).get_charmap() for name in ("STIXGeneral", "DejaVu Sans")
+    ]
+    codes = sorted(set(charmaps[0]) - set(charmaps[1]))
+    return next(chr(code) for code in codes if unicodedata.category(chr(code)) in ("Lo", "Sm"))
 
 
 @pytest.fixture
@@ -90,11 +100,7 @@ def test_without_a_font_there_is_one_note_for_each_package(only_dejavu, heard, t
 
 
 def test_a_font_that_was_installed_later_is_found(monkeypatch, heard, tmp_path):
-    other, usual = bundled("STIXGeneral"), bundled("DejaVu Sans")
-    characters = set(FT2Font(other.fname).get_charmap()) - set(FT2Font(usual.fname).get_charmap())
-    text = next(
-        chr(code) for code in sorted(characters) if unicodedata.category(chr(code)) in ("Lo", "Sm")
-    )
+    other, usual, text = bundled("STIXGeneral"), bundled("DejaVu Sans"), of_one_font()
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [usual])
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [usual.fname])
     assert make_labels([text]).texts == ["□"]
@@ -105,6 +111,17 @@ def test_a_font_that_was_installed_later_is_found(monkeypatch, heard, tmp_path):
     assert labels.style["fontfamily"][-1] == "STIXGeneral"
     assert "STIXGeneral" in drawn(labels, tmp_path)
     assert len(heard.messages) == 1
+
+
+def test_what_no_one_font_can_draw_together_is_boxes(monkeypatch, heard, tmp_path):
+    fonts = [bundled("DejaVu Sans"), bundled("STIXGeneral")]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    text = of_one_font() + "\u05b8"  # a Hebrew mark, which only the other font has
+    labels = make_labels([text, f"a{text}b", of_one_font(), "\u05d0\u05b8"])
+    assert labels.texts == ["□□", "a□□b", of_one_font(), "\u05d0\u05b8"]
+    drawn(labels, tmp_path)
+    assert heard.messages == ["Labels with marks of several scripts are drawn as □."]
 
 
 def test_a_damaged_font_file_is_passed_over(only_dejavu, heard, tmp_path):

@@ -55,7 +55,7 @@ def test_the_rotation_is_an_angle_that_grows_with_the_position(tiny_model):
     for position in range(6):
         for pair in range(4):
             turned = math.degrees(position * 10000 ** (-pair / 4))
-            assert angles[position, pair] == pytest.approx((turned + 180) % 360 - 180, abs=1e-3)
+            assert angles[position, pair] == pytest.approx(turned % 360, abs=1e-3)
 
 
 def test_biases_are_curves_over_the_distance(tiny_model):

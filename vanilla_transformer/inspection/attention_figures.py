@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.figures import add_title, new_figure
 from vanilla_transformer.inspection.labels import Labels, make_labels, spread_indices
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def plot_heads(
             _name_cells(axes, "y", labels[1], cell)
         if index + wide >= len(panels):  # no panel below: the last row may be short
             _name_cells(axes, "x", labels[0], cell)
-    if title:
-        figure.suptitle(title, fontsize=12, parse_math=False)
+    add_title(figure, title)
     figure.supxlabel("token that is attended to", fontsize=10)
     figure.supylabel("token that attends", fontsize=10)
     _add_scale(figure, image, grid)
@@ -111,13 +110,13 @@ def plot_alignment(
     cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
     margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
     figure = new_figure((margins[0] + cell * len(source), margins[1] + cell * len(target)))
-    if title:
-        figure.suptitle(title, fontsize=12, **make_labels([title], longest=1000).style)
+    add_title(figure, title)
     axes = figure.subplots()
     size = 11 if cell > 0.19 else 8
     image = draw_alignment(axes, source, target, weights, links=links, cell=cell, size=size)
-    axes.set_xlabel(source_label, fontsize=11, parse_math=False)
-    axes.set_ylabel(target_label, fontsize=11, parse_math=False)
+    names = make_labels([source_label, target_label], longest=60)
+    axes.set_xlabel(names.texts[0], fontsize=11, **names.style)
+    axes.set_ylabel(names.texts[1], fontsize=11, **names.style)
     _add_scale(figure, image, axes)
     return figure
 

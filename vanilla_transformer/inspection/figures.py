@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.inspection.labels import make_labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,3 +26,15 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
     with optional_packages():
         from matplotlib.figure import Figure
     return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else None)
+
+
+def add_title(figure: "Figure", title: str) -> None:
+    """Writes a title above a figure.
+
+    Args:
+        figure: The figure.
+        title: Any text; an empty one takes no room.
+    """
+    if title:
+        labels = make_labels([title], longest=100)
+        figure.suptitle(labels.texts[0], fontsize=12, **labels.style)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.figures import add_title, new_figure
+from vanilla_transformer.inspection.labels import make_labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,14 +46,14 @@ def plot_head_scores(
     most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
     shapes = [(change.shape[0], change.shape[1]) for change in changes.values()]
     figure, grid = _make_panels(shapes)
-    if title:
-        figure.suptitle(title, fontsize=12, parse_math=False)
+    add_title(figure, title)
     for axes, (name, change) in zip(grid, changes.items(), strict=True):
         image = _draw_changes(axes, change.detach().float().cpu(), most)
         axes.set_title(name, fontsize=11)
     shrink = min(1.0, 4 / figure.get_figheight())
     bar = figure.colorbar(image, ax=grid, pad=0.02, shrink=shrink, aspect=20)
-    bar.set_label(f"change of the {score}", parse_math=False)
+    name = make_labels([f"change of the {score}"], longest=60)
+    bar.set_label(name.texts[0], **name.style)
     bar.outline.set_visible(False)
     return figure
 

@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -61,8 +62,8 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
     families, missing = _find_fonts({ord(char) for text in shown for char in text})
     _warn_of_missing(missing)
     boxes = dict.fromkeys(missing, MISSING)
-    style = {"fontfamily": families, "parse_math": False}
-    return Labels([text.translate(boxes) for text in shown], style)
+    drawable = [_make_drawable(text.translate(boxes), families) for text in shown]
+    return Labels(drawable, {"fontfamily": families, "parse_math": False})
 
 
 def _show_characters(text: str) -> str:
@@ -94,6 +95,29 @@ def _shorten_text(text: str, longest: int) -> str:
         return text
     kept = sum(total < longest for total in accumulate(widths))
     return text[:kept] + "…"
+
+
+def _make_drawable(text: str, families: list[str]) -> str:
+    """Replaces the characters beyond ASCII of a text whose parts no one font can draw together.
+
+    A mark is drawn in the font of the character that it stands on; such a text has a mark of one
+    script on a character of another one.
+    """
+    if text.isascii() or _is_drawable(text, families):
+        return text
+    logger.warning_once(f"Labels with marks of several scripts are drawn as {MISSING}.")
+    return "".join(char if char.isascii() else MISSING for char in text)
+
+
+def _is_drawable(text: str, families: list[str]) -> bool:
+    """Lays a text out, and returns whether all glyphs were found."""
+    with optional_packages():
+        from matplotlib.font_manager import FontProperties, findfont, get_font
+    font = get_font([findfont(FontProperties(family=[family])) for family in families])
+    with warnings.catch_warnings(record=True) as problems:
+        warnings.simplefilter("always")
+        font.set_text(text)
+    return not problems
 
 
 def _find_fonts(characters: set[int]) -> tuple[list[str], set[int]]:
@@ -146,10 +170,10 @@ def _other_families(font_manager: Any) -> Iterator[str]:
 def _characters_of(family: str, wanted: set[int]) -> set[int]:
     """Returns those of the wanted characters that the font has."""
     with optional_packages():
-        from matplotlib.font_manager import findfont
+        from matplotlib.font_manager import FontProperties, findfont
         from matplotlib.ft2font import FT2Font
     try:
-        face = FT2Font(findfont(family, fallback_to_default=family == "sans-serif"))
+        face = FT2Font(findfont(FontProperties(family=[family]), fallback_to_default=False))
     except (OSError, RuntimeError, ValueError):  # no such font, a damaged one, or bitmaps
         return set()
     return {code for code in wanted if face.get_char_index(code)}

@@ -118,17 +118,16 @@ def _draw_embedding(values: torch.Tensor, heading: str) -> "Figure":
 def _draw_rotation(cosines: torch.Tensor, sines: torch.Tensor, heading: str) -> "Figure":
     """Draws cosines and sines of shape (length, rotated_dim); both halves are equal."""
     pairs = cosines.shape[-1] // 2
-    angles = torch.atan2(sines, cosines)[:, :pairs].rad2deg()
+    angles = torch.atan2(sines, cosines)[:, :pairs].rad2deg() % 360
     figure = new_figure((9, 4))
     figure.suptitle(heading, fontsize=12)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    image = left.imshow(
-        angles.numpy(), cmap="twilight", vmin=-180, vmax=180, aspect="auto", interpolation="nearest"
-    )
+    style = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
+    image = left.imshow(angles.numpy(), vmin=0, vmax=360, **style)
     left.set_title("angle of the rotation", fontsize=11)
     left.set_xlabel("pair of dimensions")
     left.set_ylabel("position")
-    bar = figure.colorbar(image, ax=left, pad=0.02, ticks=range(-180, 181, 90), format="%d°")
+    bar = figure.colorbar(image, ax=left, pad=0.02, ticks=range(0, 361, 90), format="%d°")
     bar.outline.set_visible(False)
     shown = sorted({0, pairs // 8, pairs // 4, pairs // 2})
     for curve, pair in enumerate(shown):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.inspection.figures import add_title, new_figure
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, total), ylim=(0, height))
     axes.set_axis_off()
-    if title:
-        axes.text(total / 2, height - 0.25, title, ha="center", va="center", fontsize=12)
+    add_title(figure, title)
     pen = _Pen(axes, width)
     source: tuple[float, float] | None = None
     for number, column in enumerate(columns):

@@ -234,7 +234,8 @@ def _colour_of(number: int) -> str:
 
 
 def _finish_panel(axes: Any, title: str, x_label: str) -> None:
-    axes.set_title(title, fontsize=11, parse_math=False)
+    labels = make_labels([title], longest=30)
+    axes.set_title(labels.texts[0], fontsize=11, **labels.style)
     axes.set_xlabel(x_label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
