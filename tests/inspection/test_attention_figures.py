@@ -90,7 +90,7 @@ def test_an_alignment_can_be_saved(suffix, tmp_path):
     assert (tmp_path / f"picture.{suffix}").read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("text", ["$x", "<!-- & -->", "a\n\x00b", "\udc80", "한국어", "\u05ed", ""])
+@pytest.mark.parametrize("text", ["$x <!-- & -->", "\n\x00\udc80", "한국어", "\u05ed", ""])
 def test_any_text_may_be_a_token_a_title_or_a_name(text, tmp_path):
     weights = random_weights(1, 1)
     names = {"source_label": text, "target_label": text}
@@ -112,7 +112,7 @@ def test_names_do_not_overlap_in_long_texts():
     figure = plot_alignment(tokens, tokens, weights[0])
     assert names_of(panels_of(figure)[0], "y") == tokens
     check_names_apart(figure)
-    figure = plot_heads(weights, tokens, tokens)
+    figure = plot_heads(weights[:1], tokens, tokens)
     names = names_of(panels_of(figure)[0], "y")
     assert names == tokens[:: len(tokens) // len(names)]
     assert 40 <= len(names) < 200

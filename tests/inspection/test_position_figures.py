@@ -19,7 +19,6 @@ SCHEMES = CHOICES["position_embedding_type"]
 
 
 def images_of(figure):
-    figure.savefig(io.BytesIO(), dpi=40)
     return [
         torch.tensor(axes.images[0].get_array().data)
         for axes in figure.axes
@@ -28,13 +27,14 @@ def images_of(figure):
 
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "none"])
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_every_scheme_is_drawn(tiny_model, scheme, stack):
+def test_every_scheme_is_drawn(tiny_model, scheme):
+    stack = "encoder" if scheme in ("learned", "relative") else "decoder"
     model = tiny_model(position_embedding_type=scheme, position_offset=2 * (scheme in ADDED))
     figure = plot_positions(model, stack, length=12)
     module = getattr(model.model, stack).embed_positions
     assert figure.get_suptitle() == f"{stack}: {type(module).__name__}"
     assert images_of(figure)
+    figure.savefig(io.BytesIO(), dpi=40)
 
 
 @pytest.mark.parametrize("scheme", ADDED)
