@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "score",
     "average",
     "inspect",
+    "page",
     "convert",
     "export",
     "verify",
