@@ -43,6 +43,11 @@ def launch_options() -> dict[str, Any]:
         primary_hue="indigo",
         font=("system-ui", "sans-serif"),
         font_mono=("ui-monospace", "monospace"),
+    ).set(  # Gradio's own grey is too pale on white
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+        body_text_color_subdued="*neutral_600",
+        body_text_color_subdued_dark="*neutral_300",
     )
     return {
         "theme": theme,
@@ -69,15 +74,19 @@ def launch_page(
         announce: Called with the address of the page when it can be opened.
 
     Raises:
-        OSError: If the port is taken.
+        OSError: If the port is taken, or the machine does not have the address.
     """
-    _, address, _ = page.launch(
-        server_name=host,
-        server_port=port,
-        prevent_thread_lock=True,
-        quiet=True,
-        **launch_options(),
-    )
+    where = {"server_name": host, "server_port": port}
+    try:
+        _, address, _ = page.launch(
+            **where, prevent_thread_lock=True, quiet=True, **launch_options()
+        )
+    except OSError as error:
+        at = f"port {port}" if port else "the ports from 7860"
+        raise OSError(
+            f"The page cannot listen at {host!r}, {at}: another program has the port, or this "
+            "machine does not have the address. Choose another --port or --host."
+        ) from error
     try:
         announce(address)
         while True:

@@ -63,26 +63,30 @@ class PageEvents:
             runs_at_once: Whether the text is run when the page opens.
         """
         parts = self.parts
-        private: dict[str, Any] = {"api_visibility": "private"}
+        private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+        shows: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": parts.status}
+        computes = {**private, **shows}
         given = [*parts.search, parts.off, *parts.choices]
         start = [parts.button.click, parts.text.submit]
-        gr.on(start, self.run, given, parts.results, api_name="run")
+        gr.on(start, self.run, given, parts.results, **shows, api_name="run")
         if runs_at_once:
-            page.load(self.run, given, parts.results, **private)
+            page.load(self.run, given, parts.results, **computes)
         again = [parts.found, *parts.search, *parts.choices]
         parts.ticks.input(
             self.tick,
             [parts.ticks, parts.off, *again],
             [parts.off, *parts.results],
             trigger_mode="always_last",
-            **private,
+            **computes,
         )
         parts.all_on.click(
-            self.switch_all_on, again, [parts.ticks, parts.off, *parts.results], **private
+            self.switch_all_on, again, [parts.ticks, parts.off, *parts.results], **computes
         )
         parts.beams.input(
             None, [parts.beams, parts.outputs], parts.outputs, js="(b, o) => Math.min(b, o)"
         )
+        model_parts = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
+        parts.model.input(self.choose_model, parts.model, model_parts, **computes)
         self._connect_choices(private)
 
     def _connect_choices(self, private: dict[str, Any]) -> None:
@@ -103,8 +107,6 @@ class PageEvents:
             [parts.found, *parts.drawn],
             **private,
         )
-        model_parts = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
-        parts.model.input(self.choose_model, parts.model, model_parts, **private)
 
     def run(
         self,

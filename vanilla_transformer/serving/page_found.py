@@ -136,12 +136,11 @@ def draw_found(found: Found, choice: Choice) -> Drawings:
         problem = problem_html(found.problem)
         return Drawings(problem, problem, ablation, problem)
     maps = found.view.maps
-    sizes = {"source_len": len(maps.source), "target_len": len(maps.predicted)}
     return Drawings(
         _draw_alignment(maps, choice),
         _draw_heads(found.result.request.heads_off, maps, choice),
         ablation,
-        shapes_html(found.view.walk, {"batch": 1, **sizes}),
+        shapes_html(found.view.walk, found.view.sizes),
     )
 
 

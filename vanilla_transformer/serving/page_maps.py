@@ -53,7 +53,7 @@ def _token_row(side: str, label: str, tokens: Sequence[str]) -> str:
 
 
 def _heat_table(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:
-    upright = " vt-upright" if max(map(len, source), default=0) > 2 else ""
+    upright = " vt-upright" if max(map(len, source), default=0) > 4 else ""
     heads = "".join(
         f'<th scope="col" data-side="source" data-index="{index}"><bdi>{escape_text(token)}</bdi>'
         "</th>"

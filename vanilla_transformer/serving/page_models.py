@@ -84,10 +84,12 @@ class PageView:
     Attributes:
         maps: The attention weights.
         walk: The shapes of one call of the model on the line and the output.
+        sizes: The sizes in these shapes, by name.
     """
 
     maps: AttentionMaps
     walk: ShapeWalk
+    sizes: Mapping[str, int]
 
 
 class PageModel:
@@ -170,7 +172,14 @@ class PageModel:
         labels = torch.tensor([target], device=self.model.device)
         fed = self.model.prepare_decoder_input_ids_from_labels(labels)
         call = {name: value.to(self.model.device) for name, value in inputs.items()}
-        return PageView(maps, shape_walk(self.model, {**call, "decoder_input_ids": fed}))
+        walk = shape_walk(self.model, {**call, "decoder_input_ids": fed})
+        sizes = {
+            "batch": 1,
+            "source_len": size,
+            "target_len": len(target),
+            "d_model": self.model.config.d_model,
+        }
+        return PageView(maps, walk, sizes)
 
     def _target_ids(self, tokens: Sequence[str]) -> list[int]:
         separate = getattr(self.tokenizer, "separate_vocabularies", False)

@@ -107,7 +107,7 @@ def head_choices(heads: Heads, kind: str, layer: int) -> list[tuple[str, int]]:
 
 def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
     """Lists what an alignment can be drawn from."""
-    return [("mean of all heads", MEAN), *head_choices(heads, "Cross-attention", layer)]
+    return [("mean", MEAN), *head_choices(heads, "Cross-attention", layer)]
 
 
 def alignment_layer(heads: Heads) -> int:
@@ -200,4 +200,4 @@ def _make_heads(heads: Heads) -> dict[str, Any]:
 
 
 def _html_part(name: str, value: str = "") -> gr.HTML:
-    return gr.HTML(value, elem_id=name, js_on_load=None)
+    return gr.HTML(value, elem_id=name, js_on_load=None, apply_default_css=False)
