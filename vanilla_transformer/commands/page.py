@@ -1,6 +1,7 @@
 """`vanilla-transformer page`: a page in the browser for saved models."""
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 
@@ -47,7 +48,7 @@ def check(options: argparse.Namespace) -> None:
 
     Raises:
         UsageError: If a model is given twice, or the port does not exist.
-        OSError: If a model does not exist.
+        OSError: If a model does not exist, or the address cannot be listened at.
         ModuleNotFoundError: If Gradio is not installed.
     """
     if len(set(options.models)) < len(options.models):
@@ -57,6 +58,22 @@ def check(options: argparse.Namespace) -> None:
     for path in options.models:
         check_model_path(path)
     check_extra("page")
+    _check_address(options.host, options.port)
+
+
+def _check_address(host: str, port: int | None) -> None:
+    """Listens for a moment: to find out after the model is loaded would be late."""
+    where = f"{host!r}" if port is None else f"{host!r}, port {port}"
+    try:
+        family = socket.getaddrinfo(host, port or 0)[0][0]
+        with socket.socket(family) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind((host, port or 0))
+    except OSError as error:
+        raise OSError(
+            f"The page cannot listen at {where} ({error.strerror}): choose another --port or "
+            "--host."
+        ) from error
 
 
 def run(options: argparse.Namespace) -> None:

@@ -76,17 +76,13 @@ def launch_page(
     Raises:
         OSError: If the port is taken, or the machine does not have the address.
     """
-    where = {"server_name": host, "server_port": port}
-    try:
-        _, address, _ = page.launch(
-            **where, prevent_thread_lock=True, quiet=True, **launch_options()
-        )
-    except OSError as error:
-        at = f"port {port}" if port else "the ports from 7860"
-        raise OSError(
-            f"The page cannot listen at {host!r}, {at}: another program has the port, or this "
-            "machine does not have the address. Choose another --port or --host."
-        ) from error
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        prevent_thread_lock=True,
+        quiet=True,
+        **launch_options(),
+    )
     try:
         announce(address)
         while True:

@@ -94,13 +94,11 @@ class PageEvents:
         redraw = {"fn": self.draw, "inputs": [parts.found, *parts.choices], "outputs": parts.drawn}
         for part in (parts.align_layer, parts.align_head):
             part.input(**redraw, **private)
-        chosen = [parts.model, parts.kind, parts.layer, parts.off]
-        parts.kind.input(self.choose_kind, chosen, [parts.layer, parts.ticks], **private).then(
-            **redraw, **private
+        chosen = [parts.model, parts.found, parts.off, *parts.choices]
+        parts.kind.input(
+            self.choose_kind, chosen, [parts.layer, parts.ticks, *parts.drawn], **private
         )
-        parts.layer.input(self.choose_layer, chosen, parts.ticks, **private).then(
-            **redraw, **private
-        )
+        parts.layer.input(self.choose_layer, chosen, [parts.ticks, *parts.drawn], **private)
         parts.shown.input(
             self.look,
             [parts.shown, parts.found, *parts.choices],
@@ -167,16 +165,24 @@ class PageEvents:
             found = look_into(self.models, found, line, rank)
         return [found, *_drawn_values(found, choices)]
 
-    def choose_kind(self, model: str, kind: str, layer: int, off: HeadsOff) -> list[Any]:
-        """Returns the layers of a kind of attention, and the heads of the first of them."""
+    def choose_kind(
+        self, model: str, found: Found | None, off: HeadsOff, *choices: Any
+    ) -> list[Any]:
+        """Shows the first layer of a kind of attention; returns layer, ticks and `Parts.drawn`."""
+        *alignment, kind, _ = choices
         layers = layer_choices(self.models.get(model).heads, kind)
         first = layers[0][1]
-        return [gr.Dropdown(layers, value=first), self.choose_layer(model, kind, first, off)]
+        rest = self.choose_layer(model, found, off, *alignment, kind, first)
+        return [gr.Dropdown(layers, value=first), *rest]
 
-    def choose_layer(self, model: str, kind: str, layer: int, off: HeadsOff) -> gr.CheckboxGroup:
-        """Returns the heads of a layer; those that are off are ticked."""
+    def choose_layer(
+        self, model: str, found: Found | None, off: HeadsOff, *choices: Any
+    ) -> list[Any]:
+        """Shows the heads of a layer; returns ticks and `Parts.drawn`."""
+        kind, layer = choices[-2:]
         heads = head_choices(self.models.get(model).heads, kind, layer)
-        return gr.CheckboxGroup(heads, value=ticked_heads(kind, layer, off))
+        ticks = gr.CheckboxGroup(heads, value=ticked_heads(kind, layer, off))
+        return [ticks, *_drawn_values(found, choices)]
 
     def choose_model(self, name: str) -> list[Any]:
         """Begins anew with another model, all of whose heads are on."""
