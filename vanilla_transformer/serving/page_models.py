@@ -4,6 +4,7 @@ The models are shared by all users. A lock lets one request compute at a time, b
 switched off by hooks on a model, and because samples depend on the state of one generator.
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -320,5 +321,5 @@ def _check_search(request: PageRequest) -> None:
 
 def _short_names(paths: Sequence[str]) -> list[str]:
     """Returns the last parts of the paths, or the whole paths if two of these are equal."""
-    names = [Path(path).resolve().name if Path(path).is_dir() else path for path in paths]
+    names = [Path(os.path.abspath(path)).name if Path(path).is_dir() else path for path in paths]
     return names if len(set(names)) == len(names) else list(paths)
