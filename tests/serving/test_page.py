@@ -1,5 +1,6 @@
 """The page as a person and as a program use it: a real process, and a real browser."""
 
+import http.client
 import json
 import os
 import shutil
@@ -142,6 +143,33 @@ def test_the_page_refers_to_no_other_host(address):
     assert "fonts.googleapis.com" not in html
     for name in ("cdnjs", "googletagmanager", "unpkg", "jsdelivr"):
         assert f"{name}." not in html
+
+
+def status_of(address, path, body=None, headers=None):
+    """The status of the answer to a request as it stands here."""
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    try:
+        connection.putrequest("POST" if headers else "GET", path)
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_what_the_page_never_sends_is_refused(address):
+    form = {"Content-Type": "multipart/form-data; boundary=x", "Content-Length": "0"}
+    assert status_of(address, "/gradio_api/upload", headers=form) == 403
+    assert status_of(address, "/gradio_api/upload/", headers=form) == 403
+    assert status_of(address, "/gradio_api/deep_link?session_hash=a") == 403
+    call = "/gradio_api/call/run"
+    assert status_of(address, call, headers={"Content-Length": str(2**30)}) == 413
+    chunks = {"Transfer-Encoding": "chunked"}
+    assert status_of(address, call, b"0\r\n\r\n", headers=chunks) == 411
+    assert status_of(address, "/") == 200
+    assert status_of(address, "/gradio_api/file=/etc/passwd") == 403
 
 
 def test_a_port_that_is_taken_is_named(address, trained):

@@ -8,12 +8,12 @@ from typing import Any
 import gradio as gr
 
 from vanilla_transformer.serving.page_events import PageEvents
+from vanilla_transformer.serving.page_guard import PageGuard
 from vanilla_transformer.serving.page_models import PageModels
 from vanilla_transformer.serving.page_parts import make_parts
 
 _FOLDER = Path(__file__).parent
 _WAITING_REQUESTS = 64
-_LARGEST_UPLOAD = "1kb"  # the page takes no files
 
 
 def build_page(models: PageModels, text: str = "") -> gr.Blocks:
@@ -58,7 +58,8 @@ def launch_options() -> dict[str, Any]:
         "ssr_mode": False,
         "run_history": False,
         "enable_monitoring": False,
-        "max_file_size": _LARGEST_UPLOAD,
+        # As Starlette's `Middleware`: a class, its arguments, its named arguments.
+        "app_kwargs": {"middleware": [(PageGuard, (), {})]},
     }
 
 
