@@ -320,8 +320,8 @@ def test_html_in_texts_tokens_and_names_is_shown_and_does_nothing(visit, nasty_m
     choose(page, "model", nasty_model.name)
     page.locator("#title").get_by_text(nasty_model.name).wait_for()
     type_and_run(page, f"{NASTY}\n{{{{x}}}} ${{y}}")
-    assert page.locator("#answer h3").nth(0).inner_text() == f"Line 1 {NASTY}"
-    assert page.locator("#answer h3").nth(1).inner_text() == "Line 2 {{x}} ${y}"
+    assert page.locator("#answer h3").nth(0).inner_text() == f"Source 1 {NASTY}"
+    assert page.locator("#answer h3").nth(1).inner_text() == "Source 2 {{x}} ${y}"
     assert page.locator("#alignment .vt-chip").nth(0).inner_text() == NASTY
     page.locator("#alignment .vt-chip").nth(0).hover()
     assert NASTY in page.locator("#alignment .vt-readout").inner_text()

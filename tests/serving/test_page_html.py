@@ -126,8 +126,8 @@ def test_outputs_show_scores_and_the_confidence_of_each_token():
 
 def test_several_lines_have_headings():
     page = Reader(outputs_html(result([["x"], ["y"]], lines=("first", "second"))))
-    assert "Line 1 first" in page.text
-    assert "Line 2 second" in page.text
+    assert "Source 1 first" in page.text
+    assert "Source 2 second" in page.text
 
 
 def test_with_heads_off_each_output_stands_beside_that_of_all_heads():

@@ -85,8 +85,8 @@ def test_the_view_has_the_weights_and_tokens_of_the_output(models, request_for, 
 def test_another_output_can_be_looked_into(models, request_for):
     found = find(models, request_for(SOURCE, "a man", num_beams=2, n_best=2))
     names = names_of_outputs(found)
-    assert names[0] == ("Line 1, output 1", "0.0")
-    assert names[3] == ("Line 2, output 2", "1.1")
+    assert names[0] == ("Source 1, output 1", "0.0")
+    assert names[3] == ("Source 2, output 2", "1.1")
     other = look_into(models, found, 1, 1)
     assert tuple(other.view.maps.predicted) == found.result.outputs[1][1].tokens
     assert other.result is found.result

@@ -64,7 +64,11 @@ class PageEvents:
         """
         parts = self.parts
         private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        shows: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": parts.status}
+        shows: dict[str, Any] = {
+            "show_progress": "minimal",
+            "show_progress_on": parts.status,
+            "trigger_mode": "always_last",  # a click during a computation counts
+        }
         computes = {**private, **shows}
         given = [*parts.search, parts.off, *parts.choices]
         start = [parts.button.click, parts.text.submit]
@@ -76,7 +80,6 @@ class PageEvents:
             self.tick,
             [parts.ticks, parts.off, *again],
             [parts.off, *parts.results],
-            trigger_mode="always_last",
             **computes,
         )
         parts.all_on.click(

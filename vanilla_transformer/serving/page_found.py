@@ -115,7 +115,7 @@ def names_of_outputs(found: Found) -> list[tuple[str, str]]:
     """Lists the outputs of a result as (text for a person, "line.rank")."""
     several = len(found.result.outputs) > 1
     return [
-        (f"{f'Line {line + 1}, output' if several else 'Output'} {rank + 1}", f"{line}.{rank}")
+        (f"{f'Source {line + 1}, output' if several else 'Output'} {rank + 1}", f"{line}.{rank}")
         for line, outputs in enumerate(found.result.outputs)
         for rank in range(len(outputs))
     ]

@@ -109,7 +109,7 @@ def _line_heading(result: PageResult, number: int) -> str:
     if len(result.outputs) == 1:
         return ""
     line = escape_text(result.request.lines[number])
-    return f'<h3 dir="auto"><span>Line {number + 1}</span> <bdi>{line}</bdi></h3>'
+    return f'<h3 dir="auto"><span>Source {number + 1}</span> <bdi>{line}</bdi></h3>'
 
 
 def _output_items(result: PageResult, number: int) -> Iterator[str]:
