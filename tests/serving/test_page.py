@@ -10,9 +10,10 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import forks
+import gradio as gr
 import pytest
 from gradio_client import Client
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 from toy import command
 
 from vanilla_transformer import (
@@ -20,6 +21,9 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
+from vanilla_transformer.serving.page_events import PageEvents
+from vanilla_transformer.serving.page_models import PageModels
+from vanilla_transformer.serving.page_parts import make_parts
 
 BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
 CHROMIUM = next(filter(None, BROWSERS), None)
@@ -172,6 +176,24 @@ def test_what_the_page_never_sends_is_refused(address):
     assert status_of(address, "/gradio_api/file=/etc/passwd") == 403
 
 
+def test_a_model_that_cannot_be_loaded_is_named_when_it_is_chosen(trained, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    shutil.copy(trained / "config.json", broken)
+    models = PageModels([str(trained), str(broken)], "cpu")
+    with gr.Blocks():
+        parts = make_parts(models, "")
+    events = PageEvents(models, parts)
+    changed = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
+    found, fine = events.choose_model("broken"), events.choose_model(trained.name)
+    assert len(found) == len(fine) == len(changed)
+    problem = found[changed.index(parts.status)]
+    assert "holds no" in problem
+    assert 'role="alert"' in problem
+    status, *_ = events.run("a", "broken", "auto", 1, 1, 0, frozenset(), 0, -1, "x", 0)
+    assert status == problem
+
+
 def test_a_port_that_is_taken_is_named(address, trained):
     port = address.rstrip("/").rpartition(":")[2]
     done = command("page", trained, "--port", port)
@@ -280,6 +302,31 @@ def test_a_token_lights_up_what_belongs_to_it_by_pointer_and_keyboard(visit):
     assert lit(page, "source") == shares != by_focus
     page.keyboard.press("Home")
     assert lit(page, "source") == by_focus
+
+    choose(page, "align-head", "head 1")
+    page.locator("#alignment .vt-chip.vt-active").first.wait_for(state="detached")
+    targets.nth(2).hover()
+    assert lit(page, "source") != shares
+
+
+def test_the_number_of_outputs_follows_the_beams_unless_samples_are_drawn(visit):
+    page = visit()
+    outputs = page.locator("#outputs input[type=number]")
+    assert outputs.input_value() == "3"
+    page.locator("#beams input[type=number]").fill("2")
+    page.wait_for_function("document.querySelector('#outputs input[type=number]').value === '2'")
+    type_and_run(page, "a dog sees a cat .")
+    assert page.locator("#answer li").count() == 2
+    choose(page, "shown", "Output 2")
+    second = page.locator("#answer li").nth(1).locator(".vt-token bdi").all_inner_texts()
+    assert second != page.locator("#answer li").nth(0).locator(".vt-token bdi").all_inner_texts()
+    expect(page.locator('#alignment .vt-chip[data-side="target"]')).to_have_text(second)
+    outputs.fill("5")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").get_by_text("the search keeps 2: raise Beams").wait_for()
+    page.locator("#temperature input[type=number]").fill("1.5")
+    page.get_by_role("button", name="Run").click()
+    page.locator("#answer li").nth(4).wait_for()
 
 
 def test_a_head_switched_off_changes_the_output_and_back(visit):

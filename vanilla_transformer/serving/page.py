@@ -14,6 +14,7 @@ from vanilla_transformer.serving.page_parts import make_parts
 
 _FOLDER = Path(__file__).parent
 _WAITING_REQUESTS = 64
+_REMEMBERED_USERS = 200  # the attention of each may take some MB
 
 
 def build_page(models: PageModels, text: str = "") -> gr.Blocks:
@@ -26,7 +27,8 @@ def build_page(models: PageModels, text: str = "") -> gr.Blocks:
     Returns:
         The page, as Gradio's `Blocks`.
     """
-    with gr.Blocks(title="vanilla-transformer", analytics_enabled=False) as page:
+    page = gr.Blocks(title="vanilla-transformer", analytics_enabled=False)
+    with page:
         parts = make_parts(models, text)
         PageEvents(models, parts).connect(page, runs_at_once=bool(text.strip()))
     page.queue(max_size=_WAITING_REQUESTS, default_concurrency_limit=4)
@@ -58,6 +60,7 @@ def launch_options() -> dict[str, Any]:
         "ssr_mode": False,
         "run_history": False,
         "enable_monitoring": False,
+        "state_session_capacity": _REMEMBERED_USERS,
         # As Starlette's `Middleware`: a class, its arguments, its named arguments.
         "app_kwargs": {"middleware": [(PageGuard, (), {})]},
     }

@@ -63,12 +63,9 @@ class PageEvents:
             runs_at_once: Whether the text is run when the page opens.
         """
         parts = self.parts
-        private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-        shows: dict[str, Any] = {
-            "show_progress": "minimal",
-            "show_progress_on": parts.status,
-            "trigger_mode": "always_last",  # a click during a computation counts
-        }
+        shared: dict[str, Any] = {"trigger_mode": "always_last"}  # no click is lost
+        private = {**shared, "api_visibility": "private", "show_progress": "hidden"}
+        shows = {**shared, "show_progress": "minimal", "show_progress_on": parts.status}
         computes = {**private, **shows}
         given = [*parts.search, parts.off, *parts.choices]
         start = [parts.button.click, parts.text.submit]
@@ -94,7 +91,11 @@ class PageEvents:
 
     def _connect_choices(self, private: dict[str, Any]) -> None:
         parts = self.parts
-        redraw = {"fn": self.draw, "inputs": [parts.found, *parts.choices], "outputs": parts.drawn}
+        redraw: dict[str, Any] = {
+            "fn": self.draw,
+            "inputs": [parts.found, *parts.choices],
+            "outputs": parts.drawn,
+        }
         for part in (parts.align_layer, parts.align_head):
             part.input(**redraw, **private)
         chosen = [parts.model, parts.found, parts.off, *parts.choices]
@@ -192,9 +193,8 @@ class PageEvents:
         try:
             model = self.models.get(name)
         except EXPECTED as error:
-            unchanged = [gr.skip()] * (2 + len(self.parts.choices))
-            kept = [gr.skip()] * len(self.parts.results[1:])
-            return [*unchanged, frozenset(), problem_html(str(error)), *kept]
+            before, after = 3 + len(self.parts.choices), len(self.parts.results) - 1
+            return [*[gr.skip()] * before, problem_html(str(error)), *[gr.skip()] * after]
         heads = model.heads
         kind = present_kinds(heads)[0]
         layers, first = layer_choices(heads, kind), alignment_layer(heads)

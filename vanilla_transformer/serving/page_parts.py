@@ -86,7 +86,7 @@ def make_parts(models: PageModels, text: str) -> Parts:
             controls = _make_controls(models, text)
         with gr.Column(scale=5, min_width=320):
             results = _make_results(first.heads)
-    state = {"found": gr.State(None), "off": gr.State(frozenset())}
+    state: dict[str, Any] = {"found": gr.State(None), "off": gr.State(frozenset())}
     return Parts(title=title, **controls, **results, **state)
 
 
