@@ -45,10 +45,11 @@ def launch_options() -> dict[str, Any]:
         primary_hue="indigo",
         font=("system-ui", "sans-serif"),
         font_mono=("ui-monospace", "monospace"),
-    ).set(  # Gradio's own grey is too pale on white
+    ).set(  # Gradio's own grey on white, and white on indigo, are too pale
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_300",
         body_text_color_subdued="*neutral_600",
+        button_primary_background_fill="*primary_600",
         body_text_color_subdued_dark="*neutral_300",
     )
     return {

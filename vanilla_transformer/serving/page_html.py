@@ -171,7 +171,7 @@ def tokens_html(output: Translation) -> str:
         f"</bdi><small>{exp(score):.0%}</small></span>"
         for token, score in pairs
     )
-    return f'<div class="vt-tokens" aria-label="Tokens with their probabilities">{tokens}</div>'
+    return f'<div class="vt-tokens" role="group" aria-label="Tokens with their probabilities">{tokens}</div>'
 
 
 def _shown_text(output: Translation) -> str:
