@@ -245,6 +245,7 @@ def test_the_wheel_loads_generates_and_trains_in_an_empty_environment(
     assert {f"{PACKAGE.name}/{path.relative_to(PACKAGE)}" for path in FILES} <= set(names)
     assert f"{PACKAGE.name}/py.typed" in names
     assert f"{PACKAGE.name}/run/model_card_template.md" in names
+    assert {f"{PACKAGE.name}/serving/page.{kind}" for kind in ("css", "js")} <= set(names)
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -171,7 +171,8 @@ def tokens_html(output: Translation) -> str:
         f"</bdi><small>{exp(score):.0%}</small></span>"
         for token, score in pairs
     )
-    return f'<div class="vt-tokens" role="group" aria-label="Tokens with their probabilities">{tokens}</div>'
+    label = "Tokens with their probabilities"
+    return f'<div class="vt-tokens" role="group" aria-label="{label}">{tokens}</div>'
 
 
 def _shown_text(output: Translation) -> str:
