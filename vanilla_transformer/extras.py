@@ -15,6 +15,7 @@ EXTRAS = {
     "peft": ("peft",),
     "convert": ("sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
+    "page": ("gradio",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
 }
 """The modules that each extra installs, without those of the extras that it includes."""

@@ -7,10 +7,12 @@ Dictionary), and English numerals in Korean.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from datasets import DatasetDict
@@ -101,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _answer_in_new_process(task, folder, options.words or task.inputs)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     print(f"\n{task.summary(figures)}")
+    print(f"\n{_page_advice(folder, task.inputs[0])}")
 
 
 def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -205,6 +208,17 @@ def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> No
     print(f"\nYour {task.source}s, {task.answered} by the saved model in a new process:")
     for line, answer in zip(lines, answers, strict=True):
         print(f"{line}: {answer}")
+
+
+def _page_advice(folder: Path, text: str) -> str:
+    """Returns how to open the page on the model, as typed in a shell in the repository."""
+    in_repository = Path(sys.prefix).is_relative_to(REPOSITORY)
+    programs = os.path.relpath(Path(sys.prefix) / "bin", REPOSITORY) + "/" if in_repository else ""
+    model = shlex.quote(os.path.relpath(folder, REPOSITORY))
+    lines = [f"{programs}vanilla-transformer page {model} --text {shlex.quote(text)}"]
+    if find_spec("gradio") is None:
+        lines.insert(0, f'{programs}pip install ".[page]"')
+    return "\n  ".join(("To look into the model in a browser:", *lines))
 
 
 def _make_printable_line(text: str) -> str:

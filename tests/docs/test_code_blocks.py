@@ -18,6 +18,7 @@ import pytest
 from pages import NOT_RUN, PAGES, blocks
 from toy import REPOSITORY
 
+from vanilla_transformer.commands import page as page_command
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
@@ -62,6 +63,8 @@ def run_command(line):
     match words:
         case ["vanilla-transformer", "train", *options]:
             check_training_options(options)
+        case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C
+            page_command.check(page_command.parse(options))
         case ["vanilla-transformer", *options]:
             assert not main(options)
         case ["cat", file, "|", "vanilla-transformer", *options]:

@@ -1,13 +1,18 @@
 """The demo, with a tiny model and a run of three steps."""
 
 import json
+import shlex
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import demo
 import pytest
 from numerals import load_numerals
 from pronunciations import load_cmudict
+
+from vanilla_transformer.commands import page
+from vanilla_transformer.commands.program import find_subcommand
 
 SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
@@ -43,13 +48,29 @@ def test_it_prints_scores_a_table_and_the_given_words(run_demo, folder, tmp_path
     monkeypatch.chdir(tmp_path)  # the recipe is found from any working directory
     lines = run_demo("--words", "transformer", "attention", *SHORT, *SMALL)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
-    assert lines[-1] == f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}"
+    assert f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}" in lines
     table = lines.index("Ten words that the model has not seen:")
     assert lines[table + 1].split() == ["word", "prediction", "reference"]
     assert len([line for line in lines[table + 2 : table + 12] if line]) == 10
     assert any(line.startswith("transformer: ") for line in lines)
     assert any(line.startswith("attention: ") for line in lines)
     assert "bash scripts/demo.sh" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_ends_with_the_command_that_opens_the_page(run_demo, folder, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.sys, "prefix", str(demo.REPOSITORY / ".venv"))
+    lines = run_demo("--words", "reuse")
+    start = lines.index("To look into the model in a browser:")
+    assert lines[start + 1] == '  .venv/bin/pip install ".[page]"'
+    program, *words = shlex.split(lines[start + 2])
+    assert program == ".venv/bin/vanilla-transformer"
+    monkeypatch.chdir(demo.REPOSITORY)
+    find_subcommand(words)
+    options = page.parse(words[1:])
+    page.check(options)
+    assert Path(options.models[0]).samefile(folder)
+    assert options.text == "transformer"
 
 
 def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
@@ -90,7 +111,7 @@ def test_words_may_be_anything(run_demo):
 def test_the_other_task_has_its_own_data_words_and_score(run_demo, tmp_path):
     lines = run_demo("--task", "numerals", *SHORT, *SMALL, output_dir=tmp_path)
     figures = json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8"))
-    assert lines[-1] == f"EXACT MATCH {100 - figures['test_wer']:.1f}"
+    assert f"EXACT MATCH {100 - figures['test_wer']:.1f}" in lines
     table = lines.index("Ten numbers that the model has not seen:")
     assert lines[table + 1].split() == ["number", "prediction", "reference"]
     shown = [line.split("  ")[0] for line in lines[table + 2 : table + 12]]

@@ -27,6 +27,7 @@ SUBCOMMANDS = (
     "align",
     "average",
     "inspect",
+    "page",
     "convert",
     "export",
     "verify",

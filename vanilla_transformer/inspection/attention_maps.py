@@ -1,5 +1,6 @@
 """Records the attention weights of one text together with its tokens, and draws heat maps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -127,7 +128,7 @@ def attention_maps(
     model: VanillaTransformerForConditionalGeneration,
     tokenizer: VanillaTransformerTokenizer,
     source: str,
-    target: str | None = None,
+    target: str | Sequence[int] | None = None,
 ) -> AttentionMaps:
     """Runs a model once on a text and returns its attention weights.
 
@@ -135,7 +136,8 @@ def attention_maps(
         model: The model. It runs in eval mode; its mode is restored afterwards.
         tokenizer: The tokenizer of the model.
         source: A source text.
-        target: A target text. None: the text that the model generates for the source.
+        target: A target text, or the ids of its tokens, the end included. None: the text that the
+            model generates for the source.
 
     Returns:
         The weights, in float32 on the CPU, and the tokens.
@@ -161,13 +163,15 @@ def _target_ids(
     model: Any,  # the type of `generate` in transformers excludes models of other packages
     tokenizer: VanillaTransformerTokenizer,
     inputs: Any,
-    target: str | None,
+    target: str | Sequence[int] | None,
 ) -> torch.Tensor:
     """Encodes the target, or generates one. Shape (1, target_len), without the start token."""
     if target is None:
         options = {"num_return_sequences": 1, "return_dict_in_generate": False}
         ids: torch.Tensor = model.generate(**inputs, **options)
         return ids[:, 1:]
+    if not isinstance(target, str):
+        return torch.tensor([list(target)], device=model.device)
     encoded = tokenizer(text_target=[target], return_tensors="pt")
     labels: torch.Tensor = encoded["input_ids"].to(model.device)
     return labels

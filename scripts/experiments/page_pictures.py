@@ -1,0 +1,142 @@
+"""Takes the pictures of the page in docs/pictures, with the Chromium of the system.
+
+    python scripts/experiments/page_pictures.py runs/cmudict-demo
+
+It needs the package `playwright` (in the extra `test`) and an installed Chromium.
+"""
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from transformers.utils import logging
+
+import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.serving.page import build_page, launch_options
+from vanilla_transformer.serving.page_models import PageModels
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-component-update")
+
+
+@contextmanager
+def serve_page(model: str, text: str) -> Iterator[str]:
+    """Serves the page of a model in this process.
+
+    Args:
+        model: Directory of the model.
+        text: What the page opens with.
+
+    Yields:
+        The address of the page.
+    """
+    page = build_page(PageModels([model], "cpu"), text)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    try:
+        yield address
+    finally:
+        page.close(verbose=False)
+
+
+def open_page(browser: Browser, address: str, width: int, height: int, scheme: Any) -> Page:
+    """Opens the page and waits for its outputs.
+
+    Args:
+        browser: A running browser.
+        address: Address of the page.
+        width: Width of the window in pixels.
+        height: Height of the window in pixels.
+        scheme: "light" or "dark".
+
+    Returns:
+        The open page.
+    """
+    view = {"width": width, "height": height}
+    page = browser.new_page(viewport=view, color_scheme=scheme)  # type: ignore[arg-type] # a dict
+    page.goto(address)
+    page.locator("#alignment .vt-chip").first.wait_for()
+    return page
+
+
+def take_pictures(
+    browser: Browser, address: str, folder: Path, layer: str, head: str
+) -> list[Path]:
+    """Takes the pictures.
+
+    Args:
+        browser: A running browser.
+        address: Address of the page.
+        folder: Where the pictures go.
+        layer: Layer of cross-attention for the picture of the heads, such as "layer 2".
+        head: Head that is switched off there, such as "head 3".
+
+    Returns:
+        The files.
+    """
+    files = [folder / f"page{name}.png" for name in ("", "-dark", "-heads")]
+    page = open_page(browser, address, 1280, 900, "light")
+    page.locator('#alignment .vt-chip[data-side="target"]').nth(1).hover()
+    page.screenshot(path=files[0], full_page=True)
+    page.get_by_role("tab", name="Heads").click()
+    page.locator("#layer input").click()
+    page.get_by_role("option", name=layer, exact=True).click()
+    page.get_by_label(head, exact=True).check()
+    page.locator("#ablation .vt-compared").wait_for()
+    page.locator("#heads .vt-off").wait_for()
+    page.screenshot(path=files[2], full_page=True)
+
+    page = open_page(browser, address, 390, 844, "dark")
+    page.get_by_role("tab", name="Alignment").evaluate("tab => tab.scrollIntoView()")
+    page.locator('#alignment .vt-chip[data-side="source"]').nth(1).hover()
+    page.screenshot(path=files[1])
+    return files
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Serves the page and takes its pictures.
+
+    Args:
+        argv: Arguments. None: those of the process.
+
+    Raises:
+        FileNotFoundError: If there is no Chromium.
+        ValueError: If the model cannot be loaded.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="directory of the trained model, e.g. runs/cmudict-demo")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=REPOSITORY / "docs" / "pictures",
+        help="directory of the pictures (default: docs/pictures in the repository)",
+    )
+    parser.add_argument("--text", default="photograph", help="text (default: photograph)")
+    parser.add_argument("--layer", type=int, default=2, help="layer of the heads (default: 2)")
+    parser.add_argument("--head", type=int, default=3, help="head that is off (default: 3)")
+    parser.add_argument(
+        "--chromium", default=shutil.which("chromium"), help="program (default: chromium)"
+    )
+    options = parser.parse_args(argv)
+    if not options.chromium:
+        raise FileNotFoundError("There is no program `chromium`: name one with --chromium.")
+    logging.disable_progress_bar()
+    options.output.mkdir(parents=True, exist_ok=True)
+    # Chromium's sandbox refuses to run as root.
+    arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with serve_page(options.model, options.text) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
+        where = (options.output, f"layer {options.layer}", f"head {options.head}")
+        for file in take_pictures(browser, address, *where):
+            print(f"{file}: {file.stat().st_size // 1024} KB")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,425 @@
+"""The page as a person and as a program use it: a real process, and a real browser."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import forks
+import gradio as gr
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect, sync_playwright
+from toy import command
+
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from vanilla_transformer.serving.page_events import PageEvents
+from vanilla_transformer.serving.page_models import PageModels
+from vanilla_transformer.serving.page_parts import make_parts
+
+BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+CHROMIUM = next(filter(None, BROWSERS), None)
+NASTY = "<img/src=x/onerror=window.hacked=1>"
+"""A word that would run a script, if it were not escaped."""
+
+
+@pytest.fixture(scope="module")
+def nasty_model(tmp_path_factory):
+    """An untrained model of two layers whose vocabulary is a word that acts as HTML."""
+    folder = tmp_path_factory.mktemp("models") / "<b>nasty"
+    tokenizer = VanillaTransformerTokenizer.train([NASTY, "{{x}} ${y}"], kind="word")
+    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer),
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        **sizes,
+    )
+    model = VanillaTransformerForConditionalGeneration(config)
+    model.generation_config.max_new_tokens = 8
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(trained, nasty_model):
+    """The address of a page for two models, in a process of its own."""
+    argv = ("page", trained, nasty_model, "--device", "cpu")
+    process = forks.start("vanilla_transformer", *argv)
+    try:
+        wait_until(lambda: "Ctrl-C stops it" in process.stdout or process.poll() is not None)
+        assert process.poll() is None, process.stderr
+        yield process.stdout.split()[4]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+
+def wait_until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    return Client(address, verbose=False, analytics_enabled=False)
+
+
+def run(client, text, model, engine="transformers", beams=2, outputs=2, temperature=0):
+    """Presses Run; returns (status, outputs, shown, alignment, heads, ablation, shapes) as HTML."""
+    choice = (0, -1, "Cross-attention", 0)
+    search = (text, model, engine, beams, outputs, temperature)
+    return client.predict(*search, *choice, api_name="/run")
+
+
+def test_a_program_gets_what_the_page_shows(client, trained):
+    status, outputs, _, alignment, heads, ablation, shapes = run(
+        client, "a dog sees a cat .", trained.name
+    )
+    assert "Computed by transformers" in status
+    assert "Hund sieht Katze ." in outputs
+    assert alignment.count("data-row=") == 5 * 7
+    assert heads.count("<figure") == 2
+    assert ablation == ""
+    assert "VanillaTransformerEncoder" in shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "The text is empty"),
+        ("\n" * 10_000, "10,001 lines, and all are blank"),
+        ("a" * 1_000_000, "1,000,000 characters, and the page takes 2,000"),
+        ("a\x00", "a control character (U+0000)"),
+    ],
+    ids=["empty", "lines", "line", "control"],
+)
+def test_bad_input_gets_a_message_that_names_the_cause(client, trained, text, cause):
+    found = run(client, text, trained.name)
+    assert 'role="alert"' in found[0]
+    assert cause in found[0]
+    assert "Nothing to show yet" in found[3]
+
+
+def test_half_of_a_surrogate_pair_is_named(address, trained):
+    """As a browser sends it: the client in Python refuses to."""
+    data = ["a \ud83d b", trained.name, "transformers", 2, 2, 0, 0, -1, "Cross-attention", 0]
+    body = json.dumps({"data": data}).encode("ascii")
+    call = f"{address}gradio_api/call/run"
+    headers = {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(call, body, headers), timeout=60) as reply:
+        event = json.load(reply)["event_id"]
+    with urllib.request.urlopen(f"{call}/{event}", timeout=60) as reply:
+        assert "half of a surrogate pair (U+D83D)" in reply.read().decode()
+
+
+@pytest.mark.parametrize("text", ["\U0001f389 \U0001f469\u200d\U0001f467", "\u0645\u0631\u062d"])
+def test_emoji_and_right_to_left_text_are_computed(client, trained, text):
+    assert "Computed by" in run(client, text, trained.name)[0]
+
+
+def test_several_users_at_once_get_their_own_outputs(address, trained):
+    def ask(noun):
+        own = Client(address, verbose=False, analytics_enabled=False)
+        return run(own, f"a {noun} likes a bird .", trained.name)[1]
+
+    nouns = {"dog": "Hund", "cat": "Katze", "child": "Kind", "boat": "Boot"}
+    with ThreadPoolExecutor(4) as pool:
+        for found, german in zip(pool.map(ask, nouns), nouns.values(), strict=True):
+            assert f"{german} mag Vogel ." in found
+
+
+def test_the_page_refers_to_no_other_host(address):
+    html = urllib.request.urlopen(address, timeout=30).read().decode()
+    assert "fonts.googleapis.com" not in html
+    for name in ("cdnjs", "googletagmanager", "unpkg", "jsdelivr"):
+        assert f"{name}." not in html
+
+
+def status_of(address, path, body=None, headers=None):
+    """The status of the answer to a request as it stands here."""
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    try:
+        connection.putrequest("POST" if headers else "GET", path)
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_what_the_page_never_sends_is_refused(address):
+    form = {"Content-Type": "multipart/form-data; boundary=x", "Content-Length": "0"}
+    assert status_of(address, "/gradio_api/upload", headers=form) == 403
+    assert status_of(address, "/gradio_api/upload/", headers=form) == 403
+    assert status_of(address, "/gradio_api/deep_link?session_hash=a") == 403
+    call = "/gradio_api/call/run"
+    assert status_of(address, call, headers={"Content-Length": str(2**30)}) == 413
+    chunks = {"Transfer-Encoding": "chunked"}
+    assert status_of(address, call, b"0\r\n\r\n", headers=chunks) == 411
+    assert status_of(address, "/") == 200
+    assert status_of(address, "/gradio_api/file=/etc/passwd") == 403
+
+
+def test_a_model_that_cannot_be_loaded_is_named_when_it_is_chosen(trained, tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    shutil.copy(trained / "config.json", broken)
+    models = PageModels([str(trained), str(broken)], "cpu")
+    with gr.Blocks():
+        parts = make_parts(models, "")
+    events = PageEvents(models, parts)
+    changed = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
+    found, fine = events.choose_model("broken"), events.choose_model(trained.name)
+    assert len(found) == len(fine) == len(changed)
+    problem = found[changed.index(parts.status)]
+    assert "holds no" in problem
+    assert 'role="alert"' in problem
+    status, *_ = events.run("a", "broken", "auto", 1, 1, 0, frozenset(), 0, -1, "x", 0)
+    assert status == problem
+
+
+def test_a_port_that_is_taken_is_named(address, trained):
+    port = address.rstrip("/").rpartition(":")[2]
+    done = command("page", trained, "--port", port)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"vanilla-transformer page: error: The page cannot listen at '127.0.0.1', port {port} "
+        "(Address already in use): choose another --port or --host.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "message"),
+    [
+        (["no/such/model/here"], 1, "does not exist"),
+        (["x/y", "x/y"], 2, "a model is given twice"),
+        (["x/y", "--port", "70000"], 2, "--port 70000: give 1 to 65535"),
+        (["x/y", "--host", "203.0.113.7"], 1, "cannot listen at '203.0.113.7'"),
+    ],
+)
+def test_wrong_options_are_named_at_once(argv, status, message):
+    done = command("page", *argv)
+    assert done.returncode == status
+    assert message in done.stderr
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A running Chromium without a window."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: install the system's package `chromium`")
+    arguments = ["--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # Chromium's sandbox refuses to run as root
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, address):
+    """Opens the page; at the end, checks that nothing was complained of or loaded elsewhere."""
+    complaints, elsewhere, contexts = [], [], []
+
+    def open_page(width=1280, scheme="light"):
+        contexts.append(
+            chromium.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme, base_url=address
+            )
+        )
+        page = contexts[-1].new_page()
+        page.on("console", lambda one: complaints.append(f"{one.type}: {one.text}"))
+        page.on("pageerror", lambda one: complaints.append(str(one)))
+        page.on("request", lambda one: elsewhere.append(one.url))
+        page.goto("/")
+        page.get_by_role("button", name="Run").wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [one for one in complaints if not one.startswith(("log:", "info:"))] == []
+    assert [url for url in elsewhere if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def type_and_run(page, text):
+    page.get_by_label("Text").fill(text)
+    page.get_by_role("button", name="Run").click()
+    page.locator("#status").get_by_text("Computed by").wait_for()
+
+
+def lit(page, side):
+    """The tokens of a side that are lit up, with the strength of their light."""
+    chips = page.locator(f'#alignment .vt-chip[data-side="{side}"]').all()
+    shares = [one.evaluate("one => one.style.getPropertyValue('--w')") for one in chips]
+    return {index: float(share) for index, share in enumerate(shares) if share}
+
+
+def choose(page, part, option):
+    page.locator(f"#{part} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_a_token_lights_up_what_belongs_to_it_by_pointer_and_keyboard(visit):
+    page = visit()
+    type_and_run(page, "a dog sees a cat .")
+    assert "Hund sieht Katze ." in page.locator("#answer").inner_text()
+    targets, sources = (
+        page.locator(f'#alignment .vt-chip[data-side="{side}"]') for side in ("target", "source")
+    )
+    targets.nth(2).hover()
+    shares = lit(page, "source")
+    assert len(shares) == sources.count()
+    assert sum(shares.values()) == pytest.approx(1, abs=0.05)
+    assert page.locator("#alignment .vt-readout").inner_text().startswith("Katze attends to")
+    assert page.locator("#alignment td.vt-on").count() == sources.count()
+
+    sources.nth(1).hover()
+    assert len(lit(page, "target")) == targets.count()
+    assert page.locator("#alignment .vt-readout").inner_text().startswith("dog is attended to by")
+
+    targets.nth(0).focus()
+    by_focus = lit(page, "source")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert lit(page, "source") == shares != by_focus
+    page.keyboard.press("Home")
+    assert lit(page, "source") == by_focus
+
+    choose(page, "align-head", "head 1")
+    page.locator("#alignment .vt-chip.vt-active").first.wait_for(state="detached")
+    targets.nth(2).hover()
+    assert lit(page, "source") != shares
+
+
+def test_the_number_of_outputs_follows_the_beams_unless_samples_are_drawn(visit):
+    page = visit()
+    outputs = page.locator("#outputs input[type=number]")
+    assert outputs.input_value() == "3"
+    page.locator("#beams input[type=number]").fill("2")
+    page.wait_for_function("document.querySelector('#outputs input[type=number]').value === '2'")
+    type_and_run(page, "a dog sees a cat .")
+    assert page.locator("#answer li").count() == 2
+    choose(page, "shown", "Output 2")
+    second = page.locator("#answer li").nth(1).locator(".vt-token bdi").all_inner_texts()
+    assert second != page.locator("#answer li").nth(0).locator(".vt-token bdi").all_inner_texts()
+    expect(page.locator('#alignment .vt-chip[data-side="target"]')).to_have_text(second)
+    outputs.fill("5")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").get_by_text("the search keeps 2: raise Beams").wait_for()
+    page.locator("#temperature input[type=number]").fill("1.5")
+    page.get_by_role("button", name="Run").click()
+    page.locator("#answer li").nth(4).wait_for()
+
+
+def test_a_head_switched_off_changes_the_output_and_back(visit):
+    page = visit()
+    type_and_run(page, "a dog sees a cat .")
+    page.get_by_role("tab", name="Heads").click()
+    figures = page.locator("#heads figure")
+    figures.first.wait_for()
+    figures.first.focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#heads .vt-readout").inner_text().startswith("Head 0: sieht attends to a:")
+
+    boxes = page.locator("#ticks input")
+    boxes.nth(0).check()
+    page.locator("#status").get_by_text("1 head off").wait_for()
+    boxes.nth(1).check()
+    page.locator("#status").get_by_text("2 heads off").wait_for()
+    assert page.locator("#ablation .vt-whole").inner_text() == "Hund sieht Katze ."
+    assert page.locator("#ablation .vt-text").inner_text() != "Hund sieht Katze ."
+    assert page.locator("#heads .vt-off").count() == 2
+
+    choose(page, "kind", "Encoder self-attention")
+    page.locator("#ticks input:checked").first.wait_for(state="detached")
+    assert page.locator("#heads .vt-off").count() == 0
+    choose(page, "kind", "Cross-attention")
+    page.locator("#ticks input:checked").nth(1).wait_for()
+
+    page.get_by_role("button", name="Switch all heads on").click()
+    page.locator("#ticks input:checked").first.wait_for(state="detached")
+    assert "head" not in page.locator("#status").inner_text()
+    assert page.locator("#ablation").inner_text() == ""
+    page.get_by_role("tab", name="Shapes").click()
+    page.get_by_text("VanillaTransformerForConditionalGeneration").wait_for()
+
+
+def test_html_in_texts_tokens_and_names_is_shown_and_does_nothing(visit, nasty_model):
+    page = visit()
+    choose(page, "model", nasty_model.name)
+    page.locator("#title").get_by_text(nasty_model.name).wait_for()
+    type_and_run(page, f"{NASTY}\n{{{{x}}}} ${{y}}")
+    assert page.locator("#answer h3").nth(0).inner_text() == f"Source 1 {NASTY}"
+    assert page.locator("#answer h3").nth(1).inner_text() == "Source 2 {{x}} ${y}"
+    assert page.locator("#alignment .vt-chip").nth(0).inner_text() == NASTY
+    page.locator("#alignment .vt-chip").nth(0).hover()
+    assert NASTY in page.locator("#alignment .vt-readout").inner_text()
+    page.get_by_label("Text").fill("a\u0007")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").get_by_text("control character").wait_for()
+    assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_fits_its_width_and_is_legible(visit, width, scheme):
+    page = visit(width, scheme)
+    type_and_run(page, "a dog sees a cat . " * 6)
+    page.locator("#alignment .vt-chip").nth(1).hover()
+    for tab in ("Alignment", "Heads", "Shapes"):
+        page.get_by_role("tab", name=tab).click()
+        page.locator(f"#{tab.lower()} :is(.vt-map, .vt-heads, .vt-shapes)").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate(PALE_TEXTS) == []
+
+
+PALE_TEXTS = """() => {
+  // WCAG 2: the contrast of every text with the colours behind it.
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const over = (colour, ground) => {
+    canvas.fillStyle = `rgb(${ground})`;
+    canvas.fillRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+  };
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((x) => x / 255).map((x) =>
+      x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const pale = [];
+  for (const one of document.querySelectorAll("body *")) {
+    const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !one.checkVisibility()) continue;
+    const line = [];
+    for (let up = one; up; up = up.parentElement) {
+      line.unshift(getComputedStyle(up).backgroundColor);
+    }
+    const ground = line.reduce((below, colour) => over(colour, below), [255, 255, 255]);
+    const text = over(getComputedStyle(one).color, ground);
+    const [low, high] = [light(ground), light(text)].sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < 4.5) pale.push(`${one.textContent.trim().slice(0, 30)}: ${contrast.toFixed(2)}`);
+  }
+  return pale;
+}"""

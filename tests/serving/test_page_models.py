@@ -1,0 +1,170 @@
+"""What the page computes agrees with the Translator, also with heads off and for several users."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.inspection import ablate_heads, attention_maps
+from vanilla_transformer.serving.page_found import (
+    KINDS,
+    MEAN,
+    Choice,
+    draw_found,
+    find,
+    look_into,
+    names_of_outputs,
+)
+from vanilla_transformer.serving.page_models import (
+    MOST_TOKENS,
+    PageModels,
+    PageRequest,
+    installed_engines,
+)
+
+SOURCE = "a dog sees a cat ."
+CROSS = "decoder.encoder_attn"
+WHOLE_CROSS = frozenset({(CROSS, 0, 0), (CROSS, 0, 1)})
+
+
+@pytest.fixture(scope="module")
+def models(trained):
+    return PageModels([str(trained)], "cpu")
+
+
+@pytest.fixture
+def request_for(models):
+    def make(*lines, **changes):
+        return PageRequest(models.names[0], "transformers", lines or (SOURCE,), **changes)
+
+    return make
+
+
+@pytest.mark.parametrize("engine", installed_engines())
+def test_outputs_are_those_of_the_translator(models, request_for, trained, engine):
+    asked = replace(request_for(SOURCE, "a man"), engine=engine, num_beams=3, n_best=2)
+    result = models.answer(asked)
+    translator = Translator.from_pretrained(str(trained), engine, "cpu")
+    wanted = translator.translate(
+        list(asked.lines), num_beams=3, n_best=2, return_scores=True, return_tokens=True
+    )
+    assert [list(row) for row in result.outputs] == wanted
+    assert result.engine == translator.engine.name
+    assert result.whole is result.outputs
+
+
+def test_heads_that_are_off_change_the_outputs_and_stay_off_only_there(models, request_for):
+    before = models.answer(request_for())
+    off = models.answer(request_for(heads_off=WHOLE_CROSS))
+    assert before.outputs[0][0].text == "Hund sieht Katze ."
+    assert off.outputs[0][0].text != "Hund sieht Katze ."
+    assert off.whole == before.outputs
+    assert models.answer(request_for()).outputs == before.outputs
+
+
+def test_heads_are_switched_off_in_transformers_whatever_the_engine(models, request_for):
+    asked = replace(request_for(heads_off=WHOLE_CROSS), engine="auto")
+    assert models.answer(asked).engine == "transformers"
+
+
+def test_the_view_has_the_weights_and_tokens_of_the_output(models, request_for, trained):
+    found = find(models, request_for(heads_off=frozenset({(CROSS, 0, 0)})))
+    model, tokenizer = load_model(str(trained), "cpu")
+    with ablate_heads(model, {CROSS: {0: [0]}}):
+        wanted = attention_maps(model, tokenizer, SOURCE, found.result.outputs[0][0].text)
+    for field in ("cross", "encoder", "decoder"):
+        torch.testing.assert_close(getattr(found.view.maps, field), getattr(wanted, field))
+    assert tuple(found.view.maps.predicted) == found.result.outputs[0][0].tokens
+    assert found.view.sizes["source_len"] == len(wanted.source)
+    assert found.view.walk.total_parameters == model.num_parameters()
+
+
+def test_another_output_can_be_looked_into(models, request_for):
+    found = find(models, request_for(SOURCE, "a man", num_beams=2, n_best=2))
+    names = names_of_outputs(found)
+    assert names[0] == ("Source 1, output 1", "0.0")
+    assert names[3] == ("Source 2, output 2", "1.1")
+    other = look_into(models, found, 1, 1)
+    assert tuple(other.view.maps.predicted) == found.result.outputs[1][1].tokens
+    assert other.result is found.result
+
+
+def test_every_kind_is_drawn_and_a_layer_that_is_missing_is_named(models, request_for):
+    off = frozenset({("encoder.self_attn", 0, 1)})
+    found = find(models, request_for(heads_off=off))
+    for kind in KINDS:
+        drawn = draw_found(found, Choice(0, MEAN, kind, 0))
+        assert drawn.heads.count("<figure") == 2
+        assert drawn.heads.count("· off") == (kind == "Encoder self-attention")
+    assert "With all heads" in drawn.ablation
+    drawn = draw_found(found, Choice(3, MEAN, "Cross-attention", 4))
+    assert "There is no layer 3 here" in drawn.alignment
+    assert "There is no layer 4 here" in drawn.heads
+    assert "There is no head 9 here" in draw_found(found, Choice(0, 9, kind, 0)).alignment
+
+
+def test_a_line_too_long_for_maps_has_outputs_and_a_reason(models, request_for):
+    found = find(models, request_for("dog " * (MOST_TOKENS + 1)))
+    assert found.result.outputs[0][0].text
+    assert found.view is None
+    drawn = draw_found(found, Choice(0, MEAN, "Cross-attention", 0))
+    assert f"The line has {MOST_TOKENS + 2} tokens" in drawn.alignment
+
+
+def test_samples_repeat_with_their_seed_and_come_best_first(models, request_for):
+    asked = request_for(temperature=2.0, n_best=4, seed=5)
+    first = models.answer(asked).outputs
+    assert models.answer(asked).outputs == first
+    scores = [one.score for one in first[0]]
+    assert scores == sorted(scores, reverse=True)
+    assert models.answer(replace(asked, seed=6)).outputs != first
+
+
+def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):
+    requests = [
+        request_for(),
+        request_for(heads_off=WHOLE_CROSS),
+        request_for("a man finds a boat .", heads_off=frozenset({("encoder.self_attn", 0, 0)})),
+        request_for(temperature=1.5, n_best=2, seed=1),
+    ]
+    alone = [models.answer(one).outputs for one in requests]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(models.answer, requests * 6))
+    assert [one.outputs for one in together] == alone * 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_beams": 0}, "Beams is 0: choose 1 to 16"),
+        ({"n_best": 17, "num_beams": 16}, "Outputs is 17"),
+        ({"n_best": 3, "num_beams": 2}, "the search keeps 2: raise Beams"),
+        ({"temperature": 3.0}, "The temperature is 3.0: choose 0 to 2"),
+        ({"temperature": float("nan")}, "The temperature is nan"),
+        ({"model": "other"}, "There is no model 'other': choose one of"),
+        ({"engine": "other"}, "Unknown engine 'other'"),
+        ({"heads_off": frozenset({(CROSS, 0, 2)})}, "has no head 2 in layer 0"),
+    ],
+)
+def test_a_request_that_cannot_be_computed_names_the_cause(models, request_for, changes, message):
+    with pytest.raises(ValueError, match=message):
+        models.answer(replace(request_for(), **changes))
+
+
+def test_models_have_short_names_unless_these_are_equal(trained, tmp_path):
+    twins = [tmp_path / name / trained.name for name in ("one", "two")]
+    for twin in twins:
+        twin.parent.mkdir()
+        twin.symlink_to(trained)
+    assert PageModels([str(trained)]).names == [trained.name]
+    assert PageModels([str(twin) for twin in twins]).names == [str(twin) for twin in twins]
+
+
+def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
+    with pytest.raises(ValueError, match="give at least one, and each once"):
+        PageModels([str(trained), str(trained)])
+    with pytest.raises(ValueError, match="is not a saved model"):
+        PageModels([str(trained), str(tmp_path)])

@@ -1,0 +1,96 @@
+"""The page: a text in a browser, its outputs, what attends to what, heads switched off, shapes."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from vanilla_transformer.serving.page_events import PageEvents
+from vanilla_transformer.serving.page_guard import PageGuard
+from vanilla_transformer.serving.page_models import PageModels
+from vanilla_transformer.serving.page_parts import make_parts
+
+_FOLDER = Path(__file__).parent
+_WAITING_REQUESTS = 64
+_REMEMBERED_USERS = 200  # the attention of each may take some MB
+
+
+def build_page(models: PageModels, text: str = "") -> gr.Blocks:
+    """Builds the page. `launch_page` serves it; so does `launch(**launch_options())`.
+
+    Args:
+        models: The models that can be chosen.
+        text: What stands in the text field at first. It is run when the page opens.
+
+    Returns:
+        The page, as Gradio's `Blocks`.
+    """
+    page = gr.Blocks(title="vanilla-transformer", analytics_enabled=False)
+    with page:
+        parts = make_parts(models, text)
+        PageEvents(models, parts).connect(page, runs_at_once=bool(text.strip()))
+    page.queue(max_size=_WAITING_REQUESTS, default_concurrency_limit=4)
+    return page
+
+
+def launch_options() -> dict[str, Any]:
+    """Returns the arguments of `Blocks.launch` that the page needs wherever it runs.
+
+    Nothing is loaded from other hosts, nothing is recorded, and no tunnel is opened.
+    """
+    script = (_FOLDER / "page.js").read_text(encoding="utf-8")
+    theme = gr.themes.Default(
+        primary_hue="indigo",
+        font=("system-ui", "sans-serif"),
+        font_mono=("ui-monospace", "monospace"),
+    ).set(  # Gradio's own grey on white, and white on indigo, are too pale
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+        body_text_color_subdued="*neutral_600",
+        button_primary_background_fill="*primary_600",
+        body_text_color_subdued_dark="*neutral_300",
+    )
+    return {
+        "theme": theme,
+        "css": (_FOLDER / "page.css").read_text(encoding="utf-8"),
+        "head": f"<script>{script}</script>",
+        "footer_links": [],
+        "share": False,
+        "ssr_mode": False,
+        "run_history": False,
+        "enable_monitoring": False,
+        "state_session_capacity": _REMEMBERED_USERS,
+        # As Starlette's `Middleware`: a class, its arguments, its named arguments.
+        "app_kwargs": {"middleware": [(PageGuard, (), {})]},
+    }
+
+
+def launch_page(
+    page: gr.Blocks, host: str, port: int | None, announce: Callable[[str], None]
+) -> None:
+    """Serves the page until the process is interrupted.
+
+    Args:
+        page: What `build_page` returned.
+        host: Address to listen at; "127.0.0.1" admits only this machine.
+        port: Port to listen at. None: the first free one from 7860.
+        announce: Called with the address of the page when it can be opened.
+
+    Raises:
+        OSError: If the port is taken, or the machine does not have the address.
+    """
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        prevent_thread_lock=True,
+        quiet=True,
+        **launch_options(),
+    )
+    try:
+        announce(address)
+        while True:
+            time.sleep(3600)
+    finally:
+        page.close(verbose=False)

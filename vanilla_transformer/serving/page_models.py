@@ -1,0 +1,325 @@
+"""What the page computes: outputs, attention and shapes, for several users at once.
+
+The models are shared by all users. A lock lets one request compute at a time, because heads are
+switched off by hooks on a model, and because samples depend on the state of one generator.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from vanilla_transformer.inference.loading import check_model_directory
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inference.search import resolve_search
+from vanilla_transformer.inference.translator import ENGINES, Translator
+from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
+from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
+from vanilla_transformer.inspection.shapes import ShapeWalk, shape_walk
+
+MOST_TOKENS = 64
+"""Longest source and longest output, in tokens, whose attention the page draws."""
+MOST_BEAMS = 16
+"""Widest beam, and most outputs per line."""
+HIGHEST_TEMPERATURE = 2.0
+
+HeadsOff = frozenset[tuple[str, int, int]]
+"""Heads that are switched off: (module, layer, head), named and counted as in `ablate_heads`."""
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """What one user asks for.
+
+    Attributes:
+        model: Name of the model on the page.
+        engine: Name of an engine of `Translator`.
+        lines: Source texts without line breaks.
+        num_beams: Beam width; of no effect with a temperature.
+        n_best: Outputs per line.
+        temperature: Temperature of sampling; 0: no sampling.
+        heads_off: Heads that are switched off.
+        seed: Seed of the random numbers for sampling.
+    """
+
+    model: str
+    engine: str
+    lines: tuple[str, ...]
+    num_beams: int = 4
+    n_best: int = 1
+    temperature: float = 0.0
+    heads_off: HeadsOff = frozenset()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PageResult:
+    """The answer to a request.
+
+    Attributes:
+        request: The request.
+        outputs: For each line its outputs, best first.
+        whole: The outputs with all heads on; the same as `outputs` if no head is off.
+        engine: Name of the engine that computed the outputs.
+        seconds: Time of the computation.
+    """
+
+    request: PageRequest
+    outputs: tuple[tuple[Translation, ...], ...]
+    whole: tuple[tuple[Translation, ...], ...]
+    engine: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PageView:
+    """A look into the model while it reads one line and writes one output.
+
+    Attributes:
+        maps: The attention weights.
+        walk: The shapes of one call of the model on the line and the output.
+        sizes: The sizes in these shapes, by name.
+    """
+
+    maps: AttentionMaps
+    walk: ShapeWalk
+    sizes: Mapping[str, int]
+
+
+class PageModel:
+    """A saved model with its engines, which are loaded when they are first used.
+
+    Args:
+        path: Directory, or name on the Hub.
+        device: Device of the model. None: a GPU if there is one, otherwise the CPU.
+    """
+
+    def __init__(self, path: str, device: str | None = None) -> None:
+        self.path = path
+        self.device = device
+        reference = Translator.from_pretrained(path, "transformers", device)
+        self.model: Any = reference.engine.model  # type: ignore[attr-defined] # of this engine
+        self.tokenizer: Any = reference.tokenizer
+        self.heads: Mapping[str, Mapping[int, int]] = attention_heads(self.model)
+        self._translators = {"transformers": reference}
+
+    def translator(self, engine: str) -> Translator:
+        """Returns the translator with an engine.
+
+        Args:
+            engine: One of `installed_engines()`.
+
+        Raises:
+            ValueError: If the engine cannot compute the model.
+        """
+        if engine not in self._translators:
+            loaded = Translator.from_pretrained(self.path, engine, self.device)
+            self._translators[engine] = loaded
+        return self._translators[engine]
+
+    def translator_for(self, request: PageRequest) -> Translator:
+        """Returns the translator that computes a request.
+
+        Heads can be switched off in transformers alone. "auto" falls back to transformers for a
+        search that its engine cannot do.
+        """
+        reference = self._translators["transformers"]
+        if request.heads_off:
+            return reference
+        translator = self.translator(request.engine)
+        search = resolve_search(
+            translator.settings, request.n_best, **_search_options(translator, request)
+        )
+        is_free = request.engine == "auto"
+        return reference if is_free and translator.engine.problems(search) else translator
+
+    def without_heads(self, heads_off: HeadsOff) -> AbstractContextManager[None]:
+        """Returns a `with` block in which heads are switched off."""
+        if not heads_off:
+            return nullcontext()
+        grouped: dict[str, dict[int, list[int]]] = {}
+        for module, layer, head in sorted(heads_off):
+            grouped.setdefault(module, {}).setdefault(layer, []).append(head)
+        return ablate_heads(self.model, grouped)
+
+    def view(self, line: str, tokens: Sequence[str]) -> PageView:
+        """Runs the model once on a line and an output of it.
+
+        Args:
+            line: The source text.
+            tokens: Tokens of the output, the end included if the model ended it.
+
+        Raises:
+            ValueError: If there are too many tokens for maps.
+        """
+        inputs = self.tokenizer([line], return_tensors="pt", truncation=False, verbose=False)
+        size = inputs["input_ids"].shape[1]
+        limit = min(MOST_TOKENS, self.translator("transformers").source_limit)
+        for what, count, most in (("line", size, limit), ("output", len(tokens), MOST_TOKENS)):
+            if count > most:
+                raise ValueError(
+                    f"The {what} has {count} tokens. Attention is drawn for at most {most}: "
+                    "run a shorter text."
+                )
+        target = self._target_ids(tokens)
+        maps = attention_maps(self.model, self.tokenizer, line, target)
+        labels = torch.tensor([target], device=self.model.device)
+        fed = self.model.prepare_decoder_input_ids_from_labels(labels)
+        call = {name: value.to(self.model.device) for name, value in inputs.items()}
+        walk = shape_walk(self.model, {**call, "decoder_input_ids": fed})
+        sizes = {
+            "batch": 1,
+            "source_len": size,
+            "target_len": len(target),
+            "d_model": self.model.config.d_model,
+        }
+        return PageView(maps, walk, sizes)
+
+    def _target_ids(self, tokens: Sequence[str]) -> list[int]:
+        separate = getattr(self.tokenizer, "separate_vocabularies", False)
+        tokenizer = self.tokenizer.target_tokenizer() if separate else self.tokenizer
+        ids: list[int] = tokenizer.convert_tokens_to_ids(list(tokens))
+        return ids
+
+
+class PageModels:
+    """The models of a page. Requests may come from several threads.
+
+    Args:
+        paths: Directories, or names on the Hub. The first model is loaded at once, the others when
+            they are first used.
+        device: Device of the models. None: a GPU if there is one, otherwise the CPU.
+
+    Raises:
+        FileNotFoundError: If a directory does not exist, or holds no weights or no tokenizer.
+        ValueError: If a path is given twice or holds no model of this package, or if weights or the
+            device cannot be used.
+    """
+
+    def __init__(self, paths: Sequence[str], device: str | None = None) -> None:
+        if len(set(paths)) < len(paths) or not paths:
+            raise ValueError(f"The models are {list(paths)}: give at least one, and each once.")
+        for path in paths:
+            check_model_directory(path)
+        self.paths = dict(zip(_short_names(paths), paths, strict=True))
+        self.device = device
+        self._lock = Lock()
+        self._loaded: dict[str, PageModel] = {}
+        self.get(self.names[0])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models, in the order of the paths."""
+        return list(self.paths)
+
+    def get(self, name: str) -> PageModel:
+        """Returns a model; loads it when it is first asked for.
+
+        Args:
+            name: One of `names`.
+
+        Raises:
+            ValueError: If there is no such model.
+        """
+        if name not in self.paths:
+            raise ValueError(f"There is no model {name!r}: choose one of {self.names}.")
+        with self._lock:
+            if name not in self._loaded:
+                self._loaded[name] = PageModel(self.paths[name], self.device)
+            return self._loaded[name]
+
+    def answer(self, request: PageRequest) -> PageResult:
+        """Computes the outputs of a request.
+
+        Args:
+            request: The request. With heads off, transformers computes it, whatever its engine.
+
+        Raises:
+            ValueError: If a number of the request is out of range, if the model has no such head,
+                or if the engine cannot compute the model or the search.
+        """
+        _check_search(request)
+        model = self.get(request.model)
+        with self._lock:
+            begin = time.perf_counter()
+            translator = model.translator_for(request)
+            with model.without_heads(request.heads_off):
+                outputs = _translate_lines(translator, request)
+            whole = _translate_lines(translator, request) if request.heads_off else outputs
+            seconds = time.perf_counter() - begin
+        return PageResult(request, outputs, whole, translator.engine.name, seconds)
+
+    def view(self, result: PageResult, line: int, rank: int) -> PageView:
+        """Looks into the model on an output of a result, with the same heads off.
+
+        Args:
+            result: What `answer` returned.
+            line: Index of the line.
+            rank: Index of its output.
+
+        Raises:
+            ValueError: If there are too many tokens for maps.
+        """
+        request = result.request
+        model = self.get(request.model)
+        tokens = result.outputs[line][rank].tokens or ()
+        with self._lock, model.without_heads(request.heads_off):
+            return model.view(request.lines[line], tokens)
+
+
+def installed_engines() -> list[str]:
+    """Lists the engines that can be chosen here."""
+    return [name for name in ENGINES if name != "ctranslate2" or find_spec(name)]
+
+
+def _translate_lines(
+    translator: Translator, request: PageRequest
+) -> tuple[tuple[Translation, ...], ...]:
+    """Generates the outputs of each line, the most probable one first."""
+    torch.manual_seed(request.seed)
+    found = translator.translate(
+        list(request.lines),
+        n_best=request.n_best,
+        return_scores=True,
+        return_tokens=True,
+        **_search_options(translator, request),
+    )
+    if request.temperature:  # samples come in the order in which they were drawn
+        found = [sorted(row, key=lambda one: -one.score) for row in found]
+    return tuple(map(tuple, found))
+
+
+def _search_options(translator: Translator, request: PageRequest) -> dict[str, Any]:
+    """Returns the settings of the search by their names in `GenerationConfig`."""
+    if request.temperature:
+        return {"num_beams": 1, "do_sample": True, "temperature": request.temperature}
+    beams = {"num_beams": request.num_beams}
+    return {**beams, "do_sample": False} if translator.settings.do_sample else beams
+
+
+def _check_search(request: PageRequest) -> None:
+    for name, value in (("Beams", request.num_beams), ("Outputs", request.n_best)):
+        if not 1 <= value <= MOST_BEAMS:
+            raise ValueError(f"{name} is {value}: choose 1 to {MOST_BEAMS}.")
+    if not 0 <= request.temperature <= HIGHEST_TEMPERATURE:
+        raise ValueError(
+            f"The temperature is {request.temperature}: choose 0 to {HIGHEST_TEMPERATURE:g}."
+        )
+    if not request.temperature and request.n_best > request.num_beams:
+        raise ValueError(
+            f"Outputs is {request.n_best}, but the search keeps {request.num_beams}: raise Beams, "
+            "lower Outputs, or set a temperature."
+        )
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """Returns the last parts of the paths, or the whole paths if two of these are equal."""
+    names = [Path(os.path.abspath(path)).name if Path(path).is_dir() else path for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)

@@ -1,0 +1,203 @@
+"""The components of the page, and what can be chosen in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from vanilla_transformer.serving.page_found import KINDS, MEAN, NOTHING_YET
+from vanilla_transformer.serving.page_html import hint_html, title_html
+from vanilla_transformer.serving.page_models import (
+    HIGHEST_TEMPERATURE,
+    MOST_BEAMS,
+    HeadsOff,
+    PageModels,
+    installed_engines,
+)
+
+Heads = Mapping[str, Mapping[int, int]]
+"""Number of heads by module and layer, as from `attention_heads`."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The components of the page, in the order in which they stand."""
+
+    title: gr.HTML
+    text: gr.Textbox
+    button: gr.Button
+    model: gr.Dropdown
+    engine: gr.Dropdown
+    beams: gr.Slider
+    outputs: gr.Slider
+    temperature: gr.Slider
+    status: gr.HTML
+    answer: gr.HTML
+    shown: gr.Dropdown
+    align_layer: gr.Dropdown
+    align_head: gr.Dropdown
+    alignment: gr.HTML
+    kind: gr.Dropdown
+    layer: gr.Dropdown
+    heads: gr.HTML
+    ticks: gr.CheckboxGroup
+    all_on: gr.Button
+    ablation: gr.HTML
+    shapes: gr.HTML
+    found: gr.State
+    off: gr.State
+
+    @property
+    def search(self) -> list[Any]:
+        """What a request is made of, besides the heads that are off."""
+        return [self.text, self.model, self.engine, self.beams, self.outputs, self.temperature]
+
+    @property
+    def choices(self) -> list[Any]:
+        """The fields of `Choice`."""
+        return [self.align_layer, self.align_head, self.kind, self.layer]
+
+    @property
+    def drawn(self) -> list[Any]:
+        """The fields of `Drawings`."""
+        return [self.alignment, self.heads, self.ablation, self.shapes]
+
+    @property
+    def results(self) -> list[Any]:
+        """What a request changes."""
+        return [self.status, self.answer, self.shown, self.found, *self.drawn]
+
+
+def make_parts(models: PageModels, text: str) -> Parts:
+    """Lays out the page. To be called in a `with gr.Blocks()`.
+
+    Args:
+        models: The models that can be chosen.
+        text: What stands in the text field at first.
+
+    Returns:
+        The components.
+    """
+    first = models.get(models.names[0])
+    title = _html_part("title", title_html(models.names[0], first))
+    with gr.Row():
+        with gr.Column(scale=2, min_width=300):
+            controls = _make_controls(models, text)
+        with gr.Column(scale=5, min_width=320):
+            results = _make_results(first.heads)
+    state: dict[str, Any] = {"found": gr.State(None), "off": gr.State(frozenset())}
+    return Parts(title=title, **controls, **results, **state)
+
+
+def present_kinds(heads: Heads) -> list[str]:
+    """Lists the kinds of attention that a model has, by their names on the page."""
+    return [label for label, (module, _) in KINDS.items() if heads.get(module)]
+
+
+def layer_choices(heads: Heads, kind: str) -> list[tuple[str, int]]:
+    """Lists the layers of a kind of attention."""
+    return [(f"layer {layer}", layer) for layer in heads[KINDS[kind][0]]]
+
+
+def head_choices(heads: Heads, kind: str, layer: int) -> list[tuple[str, int]]:
+    """Lists the heads of a layer."""
+    return [(f"head {head}", head) for head in range(heads[KINDS[kind][0]][layer])]
+
+
+def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
+    """Lists what an alignment can be drawn from."""
+    return [("mean", MEAN), *head_choices(heads, "Cross-attention", layer)]
+
+
+def alignment_layer(heads: Heads) -> int:
+    """Returns the last layer but one, whose cross-attention aligns best (Garg et al. 2019)."""
+    return max(len(heads[KINDS["Cross-attention"][0]]) - 2, 0)
+
+
+def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
+    """Returns the heads of a layer that are off."""
+    module = KINDS[kind][0]
+    return sorted(head for name, place, head in off if (name, place) == (module, layer))
+
+
+def _make_controls(models: PageModels, text: str) -> dict[str, Any]:
+    return {
+        "text": gr.Textbox(
+            text, label="Text", info="Each line is a source.", lines=2, max_lines=8, elem_id="text"
+        ),
+        "button": gr.Button("Run", variant="primary", elem_id="run"),
+        "model": gr.Dropdown(
+            models.names, label="Model", visible=len(models.names) > 1, elem_id="model"
+        ),
+        "engine": gr.Dropdown(installed_engines(), label="Engine", elem_id="engine"),
+        "beams": gr.Slider(1, MOST_BEAMS, 4, step=1, label="Beams", elem_id="beams"),
+        "outputs": gr.Slider(1, MOST_BEAMS, 3, step=1, label="Outputs per line", elem_id="outputs"),
+        "temperature": gr.Slider(
+            0,
+            HIGHEST_TEMPERATURE,
+            0,
+            step=0.1,
+            label="Temperature",
+            info="0: beam search. Above 0: samples.",
+            elem_id="temperature",
+        ),
+    }
+
+
+def _make_results(heads: Heads) -> dict[str, Any]:
+    parts: dict[str, Any] = {
+        "status": _html_part("status", hint_html(NOTHING_YET)),
+        "answer": _html_part("answer"),
+        "shown": gr.Dropdown(label="Output to look into", visible=False, elem_id="shown"),
+    }
+    with gr.Tabs():
+        with gr.Tab("Alignment"):
+            parts |= _make_alignment(heads)
+        with gr.Tab("Heads"):
+            parts |= _make_heads(heads)
+        with gr.Tab("Shapes"):
+            parts["shapes"] = _html_part("shapes", hint_html(NOTHING_YET))
+    return parts
+
+
+def _make_alignment(heads: Heads) -> dict[str, Any]:
+    layer = alignment_layer(heads)
+    layers = layer_choices(heads, "Cross-attention")
+    with gr.Row():
+        chosen: dict[str, Any] = {
+            "align_layer": gr.Dropdown(
+                layers, value=layer, label="Layer", min_width=120, elem_id="align-layer"
+            ),
+            "align_head": gr.Dropdown(
+                alignment_heads(heads, layer), label="Head", min_width=120, elem_id="align-head"
+            ),
+        }
+    return {**chosen, "alignment": _html_part("alignment", hint_html(NOTHING_YET))}
+
+
+def _make_heads(heads: Heads) -> dict[str, Any]:
+    kinds = present_kinds(heads)
+    with gr.Row():
+        chosen: dict[str, Any] = {
+            "kind": gr.Dropdown(kinds, label="Attention", min_width=180, elem_id="kind"),
+            "layer": gr.Dropdown(
+                layer_choices(heads, kinds[0]), label="Layer", min_width=120, elem_id="layer"
+            ),
+        }
+    return {
+        **chosen,
+        "heads": _html_part("heads", hint_html(NOTHING_YET)),
+        "ticks": gr.CheckboxGroup(
+            head_choices(heads, kinds[0], 0),
+            label="Heads switched off in this layer",
+            info="A head that is off adds nothing. The outputs change at once.",
+            elem_id="ticks",
+        ),
+        "all_on": gr.Button("Switch all heads on", size="sm", elem_id="all-on"),
+        "ablation": _html_part("ablation"),
+    }
+
+
+def _html_part(name: str, value: str = "") -> gr.HTML:
+    return gr.HTML(value, elem_id=name, js_on_load=None, apply_default_css=False)
