@@ -65,6 +65,7 @@ class CTranslate2Engine:
         positions: Longest sequence in tokens.
         compute_type: Type of the computation, e.g. "float32" or "int8".
         device: "cpu", "cuda" or "cuda:1".
+        workers: Batches that are computed at the same time when several threads call.
     """
 
     name = "ctranslate2"
@@ -77,6 +78,7 @@ class CTranslate2Engine:
         positions: int,
         compute_type: str,
         device: str,
+        workers: int = 1,
     ) -> None:
         kind, _, index = device.partition(":")
         self.translator = ctranslate2.Translator(
@@ -84,6 +86,7 @@ class CTranslate2Engine:
             device=kind,
             device_index=int(index or 0),
             compute_type=compute_type,
+            inter_threads=workers,
             intra_threads=int(os.environ.get("OMP_NUM_THREADS", "0")),
         )
         self.end_token, self.positions = end_token, positions
@@ -150,7 +153,12 @@ class CTranslate2Engine:
 
 
 def load_ctranslate2(
-    path: Path, config: Any, tokenizer: Any, compute_type: str, device: str
+    path: Path,
+    config: Any,
+    tokenizer: Any,
+    compute_type: str,
+    device: str,
+    workers: int = 1,
 ) -> CTranslate2Engine:
     """Loads the export of a saved model, and makes it first where the cache does not hold it.
 
@@ -160,6 +168,7 @@ def load_ctranslate2(
         tokenizer: Its tokenizer.
         compute_type: One of CTranslate2's types.
         device: "cpu", "cuda" or "cuda:1".
+        workers: Batches that are computed at the same time when several threads call.
 
     Returns:
         The engine.
@@ -183,7 +192,9 @@ def load_ctranslate2(
         _export_once(path, tokenizer, exported, stored, positions)
     vocabularies = vocabularies_of(config, tokenizer)
     end_token = vocabularies[1][end_token_of(config)]
-    return CTranslate2Engine(exported, vocabularies, end_token, positions, compute_type, device)
+    return CTranslate2Engine(
+        exported, vocabularies, end_token, positions, compute_type, device, workers
+    )
 
 
 def _positions_to_store(config: Any, tokenizer: Any) -> int:

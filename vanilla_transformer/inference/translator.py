@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -70,6 +71,8 @@ class Translator:
         self.source_limit = source_limit
         self._load_model = load_model
         self._exact = exact
+        self._loaded_transformers: TransformersEngine | None = None
+        self._loading = Lock()
         separate = getattr(tokenizer, "separate_vocabularies", False)
         self._target_tokenizer = tokenizer.target_tokenizer() if separate else tokenizer
         ends = settings.eos_token_id
@@ -83,6 +86,7 @@ class Translator:
         device: str | None = None,
         compute_type: str = "float32",
         max_source_tokens: int | None = None,
+        workers: int = 1,
     ) -> Self:
         """Loads a saved model.
 
@@ -98,6 +102,8 @@ class Translator:
                 gives; "int8" is faster, and may differ in a few outputs.
             max_source_tokens: Longest source in tokens. None: the limit of the tokenizer if it has
                 one, otherwise `config.max_position_embeddings`.
+            workers: Batches that CTranslate2 computes at the same time when several threads call;
+                the other engines compute in the threads that call.
 
         Returns:
             The translator.
@@ -123,7 +129,7 @@ class Translator:
         if len(paths) > 1:
             chosen: Engine = _make_ensemble(paths, engine, tokenizer, device)
         else:
-            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type)
+            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type, workers)
         limit = max_source_tokens or tokenizer.model_max_length
         if limit >= NO_LIMIT or config.position_embedding_type == "learned":
             limit = min(limit, config.max_position_embeddings)
@@ -134,14 +140,17 @@ class Translator:
         exact = engine != "auto" or len(paths) > 1
         return cls(chosen, tokenizer, settings, limit, load_model, exact)
 
-    @cached_property
+    @property
     def _transformers_engine(self) -> TransformersEngine:
         """The engine for what only transformers computes; loads the model when first used."""
         if isinstance(self.engine, TransformersEngine):
             return self.engine
         if self._load_model is None:
             raise ValueError("This needs the engine 'transformers': give `load_model`.")
-        return TransformersEngine(self._load_model())
+        with self._loading:  # several threads may ask at once
+            if self._loaded_transformers is None:
+                self._loaded_transformers = TransformersEngine(self._load_model())
+        return self._loaded_transformers
 
     def translate(
         self,
@@ -193,14 +202,126 @@ class Translator:
             wanted = candidates
             if options.get("num_beams") is None:
                 options["num_beams"] = 1 if options.get("do_sample") else candidates
-        search = resolve_search(self.settings, wanted, **options)
         details = Details(return_scores, return_tokens, return_alignment)
-        call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
+        call = self.plan_call(wanted, details, batch_tokens, **options)
         choose = partial(_choose_outputs, n_best=n_best, details=details, metric=metric)
         if isinstance(texts, str):
             return choose(self._translate_chunk([texts], call)[0])
         stream = self._translate_stream(texts, call, choose, progress)
         return list(stream) if isinstance(texts, list | tuple) else stream
+
+    def plan_call(
+        self,
+        n_best: int = 1,
+        details: Details | None = None,
+        batch_tokens: int = 4096,
+        **options: Any,
+    ) -> "TranslatorCall":
+        """Decides what `compute_segments` computes, and with which engine.
+
+        `plan_call`, `split_texts`, `compute_segments` and `join_outputs` are the steps of
+        `translate`, for callers that put the segments of several texts into batches of their own.
+
+        Args:
+            n_best: Outputs per text.
+            details: What to return besides the texts. None: nothing.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+            **options: Settings of the search by their names in `GenerationConfig`.
+
+        Returns:
+            The plan.
+
+        Raises:
+            ValueError: If an option is wrong, or not possible with the engine.
+        """
+        search = resolve_search(self.settings, n_best, **options)
+        return TranslatorCall(search, self._engine_for(search), details or Details(), batch_tokens)
+
+    def split_texts(self, texts: list[str]) -> "SplitTexts":
+        """Splits texts into lines, and long lines into sentences or words; encodes all of them.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            The texts as documents, and their segments as token ids.
+
+        Raises:
+            ValueError: If a text is not a `str`, or not Unicode text.
+        """
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
+        documents, lines = split_lines(texts)
+        ids = self._encode_sources(lines)
+        sizes = [len(one) for one in ids]
+        if max(sizes, default=0) <= self.source_limit:
+            return SplitTexts(documents, ids)
+        segments: list[str] = []
+        parts_of_line: list[list[str | int]] = []
+        for line, size in zip(lines, sizes, strict=True):
+            pieces = [line]
+            if size > self.source_limit:
+                pieces = split_long_line(line, self._count_tokens, self.source_limit)
+            parts: list[str | int] = []
+            for number, piece in enumerate(pieces):
+                if number % 2 or not piece.strip():
+                    parts.append(piece)
+                else:
+                    parts.append(len(segments))
+                    segments.append(piece)
+            parts_of_line.append(parts)
+        split = [_split_document(document, parts_of_line) for document in documents]
+        return SplitTexts(split, self._cut_long_words(self._encode_sources(segments)))
+
+    def compute_segments(
+        self, sources: list[Ids], call: "TranslatorCall"
+    ) -> list[list[SegmentOutput]]:
+        """Computes the outputs of segments.
+
+        Args:
+            sources: Ids of each segment, as `split_texts` returns them.
+            call: What to compute.
+
+        Returns:
+            `n_best` outputs for each segment, best first.
+        """
+        found = call.engine.generate(sources, call.search, call.batch_tokens)
+        return self._describe_outputs(sources, found, call)
+
+    def join_outputs(
+        self,
+        document: Document,
+        outputs: Sequence[Sequence[SegmentOutput]],
+        call: "TranslatorCall",
+    ) -> list[Translation]:
+        """Makes the outputs of a text from those of its segments.
+
+        Args:
+            document: The text.
+            outputs: What `compute_segments` returned for all segments of `split_texts`.
+            call: What was computed.
+
+        Returns:
+            `n_best` outputs, best first.
+        """
+        return [
+            join_segments(
+                document,
+                {number: outputs[number][rank] for number in document.segments},
+                call.details,
+                call.search.length_penalty,
+            )
+            for rank in range(call.search.n_best)
+        ]
+
+    def source_tokens(self, ids: Ids) -> tuple[str, ...]:
+        """Returns the tokens of a segment.
+
+        Args:
+            ids: Ids of the segment, as `split_texts` returns them.
+        """
+        return tuple(self.tokenizer.convert_ids_to_tokens(list(ids), side="source"))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
@@ -267,48 +388,9 @@ class Translator:
 
     def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
         """Returns `n_best` outputs for each text."""
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        documents, sources = self._segment_texts(texts)
-        found = call.engine.generate(sources, call.search, call.batch_tokens)
-        outputs = self._describe_outputs(sources, found, call)
-        return [
-            [
-                join_segments(
-                    document,
-                    {number: outputs[number][rank] for number in document.segments},
-                    call.details,
-                    call.search.length_penalty,
-                )
-                for rank in range(call.search.n_best)
-            ]
-            for document in documents
-        ]
-
-    def _segment_texts(self, texts: list[str]) -> tuple[list[Document], list[Ids]]:
-        """Splits texts into lines, and long lines into sentences or words; encodes all of them."""
-        documents, lines = split_lines(texts)
-        ids = self._encode_sources(lines)
-        sizes = [len(one) for one in ids]
-        if max(sizes, default=0) <= self.source_limit:
-            return documents, ids
-        segments: list[str] = []
-        parts_of_line: list[list[str | int]] = []
-        for line, size in zip(lines, sizes, strict=True):
-            pieces = [line]
-            if size > self.source_limit:
-                pieces = split_long_line(line, self._count_tokens, self.source_limit)
-            parts: list[str | int] = []
-            for number, piece in enumerate(pieces):
-                if number % 2 or not piece.strip():
-                    parts.append(piece)
-                else:
-                    parts.append(len(segments))
-                    segments.append(piece)
-            parts_of_line.append(parts)
-        split = [_split_document(document, parts_of_line) for document in documents]
-        return split, self._cut_long_words(self._encode_sources(segments))
+        split = self.split_texts(texts)
+        outputs = self.compute_segments(split.sources, call)
+        return [self.join_outputs(document, outputs, call) for document in split.documents]
 
     def _describe_outputs(
         self, sources: list[Ids], found: list[list[Hypothesis]], call: "TranslatorCall"
@@ -369,6 +451,19 @@ class Translator:
 
 
 @dataclass(frozen=True)
+class SplitTexts:
+    """Texts that are split into segments.
+
+    Attributes:
+        documents: Each text, with numbers into `sources` in the place of its segments.
+        sources: Ids of each segment, the end included.
+    """
+
+    documents: list[Document]
+    sources: list[Ids]
+
+
+@dataclass(frozen=True)
 class TranslatorCall:
     """What one call of `Translator.translate` computes, and with which engine."""
 
@@ -406,7 +501,13 @@ def _split_document(document: Document, parts_of_line: list[list[str | int]]) ->
 
 
 def _choose_engine(
-    path: str, engine: str, config: Any, tokenizer: Any, device: str, compute_type: str
+    path: str,
+    engine: str,
+    config: Any,
+    tokenizer: Any,
+    device: str,
+    compute_type: str,
+    workers: int,
 ) -> Engine:
     if engine == "auto":
         engine = "ctranslate2" if _suits_ctranslate2(config) else "transformers"
@@ -415,7 +516,7 @@ def _choose_engine(
             from vanilla_transformer.inference.ctranslate2_engine import load_ctranslate2
 
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        return load_ctranslate2(folder, config, tokenizer, compute_type, device)
+        return load_ctranslate2(folder, config, tokenizer, compute_type, device, workers)
     if compute_type != "float32":
         raise ValueError(
             f"`compute_type` is {compute_type!r}, but CTranslate2 is not installed or cannot "
