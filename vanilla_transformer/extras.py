@@ -16,6 +16,7 @@ EXTRAS = {
     "convert": ("sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
 }
 """The modules that each extra installs, without those of the extras that it includes."""
 

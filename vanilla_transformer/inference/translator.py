@@ -73,8 +73,8 @@ class Translator:
         self._exact = exact
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
-        separate = getattr(tokenizer, "separate_vocabularies", False)
-        self._target_tokenizer = tokenizer.target_tokenizer() if separate else tokenizer
+        self._separate = getattr(tokenizer, "separate_vocabularies", False)
+        self._target_tokenizer = tokenizer.target_tokenizer() if self._separate else tokenizer
         ends = settings.eos_token_id
         self.end_token_id: int = ends[0] if isinstance(ends, list) else ends
 
@@ -321,7 +321,8 @@ class Translator:
         Args:
             ids: Ids of the segment, as `split_texts` returns them.
         """
-        return tuple(self.tokenizer.convert_ids_to_tokens(list(ids), side="source"))
+        side = {"side": "source"} if self._separate else {}
+        return tuple(self.tokenizer.convert_ids_to_tokens(list(ids), **side))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
