@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from email.parser import BytesParser
@@ -77,10 +78,7 @@ async def read_json_or_form(request: Request, limits: Limits) -> Body:
     body = await _read_bytes(request, limits)
     if kind == "" and body:
         raise RequestError(415, "The content type is missing: send JSON, as application/json.")
-    if kind == MULTIPART:
-        pairs = _parse_multipart(header, body)
-    else:
-        pairs = _parse_urlencoded(body)
+    pairs = _parse_multipart(header, body) if kind == MULTIPART else _parse_urlencoded(body)
     query = _parse_urlencoded(request.scope["query_string"])
     return Body(_without_duplicates([*query, *pairs]), is_form=True)
 
@@ -91,9 +89,7 @@ def _content_type(request: Request) -> tuple[str, str]:
 
 
 def _is_json(kind: str) -> bool:
-    return kind == "application/json" or (
-        kind.startswith("application/") and kind.endswith("+json")
-    )
+    return re.fullmatch(r"application/([\w.-]+\+)?json", kind) is not None
 
 
 async def _read_bytes(request: Request, limits: Limits) -> bytes:

@@ -9,13 +9,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-_ATTRIBUTE = (
-    r"""(?:=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+))?+"""
-)
+_VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
+_ATTRIBUTE = rf"(?:=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+{_VALUE})?+"
 _MARKUP = re.compile(
     rf"""
     <!--(?:-?>|.*?--!?>|.*\Z)            # a comment
-    |<!\[CDATA\[.*?\]\]>                 # a section of foreign content
+    |<!\[CDATA\[.*?(?:\]\]>|\Z)          # a section of foreign content
     |<[!?][^>]*+(?:>|\Z)                 # a document type, a processing instruction
     |</[^a-zA-Z>][^>]*+(?:>|\Z)          # a comment by mistake
     |</>

@@ -9,6 +9,7 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
@@ -21,6 +22,7 @@ class Metrics:
     """All counters of a server. The names begin with `vanilla_transformer_`."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series of each counter
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

@@ -12,7 +12,7 @@ from vanilla_transformer.inference.translator import SplitTexts, Translator, Tra
 from vanilla_transformer.serving.batching import Batcher, ComputationError
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.metrics import Metrics
-from vanilla_transformer.serving.settings import Computation, Limits, ModelSource, Settings
+from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
 
 Result = TypeVar("Result")
 SEARCHES_KEPT = 64
