@@ -59,6 +59,10 @@ class Guard:
         started = time.perf_counter()
         try:
             await self._application(scope, receive, answer.send)
+        except asyncio.CancelledError:  # the server is told to stop at once
+            if answer.status is None:
+                await answer.send_error(503, "The server stops.")
+            raise
         except Exception as error:
             log_event("error", logging.ERROR, id=record.request_id, exception=error)
             if answer.status is None:
