@@ -12,10 +12,11 @@ import json
 import os
 import random
 import re
+import selectors
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,16 @@ class Server:
         used = stat.rpartition(")")[2].split()[11:13]
         return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
+    def batches(self) -> tuple[float, float]:
+        """Returns the number of batches that the server has computed, and of texts in them."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        found = [re.search(rf"batch_segments_{part}{{.*}} (.*)", text) for part in ("count", "sum")]
+        count, texts = (float(match[1]) if match else 0.0 for match in found)
+        return count, texts
+
     def end(self, number: int) -> int:
         """Sends a signal and waits for the end; returns the exit status."""
         self.process.send_signal(number)
@@ -63,21 +74,19 @@ class Server:
 
 @dataclass
 class Tally:
-    """What clients saw; several threads count in it.
+    """What clients saw.
 
     Attributes:
         sent: Requests.
         right: Answers that are those of a single client.
         wrong: Other answers.
         errors: Errors by kind.
-        lock: Guards the counts.
     """
 
     sent: int = 0
     right: int = 0
     wrong: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def lost(self) -> int:
@@ -88,37 +97,68 @@ class Tally:
 class Client:
     """Asks over one connection, which is opened again after an error.
 
+    It does as little as possible for a request, because it shares the processors with the server.
+
     Args:
         server: The server.
     """
 
     def __init__(self, server: Server) -> None:
-        self._connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+        self._address = (server.host, server.port)
+        self._socket: socket.socket | None = None
+        self._received = bytearray()
 
-    def ask(self, source: str) -> str:
-        """Returns the output for a source.
+    def send(self, source: str) -> socket.socket:
+        """Sends a request, and returns the connection, which becomes readable with the answer.
 
         Raises:
-            OSError: If the server cannot be reached or has gone.
-            http.client.HTTPException: If the answer ends early.
+            OSError: If the server cannot be reached.
+        """
+        body = json.dumps({"texts": source}).encode()
+        head = (
+            "POST /v1/generate HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=60)
+        self._socket.sendall(head.encode() + body)
+        return self._socket
+
+    def read(self) -> str | None:
+        """Reads what has arrived; returns the output when it is complete.
+
+        Raises:
+            OSError: If the server has closed the connection.
             ValueError: If the status is not 200.
         """
-        try:
-            self._connection.request(
-                "POST",
-                "/v1/generate",
-                json.dumps({"texts": source}),
-                {"Content-Type": "application/json"},
-            )
-            answer = self._connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            raise
-        if answer.status != 200:
-            raise ValueError(f"status {answer.status}")
-        output: str = json.loads(content)["outputs"][0]["text"]
+        assert self._socket is not None
+        part = self._socket.recv(65536)
+        if not part:
+            raise ConnectionError("closed")
+        self._received += part
+        head, divider, body = bytes(self._received).partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        if not divider or length is None or len(body) < int(length[1]):
+            return None
+        self._received.clear()
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise ValueError(head.partition(b"\r\n")[0].decode())
+        output: str = json.loads(body)["outputs"][0]["text"]
         return output
+
+    def ask(self, source: str) -> str:
+        """Sends a request and waits for the output."""
+        self.send(source)
+        while (output := self.read()) is None:
+            continue
+        return output
+
+    def close(self) -> None:
+        """Closes the connection; the next request opens another one."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._received.clear()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -189,6 +229,7 @@ def _ask_together(
     """Returns what the clients saw, and answers per second."""
     tally, seconds = Tally(), 60 * options.minutes
     started, used = time.perf_counter(), server.processor_seconds()
+    batches, texts = server.batches()
     shown = 0.0
 
     def show_memory() -> bool:
@@ -203,10 +244,12 @@ def _ask_together(
     _run_clients(server, options.clients, expected, tally, show_memory)
     passed = time.perf_counter() - started
     used = server.processor_seconds() - used
+    now = server.batches()
     print(f"{passed:6.0f} s  {tally.right:8} answers  {server.resident_mebibytes():7.1f} MiB")
     print(
         f"{options.clients} clients: {tally.sent} requests, {tally.right / passed:.0f} per second, "
-        f"{1000 * used / max(tally.sent, 1):.2f} ms of processor each in the server; "
+        f"{1000 * used / max(tally.sent, 1):.2f} ms of processor each in the server, "
+        f"{(now[1] - texts) / max(now[0] - batches, 1):.1f} in a batch; "
         f"{tally.wrong} wrong, {tally.lost} lost, errors: {dict(tally.errors)}"
     )
     return tally, tally.right / passed
@@ -220,14 +263,17 @@ def _kill_under_load(
     tally, again = Tally(), list[Server]()
     restart = ["--port", str(first.port)]
 
+    begun = time.perf_counter()
+    enough = 5 * options.clients  # answers of each server
+
     def kill_and_restart() -> bool:
-        time.sleep(1)
-        if not again:
+        if again:
+            return tally.right < 2 * enough and time.perf_counter() - begun < 120
+        if tally.right >= enough:
             first.end(signal.SIGKILL)
-            again.append(Server([*words, *restart]))
             print(f"killed after {tally.right} answers, and started again", flush=True)
-            return True
-        return False
+            again.append(Server([*words, *restart]))
+        return True
 
     _run_clients(first, options.clients, expected, tally, kill_and_restart)
     status = again[0].end(signal.SIGINT)
@@ -246,44 +292,46 @@ def _run_clients(
     tally: Tally,
     goes_on: Callable[[], bool],
 ) -> None:
-    """Runs the clients as long as `goes_on` returns True; it is asked ten times a second."""
-    ended = threading.Event()
-    sources = list(expected)
+    """Runs the clients as long as `goes_on` returns True, then waits for their last answers.
 
-    def ask_until_the_end(number: int) -> None:
-        client, chance = Client(server), random.Random(number)
-        while not ended.is_set():
-            _count_answer(client, chance.choice(sources), expected, tally)
+    Each client has one request at a time. All are driven by one thread.
+    """
+    chance, sources = random.Random(1), list(expected)
+    selector = selectors.DefaultSelector()
+    resting = [(0.0, Client(server)) for _ in range(count)]  # (moment of the next request, client)
+    is_over = False
+    while not is_over or selector.get_map():
+        is_over = is_over or not goes_on()
+        now = time.perf_counter()
+        due = [] if is_over else [client for moment, client in resting if moment <= now]
+        resting = [(moment, client) for moment, client in resting if moment > now]
+        for client in due:
+            source = chance.choice(sources)
+            tally.sent += 1
+            try:
+                selector.register(client.send(source), selectors.EVENT_READ, (client, source))
+            except OSError as error:
+                resting.append(_note_error(tally, client, error))
+        for key, _ in selector.select(0.05):
+            client, source = key.data
+            try:
+                output = client.read()
+            except (OSError, ValueError) as error:
+                selector.unregister(key.fileobj)
+                resting.append(_note_error(tally, client, error))
+                continue
+            if output is not None:
+                selector.unregister(key.fileobj)
+                tally.right += output == expected[source]
+                tally.wrong += output != expected[source]
+                resting.append((0.0, client))
 
-    threads = [
-        threading.Thread(target=ask_until_the_end, args=(number,)) for number in range(count)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while goes_on():
-            time.sleep(0.1)
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
-
-def _count_answer(client: Client, source: str, expected: Mapping[str, str], tally: Tally) -> None:
-    with tally.lock:
-        tally.sent += 1
-    try:
-        output = client.ask(source)
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        with tally.lock:
-            tally.errors[str(error) if type(error) is ValueError else type(error).__name__] += 1
-        time.sleep(PAUSE_AFTER_ERROR)
-        return
-    with tally.lock:
-        if output == expected[source]:
-            tally.right += 1
-        else:
-            tally.wrong += 1
+def _note_error(tally: Tally, client: Client, error: Exception) -> tuple[float, Client]:
+    """Counts an error; returns when the client goes on."""
+    tally.errors[str(error) if type(error) is ValueError else type(error).__name__] += 1
+    client.close()
+    return time.perf_counter() + PAUSE_AFTER_ERROR, client
 
 
 if __name__ == "__main__":

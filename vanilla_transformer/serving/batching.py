@@ -50,18 +50,18 @@ class Job:
         self.waiting = deque(range(len(segments)))
         self.unfinished = len(segments)
 
-    def finish(self, error: Exception | None = None) -> None:
-        """Wakes the request up, from any thread."""
-        with_error = None if error is None else ComputationError(error)
-        self.loop.call_soon_threadsafe(self._resolve, with_error)
+    def resolve(self, error: Exception | None = None) -> None:
+        """Wakes the request up, in the thread of its loop.
 
-    def _resolve(self, error: Exception | None) -> None:
+        Args:
+            error: What happened; None: all outputs are there.
+        """
         if self.done.done():  # the request was cancelled
             return
         if error is None:
             self.done.set_result(self.outputs)
         else:
-            self.done.set_exception(error)
+            self.done.set_exception(ComputationError(error))
 
 
 class ComputationError(Exception):
@@ -260,17 +260,24 @@ class Batcher:
         finally:
             seconds = time.monotonic() - started
             self._observer.batch_computed(len(segments), sum(map(len, segments)), seconds)
-        for (job, number), output in zip(batch, outputs, strict=True):
-            job.outputs[number] = output
-            with self._changed:  # several threads may compute parts of a job
+        finished = []
+        with self._changed:  # several threads may compute parts of a job
+            for (job, number), output in zip(batch, outputs, strict=True):
+                job.outputs[number] = output
                 job.unfinished -= 1
-                is_finished = not job.unfinished
-            if is_finished:
-                job.finish()
+                if not job.unfinished:
+                    finished.append(job)
+        if finished:
+            finished[0].loop.call_soon_threadsafe(_resolve_jobs, finished)
 
     def _fail_job(self, job: Job, error: Exception) -> None:
         with self._changed:
             job.waiting.clear()
             if job in self._jobs:
                 self._jobs.remove(job)
-        job.finish(error)
+        job.loop.call_soon_threadsafe(job.resolve, error)
+
+
+def _resolve_jobs(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.resolve()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 from vanilla_transformer.inference.results import Details, Translation
@@ -15,8 +15,10 @@ from vanilla_transformer.serving.metrics import Metrics
 from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
 
 Result = TypeVar("Result")
-SEARCHES_KEPT = 64
+PLANS_KEPT = 64
 """Plans of searches that a model remembers."""
+SHORT = 500
+"""Characters of texts that are tokenized at once; longer texts would hold up the connections."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class ServedModel:
         )
         metrics.watch_queue(source.name, lambda: self.batcher.accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
-        self._plan_cached = lru_cache(SEARCHES_KEPT)(self._plan_search)
+        self._plans: dict[Query, TranslatorCall] = {}
 
     async def answer(self, texts: list[str], query: Query) -> Answers:
         """Computes the outputs of the texts of a request.
@@ -94,7 +96,12 @@ class ServedModel:
                 500 if the computation fails, 503 if the queue is full.
         """
         with self.batcher.place():
-            call, split = await self.run_beside(self._prepare_texts, texts, query)
+            characters = sum(map(len, texts))
+            is_short = characters <= SHORT and query in self._plans
+            if is_short:
+                call, split = self._prepare_texts(texts, query)
+            else:
+                call, split = await self.run_beside(self._prepare_texts, texts, query)
             tokens = sum(map(len, split.sources))
             if tokens > self.limits.tokens:
                 raise RequestError(
@@ -102,12 +109,14 @@ class ServedModel:
                     f"Invalid request: request ({tokens} tokens) exceeds text limit "
                     f"({self.limits.tokens} tokens)",
                 )
-            self._metrics.texts_read(self.source.name, sum(map(len, texts)), tokens)
+            self._metrics.texts_read(self.source.name, characters, tokens)
             try:
                 outputs = await self.batcher.run(split.sources, call, query)
             except ComputationError:
                 self._metrics.computation_failed(self.source.name)
                 raise
+            if is_short:
+                return self._join_texts(split, outputs, call, tokens)
             return await self.run_beside(self._join_texts, split, outputs, call, tokens)
 
     async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -128,15 +137,22 @@ class ServedModel:
         self.batcher.close(timeout=1)
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
-    def _plan_search(self, query: Query) -> TranslatorCall:
-        options = dict(query.options)
-        return self.translator.plan_call(query.n_best, query.details, self._batch_tokens, **options)
-
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            return self._plan_cached(query), self.translator.split_texts(texts)
+            return self._plan_search(query), self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
+
+    def _plan_search(self, query: Query) -> TranslatorCall:
+        call = self._plans.get(query)
+        if call is None:
+            call = self.translator.plan_call(
+                query.n_best, query.details, self._batch_tokens, **dict(query.options)
+            )
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[query] = call
+        return call
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
