@@ -20,8 +20,18 @@ ROOMS = {  # what each room may import, besides itself
     "inspection": {"model"},
     "interop": {"model", "data"},
     "training": {"model", "data"},
+    "serving": {"model", "data", "inference", "inspection", "interop"},
     "run": {"model", "data", "inference", "interop", "training"},
-    "commands": {"model", "data", "inference", "inspection", "interop", "training", "run"},
+    "commands": {
+        "model",
+        "data",
+        "inference",
+        "inspection",
+        "interop",
+        "training",
+        "run",
+        "serving",
+    },
 }
 LEVELS = {
     "decoding_cache": 0,

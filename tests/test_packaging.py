@@ -19,7 +19,7 @@ from vanilla_transformer.extras import EXTRAS
 
 PACKAGE = REPOSITORY / "vanilla_transformer"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands"}
+BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands", "serving"}
 BASE_FILES = {  # of the rooms that otherwise need the extra `train`
     "data/__init__.py",
     "data/arguments.py",
@@ -34,6 +34,21 @@ BASE_FILES = {  # of the rooms that otherwise need the extra `train`
 FILES_OF_EXTRAS = {  # imported only where the extra is installed
     "ctranslate2": {"interop/ctranslate2.py", "inference/ctranslate2_engine.py"},
     "onnx": {"interop/onnx.py"},
+    "serve": {
+        f"serving/{name}.py"
+        for name in (
+            "bodies",
+            "connections",
+            "generation_routes",
+            "guard",
+            "libretranslate",
+            "metrics",
+            "models",
+            "server",
+            "service",
+            "status_routes",
+        )
+    },
 }
 
 
@@ -189,6 +204,7 @@ def test_the_base_imports_without_the_extras():
             "matplotlib",
             "plot",
         ),
+        (["serve", "runs/x"], "fastapi", "serve"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

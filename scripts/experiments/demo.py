@@ -7,10 +7,12 @@ Dictionary), and English numerals in Korean.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from datasets import DatasetDict
@@ -99,6 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         train_model(task, name, folder, overrides, overwrite=trained or options.retrain)
     _show_held_out_examples(task, folder)
     _answer_in_new_process(task, folder, options.words or task.inputs)
+    print(f"\n{_server_advice(folder, task.inputs[0])}")
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     print(f"\n{task.summary(figures)}")
 
@@ -205,6 +208,21 @@ def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> No
     print(f"\nYour {task.source}s, {task.answered} by the saved model in a new process:")
     for line, answer in zip(lines, answers, strict=True):
         print(f"{line}: {answer}")
+
+
+def _server_advice(folder: Path, text: str) -> str:
+    """Returns how to serve the model and to ask it, as typed in a shell in the repository."""
+    in_repository = Path(sys.prefix).is_relative_to(REPOSITORY)
+    programs = os.path.relpath(Path(sys.prefix) / "bin", REPOSITORY) + "/" if in_repository else ""
+    model = shlex.quote(os.path.relpath(folder, REPOSITORY))
+    target, text = shlex.quote(folder.resolve().name), shlex.quote(text)
+    lines = [
+        f"{programs}vanilla-transformer serve {model}",
+        f"curl http://127.0.0.1:8000/translate -d q={text} -d source=any -d target={target}",
+    ]
+    if find_spec("fastapi") is None:
+        lines.insert(0, f'{programs}pip install ".[serve]"')
+    return "\n  ".join(("To serve the model over HTTP, and to ask it:", *lines))
 
 
 def _make_printable_line(text: str) -> str:

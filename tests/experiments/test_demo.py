@@ -1,13 +1,17 @@
 """The demo, with a tiny model and a run of three steps."""
 
 import json
+import shlex
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import demo
 import pytest
 from numerals import load_numerals
 from pronunciations import load_cmudict
+
+from vanilla_transformer.commands import serve
 
 SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
@@ -50,6 +54,24 @@ def test_it_prints_scores_a_table_and_the_given_words(run_demo, folder, tmp_path
     assert any(line.startswith("transformer: ") for line in lines)
     assert any(line.startswith("attention: ") for line in lines)
     assert "bash scripts/demo.sh" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_tells_the_command_that_serves_the_model(run_demo, folder, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.sys, "prefix", str(demo.REPOSITORY / ".venv"))
+    lines = run_demo("--words", "reuse")
+    start = lines.index("To serve the model over HTTP, and to ask it:")
+    assert lines[start + 1] == '  .venv/bin/pip install ".[serve]"'
+    program, name, *words = shlex.split(lines[start + 2])
+    assert (program, name) == (".venv/bin/vanilla-transformer", "serve")
+    monkeypatch.chdir(demo.REPOSITORY)
+    options = serve.parse(words)
+    serve.check(options)
+    (model,) = serve.settings_of(options).models
+    assert Path(model.path).samefile(folder)
+    asked = shlex.split(lines[start + 3])
+    assert asked[1] == f"http://{options.host}:{options.port}/translate"
+    assert asked[2:] == ["-d", "q=transformer", "-d", "source=any", "-d", f"target={model.target}"]
 
 
 def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):

@@ -1,1 +1,1 @@
-"""The server: models behind HTTP, with batches across requests."""
+"""The server and the page."""
