@@ -34,8 +34,8 @@ class DeadlineProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the deadlines."""
-        self._head_timer = _cancelled(self._head_timer)
-        self._write_timer = _cancelled(self._write_timer)
+        self._head_timer = _cancel_timer(self._head_timer)
+        self._write_timer = _cancel_timer(self._write_timer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -51,7 +51,7 @@ class DeadlineProtocol(H11Protocol):
     def resume_writing(self) -> None:
         """Ends that deadline."""
         super().resume_writing()
-        self._write_timer = _cancelled(self._write_timer)
+        self._write_timer = _cancel_timer(self._write_timer)
 
     def on_response_complete(self) -> None:
         """Closes a connection that is done, even if the client does not read the end."""
@@ -75,7 +75,7 @@ class DeadlineProtocol(H11Protocol):
     def _watch_head(self) -> None:
         waits = self.cycle is None or self.cycle.response_complete
         if not waits:
-            self._head_timer = _cancelled(self._head_timer)
+            self._head_timer = _cancel_timer(self._head_timer)
         elif self._head_timer is None:
             seconds = self.limits.read_seconds
             self._head_timer = self.loop.call_later(
@@ -149,6 +149,6 @@ class GracefulServer(uvicorn.Server):
         self.should_exit = True
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel_timer(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

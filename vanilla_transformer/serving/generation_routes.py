@@ -73,7 +73,7 @@ def generation_routes(service: Service) -> APIRouter:
 
 
 def _generate_fields(limits: Limits) -> tuple[Field, ...]:
-    beams = {"minimum": 1, "maximum": limits.beams}
+    beams: dict[str, Any] = {"minimum": 1, "maximum": limits.beams}
     return (
         Field("texts", TEXTS, "A text, or a list of texts", is_required=True),
         Field("model", TEXT, "Name of the model; see /v1/models"),

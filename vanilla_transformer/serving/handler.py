@@ -26,7 +26,8 @@ class EndpointHandler:
 
     def __init__(self, path: str = "") -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.pipeline: Any = pipeline(
+        make_pipeline: Any = pipeline  # its types know the tasks of transformers only
+        self.pipeline = make_pipeline(
             "seq2seq-generation", model=path, device=device, trust_remote_code=True
         )
 

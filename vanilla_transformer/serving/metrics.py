@@ -26,26 +26,26 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._requests = self._counter("requests", "Requests", "path", "method", "status")
+        self._requests = self._add_counter("requests", "Requests", "path", "method", "status")
         self._seconds = Histogram(
             f"{_PREFIX}request_seconds",
             "Time from the head of a request to the end of its answer",
             ["path"],
             registry=self.registry,
         )
-        self._characters = self._counter("characters", "Characters of source texts", "model")
-        self._tokens = self._counter("source_tokens", "Tokens of source texts", "model")
-        self._errors = self._counter(
+        self._characters = self._add_counter("characters", "Characters of source texts", "model")
+        self._tokens = self._add_counter("source_tokens", "Tokens of source texts", "model")
+        self._errors = self._add_counter(
             "computation_errors", "Requests whose computation failed", "model"
         )
-        self._dropped = self._counter(
+        self._dropped = self._add_counter(
             "dropped_segments", "Lines that were not computed: the request was over", "model"
         )
-        self._segments = self._histogram("batch_segments", "Lines in a batch", _BATCH_SIZES)
-        self._batch_tokens = self._histogram(
+        self._segments = self._add_histogram("batch_segments", "Lines in a batch", _BATCH_SIZES)
+        self._batch_tokens = self._add_histogram(
             "batch_tokens", "Source tokens in a batch", _TOKEN_COUNTS
         )
-        self._batch_seconds = self._histogram("batch_seconds", "Time to compute a batch", None)
+        self._batch_seconds = self._add_histogram("batch_seconds", "Time to compute a batch", None)
         self._queued = Gauge(
             f"{_PREFIX}accepted_requests",
             "Requests that are accepted and not yet answered",
@@ -110,10 +110,10 @@ class Metrics:
         """Returns all values in Prometheus's text format."""
         return generate_latest(self.registry)
 
-    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+    def _add_counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"{_PREFIX}{name}", description, labels, registry=self.registry)
 
-    def _histogram(
+    def _add_histogram(
         self, name: str, description: str, bounds: tuple[float, ...] | None
     ) -> Histogram:
         return Histogram(
