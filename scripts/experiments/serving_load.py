@@ -227,7 +227,7 @@ def _ask_together(
     server: Server, options: argparse.Namespace, expected: Mapping[str, str]
 ) -> tuple[Tally, float]:
     """Returns what the clients saw, and answers per second."""
-    tally, seconds = Tally(), 60 * options.minutes
+    tally, seconds = Tally(), 60 * float(options.minutes)
     started, used = time.perf_counter(), server.processor_seconds()
     batches, texts = server.batches()
     shown = 0.0
@@ -264,7 +264,7 @@ def _kill_under_load(
     restart = ["--port", str(first.port)]
 
     begun = time.perf_counter()
-    enough = 5 * options.clients  # answers of each server
+    enough = 5 * int(options.clients)  # answers of each server
 
     def kill_and_restart() -> bool:
         if again:

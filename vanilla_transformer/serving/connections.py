@@ -34,8 +34,8 @@ class DeadlineProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the deadlines."""
-        self._head_timer = _cancel_timer(self._head_timer)
-        self._write_timer = _cancel_timer(self._write_timer)
+        self._stop_head_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -51,7 +51,7 @@ class DeadlineProtocol(H11Protocol):
     def resume_writing(self) -> None:
         """Ends that deadline."""
         super().resume_writing()
-        self._write_timer = _cancel_timer(self._write_timer)
+        self._stop_write_timer()
 
     def on_response_complete(self) -> None:
         """Closes a connection that is done, even if the client does not read the end."""
@@ -75,12 +75,22 @@ class DeadlineProtocol(H11Protocol):
     def _watch_head(self) -> None:
         waits = self.cycle is None or self.cycle.response_complete
         if not waits:
-            self._head_timer = _cancel_timer(self._head_timer)
+            self._stop_head_timer()
         elif self._head_timer is None:
             seconds = self.limits.read_seconds
             self._head_timer = self.loop.call_later(
                 seconds, self._answer_and_close, 408, f"No request arrived within {seconds:g} s."
             )
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        self._head_timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        self._write_timer = None
 
     def _answer_and_close(self, status: int, message: str) -> None:
         """Writes an answer past the application, whose work for this connection is dropped."""
@@ -128,7 +138,7 @@ class GracefulServer(uvicorn.Server):
             self._on_started()
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         """Handles SIGTERM and SIGINT inside of a `with` block."""
         handled = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self.handle_exit) for number in handled}
@@ -147,8 +157,3 @@ class GracefulServer(uvicorn.Server):
         """
         self.force_exit = self.should_exit
         self.should_exit = True
-
-
-def _cancel_timer(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()

@@ -22,7 +22,8 @@ class Metrics:
     """All counters of a server. The names begin with `vanilla_transformer_`."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a second series of each counter
+        # Without it, each counter has a second series.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from vanilla_transformer import __version__
 from vanilla_transformer.serving.access import ApiKeys, RateLimit
@@ -75,6 +75,7 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     app.include_router(libretranslate_routes(service))
     app.include_router(generation_routes(service))
     app.include_router(status_routes(service))
+    app.add_api_route("/", lambda: RedirectResponse("docs"), include_in_schema=False)
     app.add_api_route("/docs", _page_of(app), include_in_schema=False)
     app.add_exception_handler(RequestError, _answer_request_error)
     app.add_exception_handler(ComputationError, _answer_computation_error)
