@@ -244,7 +244,7 @@ class Translator:
             texts: The texts.
 
         Returns:
-            The texts as documents, and their segments as token ids.
+            The texts as documents, and their segments.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text.
@@ -256,7 +256,7 @@ class Translator:
         ids = self._encode_sources(lines)
         sizes = [len(one) for one in ids]
         if max(sizes, default=0) <= self.source_limit:
-            return SplitTexts(documents, ids)
+            return SplitTexts(documents, list(map(Segment, lines, ids)))
         segments: list[str] = []
         parts_of_line: list[list[str | int]] = []
         for line, size in zip(lines, sizes, strict=True):
@@ -272,20 +272,24 @@ class Translator:
                     segments.append(piece)
             parts_of_line.append(parts)
         split = [_split_document(document, parts_of_line) for document in documents]
-        return SplitTexts(split, self._cut_long_words(self._encode_sources(segments)))
+        encoded = self._encode_sources(segments)
+        kept = self._cut_long_words(encoded)
+        cut = sum(len(one) > len(other) for one, other in zip(encoded, kept, strict=True))
+        return SplitTexts(split, list(map(Segment, segments, kept)), cut)
 
     def compute_segments(
-        self, sources: list[Ids], call: "TranslatorCall"
+        self, segments: Sequence["Segment"], call: "TranslatorCall"
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments.
 
         Args:
-            sources: Ids of each segment, as `split_texts` returns them.
+            segments: Segments of any texts, as `split_texts` returns them.
             call: What to compute.
 
         Returns:
             `n_best` outputs for each segment, best first.
         """
+        sources = [segment.ids for segment in segments]
         found = call.engine.generate(sources, call.search, call.batch_tokens)
         return self._describe_outputs(sources, found, call)
 
@@ -390,7 +394,7 @@ class Translator:
     def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
         """Returns `n_best` outputs for each text."""
         split = self.split_texts(texts)
-        outputs = self.compute_segments(split.sources, call)
+        outputs = self.compute_segments(split.segments, call)
         return [self.join_outputs(document, outputs, call) for document in split.documents]
 
     def _describe_outputs(
@@ -452,16 +456,34 @@ class Translator:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """What the model gets at once: a line, or a part of a long line. Its length is in tokens.
+
+    Attributes:
+        text: The segment as written.
+        ids: Its token ids, the end included.
+    """
+
+    text: str
+    ids: Ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
 class SplitTexts:
     """Texts that are split into segments.
 
     Attributes:
-        documents: Each text, with numbers into `sources` in the place of its segments.
-        sources: Ids of each segment, the end included.
+        documents: Each text, with numbers into `segments` in the place of its segments.
+        segments: The segments of all texts.
+        cut_words: Number of segments that lost their end: a single word was too long.
     """
 
     documents: list[Document]
-    sources: list[Ids]
+    segments: list[Segment]
+    cut_words: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from math import ceil
 from typing import Any, Protocol
@@ -37,12 +37,12 @@ class Job:
     """The segments of one request.
 
     Args:
-        segments: Token ids of each segment.
+        segments: The segments; their lengths are in tokens.
         search: What to compute; jobs with equal `key` have equal ones.
         key: Names the search.
     """
 
-    def __init__(self, segments: Sequence[Sequence[int]], search: Any, key: Hashable) -> None:
+    def __init__(self, segments: Sequence[Sized], search: Any, key: Hashable) -> None:
         self.segments, self.search, self.key = segments, search, key
         self.loop = asyncio.get_running_loop()
         self.done: asyncio.Future[list[Any]] = self.loop.create_future()
@@ -145,13 +145,13 @@ class Batcher:
             self._note_duration((time.monotonic() - started) / self.accepted)
             self.accepted -= 1
 
-    async def run(self, segments: Sequence[Sequence[int]], search: Any, key: Hashable) -> list[Any]:
+    async def run(self, segments: Sequence[Sized], search: Any, key: Hashable) -> list[Any]:
         """Computes the segments of a request.
 
         If the task of this call is cancelled, the segments that wait are dropped.
 
         Args:
-            segments: Token ids of each segment.
+            segments: The segments; their lengths are in tokens.
             search: What to compute.
             key: Names the search: equal keys may share a batch.
 

@@ -102,7 +102,7 @@ class ServedModel:
                 call, split = self._prepare_texts(texts, query)
             else:
                 call, split = await self.run_beside(self._prepare_texts, texts, query)
-            tokens = sum(map(len, split.sources))
+            tokens = sum(map(len, split.segments))
             if tokens > self.limits.tokens:
                 raise RequestError(
                     400,
@@ -111,7 +111,7 @@ class ServedModel:
                 )
             self._metrics.texts_read(self.source.name, characters, tokens)
             try:
-                outputs = await self.batcher.run(split.sources, call, query)
+                outputs = await self.batcher.run(split.segments, call, query)
             except ComputationError:
                 self._metrics.computation_failed(self.source.name)
                 raise
@@ -139,9 +139,16 @@ class ServedModel:
 
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            return self._plan_search(query), self.translator.split_texts(texts)
+            call, split = self._plan_search(query), self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
+        if split.cut_words:
+            raise RequestError(
+                400,
+                f"{split.cut_words} words are longer than {self.translator.source_limit} tokens, "
+                "the most that the model takes: divide them by white space.",
+            )
+        return call, split
 
     def _plan_search(self, query: Query) -> TranslatorCall:
         call = self._plans.get(query)
@@ -164,7 +171,7 @@ class ServedModel:
                 [
                     token
                     for number in document.segments
-                    for token in self.translator.source_tokens(split.sources[number])
+                    for token in self.translator.source_tokens(split.segments[number].ids)
                 ]
                 for document in split.documents
             ]
