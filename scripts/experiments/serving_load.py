@@ -1,9 +1,9 @@
 """Loads a real server with concurrent clients, and checks every answer.
 
 A server process is started on the model. First one client asks for each source once; its answers
-are what the others must get, and its speed is what theirs is compared with. Then many clients ask
-for random sources at the same time. At the end the server is killed under load and started again:
-each request must have had an answer or an error. Other options go to `vanilla-transformer serve`.
+are what the others must get. Then one client and many clients at the same time ask for random
+sources, in turns. At the end the server is killed under load and started again: each request must
+have had an answer or an error. Other options go to `vanilla-transformer serve`.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PAUSE_AFTER_ERROR = 0.05  # seconds
+ROUNDS = 8
 
 
 class Server:
@@ -175,14 +176,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = [options.model, *others]
     server = Server([*words, "--port", "0"])
     try:
-        expected, alone = _ask_one_at_a_time(server, sources)
-        tally, together = _ask_together(server, options, expected)
-        print(f"together / one at a time: {together / alone:.1f}")
+        client = Client(server)
+        expected = {source: client.ask(source) for source in sources}
+        client.close()
+        parts = _ask_in_turns(server, options, expected)
     finally:
         status = server.end(signal.SIGTERM)
     print(f"after SIGTERM: exit status {status}")
     killed = _kill_under_load(words, options, expected)
-    if tally.wrong or tally.lost or tally.errors or killed.wrong or killed.lost or status:
+    failed = [part.tally.sent - part.tally.right for part in parts]
+    if any(failed) or killed.wrong or killed.lost or status:
         sys.exit("An answer was wrong or lost.")
 
 
@@ -208,51 +211,72 @@ def _read_sources(path: str | None, count: int) -> list[str]:
     return random.Random(0).sample(words, min(count, len(words)))
 
 
-def _ask_one_at_a_time(server: Server, sources: Sequence[str]) -> tuple[dict[str, str], float]:
-    """Returns the output of each source, and sources per second."""
-    client = Client(server)
-    client.ask(sources[0])
-    started, used = time.perf_counter(), server.processor_seconds()
-    expected = {source: client.ask(source) for source in sources}
-    seconds = time.perf_counter() - started
-    speed, used = len(sources) / seconds, server.processor_seconds() - used
-    print(
-        f"one at a time: {len(sources)} requests, {speed:.0f} per second, "
-        f"{1000 * used / len(sources):.2f} ms of processor each in the server"
-    )
-    return expected, speed
-
-
-def _ask_together(
+def _ask_in_turns(
     server: Server, options: argparse.Namespace, expected: Mapping[str, str]
-) -> tuple[Tally, float]:
-    """Returns what the clients saw, and answers per second."""
-    tally, seconds = Tally(), 60 * float(options.minutes)
-    started, used = time.perf_counter(), server.processor_seconds()
-    batches, texts = server.batches()
-    shown = 0.0
+) -> tuple["Part", "Part"]:
+    """Lets one client and many clients take turns, so that other work affects both."""
+    alone, together = Part(1), Part(options.clients)
+    seconds = 60 * float(options.minutes) / ROUNDS
+    for number in range(1, ROUNDS + 1):
+        alone.run(server, expected, seconds / 4)
+        together.run(server, expected, seconds)
+        print(
+            f"round {number}: {alone.tally.right} and {together.tally.right} answers, "
+            f"{server.resident_mebibytes():.1f} MiB",
+            flush=True,
+        )
+    print(f"one at a time: {alone.describe()}")
+    print(f"{options.clients} clients: {together.describe()}")
+    print(f"together / one at a time: {together.speed / alone.speed:.1f}")
+    return alone, together
 
-    def show_memory() -> bool:
-        nonlocal shown
-        passed = time.perf_counter() - started
-        if passed >= shown:
-            memory = server.resident_mebibytes()
-            print(f"{passed:6.0f} s  {tally.right:8} answers  {memory:7.1f} MiB", flush=True)
-            shown += seconds / 8
-        return passed < seconds
 
-    _run_clients(server, options.clients, expected, tally, show_memory)
-    passed = time.perf_counter() - started
-    used = server.processor_seconds() - used
-    now = server.batches()
-    print(f"{passed:6.0f} s  {tally.right:8} answers  {server.resident_mebibytes():7.1f} MiB")
-    print(
-        f"{options.clients} clients: {tally.sent} requests, {tally.right / passed:.0f} per second, "
-        f"{1000 * used / max(tally.sent, 1):.2f} ms of processor each in the server, "
-        f"{(now[1] - texts) / max(now[0] - batches, 1):.1f} in a batch; "
-        f"{tally.wrong} wrong, {tally.lost} lost, errors: {dict(tally.errors)}"
-    )
-    return tally, tally.right / passed
+@dataclass
+class Part:
+    """What a number of clients saw and cost.
+
+    Attributes:
+        clients: Their number.
+        tally: What they saw.
+        seconds: Time.
+        processor: Seconds of processor of the server.
+        batches: Batches that the server has computed.
+        texts: Texts in these.
+    """
+
+    clients: int
+    tally: Tally = field(default_factory=Tally)
+    seconds: float = 0.0
+    processor: float = 0.0
+    batches: float = 0.0
+    texts: float = 0.0
+
+    @property
+    def speed(self) -> float:
+        """Right answers per second."""
+        return self.tally.right / self.seconds
+
+    def run(self, server: Server, expected: Mapping[str, str], seconds: float) -> None:
+        """Lets the clients ask for some time."""
+        batches, texts = server.batches()
+        started, used = time.perf_counter(), server.processor_seconds()
+        end = started + seconds
+        _run_clients(server, self.clients, expected, self.tally, lambda: time.perf_counter() < end)
+        self.seconds += time.perf_counter() - started
+        self.processor += server.processor_seconds() - used
+        now = server.batches()
+        self.batches += now[0] - batches
+        self.texts += now[1] - texts
+
+    def describe(self) -> str:
+        """Returns a line for people."""
+        tally = self.tally
+        return (
+            f"{tally.sent} requests, {self.speed:.0f} per second, "
+            f"{1000 * self.processor / max(tally.sent, 1):.2f} ms of the server's processor each, "
+            f"{self.texts / max(self.batches, 1):.1f} in a batch; "
+            f"{tally.wrong} wrong, {tally.lost} lost, errors: {dict(tally.errors)}"
+        )
 
 
 def _kill_under_load(
@@ -298,7 +322,8 @@ def _run_clients(
     """
     chance, sources = random.Random(1), list(expected)
     selector = selectors.DefaultSelector()
-    resting = [(0.0, Client(server)) for _ in range(count)]  # (moment of the next request, client)
+    clients = [Client(server) for _ in range(count)]
+    resting = [(0.0, client) for client in clients]  # with the moment of the next request
     is_over = False
     while not is_over or selector.get_map():
         is_over = is_over or not goes_on()
@@ -325,6 +350,8 @@ def _run_clients(
                 tally.right += output == expected[source]
                 tally.wrong += output != expected[source]
                 resting.append((0.0, client))
+    for client in clients:
+        client.close()
 
 
 def _note_error(tally: Tally, client: Client, error: Exception) -> tuple[float, Client]:

@@ -3,7 +3,7 @@
 from math import exp
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from vanilla_transformer.inference.results import Details, Translation
@@ -23,6 +23,7 @@ from vanilla_transformer.serving.models import Answers, Query, ServedModel
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import Limits
 
+TAG = "Generation"
 SEARCH_FIELDS = (
     "num_beams",
     "max_new_tokens",
@@ -35,21 +36,19 @@ SEARCH_FIELDS = (
 """Fields that go to the search under the same names."""
 
 
-def generation_routes(service: Service) -> APIRouter:
-    """Makes the routes.
+def add_generation_routes(app: FastAPI, service: Service) -> None:
+    """Adds `/v1/generate` and `/v1/models`.
 
     Args:
+        app: The application.
         service: The models and the settings.
-
-    Returns:
-        A router with `/v1/generate` and `/v1/models`.
     """
-    router = APIRouter(prefix="/v1", tags=["Generation"])
     fields = _generate_fields(service.settings.limits)
     content = {"application/json": {"schema": schema_of(fields)}}
 
-    @router.post(
-        "/generate",
+    @app.post(
+        "/v1/generate",
+        tags=[TAG],
         summary="Generates outputs with scores, confidences of tokens, and alignments.",
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
@@ -65,11 +64,9 @@ def generation_routes(service: Service) -> APIRouter:
         outputs = rows if isinstance(values["texts"], list) else rows[0]
         return JSONResponse({"model": model.source.name, "outputs": outputs})
 
-    @router.get("/models", summary="Lists the models.")
+    @app.get("/v1/models", tags=[TAG], summary="Lists the models.")
     async def models() -> JSONResponse:
         return JSONResponse([_describe_model(one) for one in service.models.by_name.values()])
-
-    return router
 
 
 def _generate_fields(limits: Limits) -> tuple[Field, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from vanilla_transformer.inference.results import Details, Translation
@@ -16,6 +16,7 @@ from vanilla_transformer.serving.models import Query, ServedModel
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import Limits
 
+TAG = "LibreTranslate"
 NOT_OFFERED = {
     "/detect": "The detection of languages",
     "/translate_file": "The translation of files",
@@ -23,22 +24,20 @@ NOT_OFFERED = {
 }
 
 
-def libretranslate_routes(service: Service) -> APIRouter:
-    """Makes the routes.
+def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
+    """Adds `/translate`, `/languages`, `/frontend/settings` and what is not offered.
 
     Args:
+        app: The application.
         service: The models and the settings.
-
-    Returns:
-        A router with `/translate`, `/languages`, `/frontend/settings` and what is not offered.
     """
-    router = APIRouter(tags=["LibreTranslate"])
     fields = _translate_fields(service.settings.limits)
     described = {"schema": schema_of(fields)}
     content = {"application/json": described, FORM: described}
 
-    @router.post(
+    @app.post(
         "/translate",
+        tags=[TAG],
         summary="Translates a text or a list of texts.",
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
@@ -49,21 +48,24 @@ def libretranslate_routes(service: Service) -> APIRouter:
         values = read_fields(fields, body.values, body.is_form)
         return JSONResponse(await _translate_values(service, request, values))
 
-    @router.get("/languages", summary="Lists the languages, and the targets of each.")
+    @app.get("/languages", tags=[TAG], summary="Lists the languages, and the targets of each.")
     async def languages() -> JSONResponse:
         return JSONResponse(_list_languages(service))
 
-    @router.get("/frontend/settings", summary="Tells clients with a user interface what they need.")
+    @app.get(
+        "/frontend/settings",
+        tags=[TAG],
+        summary="Tells clients with a user interface what they need.",
+    )
     async def frontend_settings() -> JSONResponse:
         return JSONResponse(_describe_frontend(service))
 
     for path, what in NOT_OFFERED.items():
-        _add_refusal(router, path, f"{what} is not offered by this server: name the languages.")
-    return router
+        _add_refusal(app, path, f"{what} is not offered by this server: name the languages.")
 
 
-def _add_refusal(router: APIRouter, path: str, message: str) -> None:
-    @router.post(path, summary="Not offered: answers with status 501.", status_code=501)
+def _add_refusal(app: FastAPI, path: str, message: str) -> None:
+    @app.post(path, tags=[TAG], summary="Not offered: answers with status 501.", status_code=501)
     async def refuse() -> JSONResponse:
         return JSONResponse({"error": message}, 501)
 

@@ -17,15 +17,15 @@ from vanilla_transformer.serving.api_page import render_api_page
 from vanilla_transformer.serving.batching import ComputationError
 from vanilla_transformer.serving.connections import GracefulServer, protocol_with
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.generation_routes import generation_routes
+from vanilla_transformer.serving.generation_routes import add_generation_routes
 from vanilla_transformer.serving.guard import Guard
-from vanilla_transformer.serving.libretranslate import libretranslate_routes
+from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
 from vanilla_transformer.serving.logs import log_event
 from vanilla_transformer.serving.metrics import Metrics
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import Settings
-from vanilla_transformer.serving.status_routes import status_routes
+from vanilla_transformer.serving.status_routes import add_status_routes
 
 IDLE_SECONDS = 75
 """Seconds after which an idle connection is closed: more than a proxy keeps it."""
@@ -72,9 +72,9 @@ def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(libretranslate_routes(service))
-    app.include_router(generation_routes(service))
-    app.include_router(status_routes(service))
+    add_libretranslate_routes(app, service)
+    add_generation_routes(app, service)
+    add_status_routes(app, service)
     app.add_api_route("/", lambda: RedirectResponse("docs"), include_in_schema=False)
     app.add_api_route("/docs", _page_of(app), include_in_schema=False)
     app.add_exception_handler(RequestError, _answer_request_error)
