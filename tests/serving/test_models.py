@@ -43,9 +43,18 @@ def texts_of(answers):
 
 def test_words_that_the_model_cannot_take_are_refused_and_not_cut(make_model):
     model = make_model(max_source_tokens=1)
-    with pytest.raises(RequestError, match="2 words are longer than 1 tokens") as refused:
-        asyncio.run(model.answer(["dog cat"], query()))
-    assert refused.value.status == 400
+
+    async def ask_all():
+        texts = (["dog cat"], [""], ["dog", "", "a b"])
+        first = await model.answer([""], query())  # the others are short and split together
+        asked = [model.answer(one, query()) for one in texts]
+        return first, *await asyncio.gather(*asked, return_exceptions=True)
+
+    first, *found = asyncio.run(ask_all())
+    assert [found[0].status, found[2].status] == [400, 400]
+    assert str(found[0]).startswith("2 words are longer than 1 tokens")
+    assert str(found[2]).startswith("3 words are longer than 1 tokens")
+    assert texts_of(first) == texts_of(found[1]) == [""]
 
 
 def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model, monkeypatch):
@@ -56,7 +65,7 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
     async def ask_all():
         asked = [
             model.answer([text], query(num_beams=beams, max_new_tokens=tokens))
-            for text in (LINE, long)
+            for text in (LINE, long, f"\n{LINE}\n")
             for beams in (1, 2)
             for tokens in range(1, 6)
         ]
@@ -65,7 +74,10 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
     found = asyncio.run(ask_all())
     expected = [" ".join(OUTPUT.split()[:tokens]) for tokens in range(1, 6)]
     assert found[:10] == [[text] for text in expected * 2]
-    assert found[10:] == [["\n".join([text] * 20)] for text in expected * 2]
+    assert found[10:20] == [["\n".join([text] * 20)] for text in expected * 2]
+    assert found[20:] == [[f"\n{text}\n"] for text in expected * 2]
+    asked_again = asyncio.run(ask_all())  # with plans that are known
+    assert asked_again == found
 
 
 def test_a_model_without_room_says_so(make_model):

@@ -80,6 +80,7 @@ class ServedModel:
         metrics.watch_queue(source.name, lambda: self.batcher.accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plans: dict[Query, TranslatorCall] = {}
+        self._short: list[tuple[list[str], asyncio.Future[SplitTexts]]] = []
 
     async def answer(self, texts: list[str], query: Query) -> Answers:
         """Computes the outputs of the texts of a request.
@@ -99,9 +100,15 @@ class ServedModel:
             characters = sum(map(len, texts))
             is_short = characters <= SHORT and query in self._plans
             if is_short:
-                call, split = self._prepare_texts(texts, query)
+                call, split = self._plans[query], await self._split_with_others(texts)
             else:
                 call, split = await self.run_beside(self._prepare_texts, texts, query)
+            if split.cut_words:
+                raise RequestError(
+                    400,
+                    f"{split.cut_words} words are longer than {self.translator.source_limit} "
+                    "tokens, the most that the model takes: divide them by white space.",
+                )
             tokens = sum(map(len, split.segments))
             if tokens > self.limits.tokens:
                 raise RequestError(
@@ -139,16 +146,33 @@ class ServedModel:
 
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            call, split = self._plan_search(query), self.translator.split_texts(texts)
+            return self._plan_search(query), self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
-        if split.cut_words:
-            raise RequestError(
-                400,
-                f"{split.cut_words} words are longer than {self.translator.source_limit} tokens, "
-                "the most that the model takes: divide them by white space.",
-            )
-        return call, split
+
+    async def _split_with_others(self, texts: list[str]) -> SplitTexts:
+        """Splits short texts in one call with those of all requests that are here by now."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[SplitTexts] = loop.create_future()
+        self._short.append((texts, found))
+        if len(self._short) == 1:
+            loop.call_soon(self._split_short_texts)
+        return await found
+
+    def _split_short_texts(self) -> None:
+        waiting, self._short = self._short, []
+        try:
+            split = self.translator.split_texts([text for texts, _ in waiting for text in texts])
+            first = 0
+            for texts, found in waiting:
+                alone = self.translator.split_texts(texts) if split.cut_words else None
+                if not found.done():  # the request was cancelled
+                    found.set_result(alone or split.part(first, len(texts)))
+                first += len(texts)
+        except Exception as error:
+            for _, found in waiting:
+                if not found.done():
+                    found.set_exception(ComputationError(error))
 
     def _plan_search(self, query: Query) -> TranslatorCall:
         call = self._plans.get(query)
