@@ -35,6 +35,21 @@ FILES_OF_EXTRAS = {  # imported only where the extra is installed
     "ctranslate2": {"interop/ctranslate2.py", "inference/ctranslate2_engine.py"},
     "onnx": {"interop/onnx.py"},
     "page": {"serving/page.py", "serving/page_events.py", "serving/page_parts.py"},
+    "serve": {
+        f"serving/{name}.py"
+        for name in (
+            "bodies",
+            "connections",
+            "generation_routes",
+            "guard",
+            "libretranslate",
+            "metrics",
+            "models",
+            "server",
+            "service",
+            "status_routes",
+        )
+    },
 }
 
 
@@ -190,6 +205,7 @@ def test_the_base_imports_without_the_extras():
             "matplotlib",
             "plot",
         ),
+        (["serve", "runs/x"], "fastapi", "serve"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

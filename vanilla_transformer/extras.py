@@ -17,6 +17,7 @@ EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "page": ("gradio",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
 }
 """The modules that each extra installs, without those of the extras that it includes."""
 

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _answer_in_new_process(task, folder, options.words or task.inputs)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     print(f"\n{task.summary(figures)}")
-    print(f"\n{_page_advice(folder, task.inputs[0])}")
+    print(f"\n{_next_steps(folder, task.inputs[0])}")
 
 
 def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -210,15 +210,26 @@ def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> No
         print(f"{line}: {answer}")
 
 
-def _page_advice(folder: Path, text: str) -> str:
-    """Returns how to open the page on the model, as typed in a shell in the repository."""
+def _next_steps(folder: Path, text: str) -> str:
+    """Returns how to serve the model and to look into it, as typed in a shell in the repository."""
     in_repository = Path(sys.prefix).is_relative_to(REPOSITORY)
     programs = os.path.relpath(Path(sys.prefix) / "bin", REPOSITORY) + "/" if in_repository else ""
+    missing = [
+        extra
+        for extra, package in (("serve", "fastapi"), ("page", "gradio"))
+        if find_spec(package) is None
+    ]
+    install = [f'{programs}pip install ".[{",".join(missing)}]"'] if missing else []
     model = shlex.quote(os.path.relpath(folder, REPOSITORY))
-    lines = [f"{programs}vanilla-transformer page {model} --text {shlex.quote(text)}"]
-    if find_spec("gradio") is None:
-        lines.insert(0, f'{programs}pip install ".[page]"')
-    return "\n  ".join(("To look into the model in a browser:", *lines))
+    target, text = shlex.quote(folder.resolve().name), shlex.quote(text)
+    lines = [
+        "To look into the model in a browser, or to serve it over HTTP and ask it:",
+        *install,
+        f"{programs}vanilla-transformer page {model} --text {text}",
+        f"{programs}vanilla-transformer serve {model}",
+        f"curl http://127.0.0.1:8000/translate -d q={text} -d source=any -d target={target}",
+    ]
+    return "\n  ".join(lines)
 
 
 def _make_printable_line(text: str) -> str:

@@ -19,12 +19,15 @@ from pages import NOT_RUN, PAGES, blocks
 from toy import REPOSITORY
 
 from vanilla_transformer.commands import page as page_command
+from vanilla_transformer.commands import serve
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.serving.handler import write_handler
 
 pytest_plugins = ["workspace"]
 RECIPES = sorted((REPOSITORY / "scripts" / "recipes").glob("*.yaml"))
+ADDRESS = "127.0.0.1:8000"
 SCRIPT = re.compile(r"scripts/experiments/(\w+)\.py")
 
 
@@ -34,21 +37,28 @@ def pages_with(*languages):
 
 
 @pages_with("python")
-def test_python_blocks_run_in_order(page, workspace, monkeypatch):
+def test_python_blocks_run_in_order(page, workspace, monkeypatch, request):
     monkeypatch.chdir(workspace)
     namespace = {"__name__": "page"}
     for block in blocks(page):
         if block.language == "python" and block.mark is None:
-            exec(compile(block.code, str(page), "exec"), namespace)
+            exec(compile(with_server(block.code, request), str(page), "exec"), namespace)
 
 
 @pages_with("bash")
-def test_bash_blocks_run_in_order(page, workspace, monkeypatch, capsys):
+def test_bash_blocks_run_in_order(page, workspace, monkeypatch, capsys, request):
     monkeypatch.chdir(workspace)
     for block in blocks(page):
         if block.language == "bash" and block.mark is None:
             for line in commands_of(block.code):
-                run_command(line)
+                run_command(with_server(line, request))
+
+
+def with_server(code, request):
+    """Leads what asks the server of the pages to one that runs."""
+    if ADDRESS not in code:
+        return code
+    return code.replace(ADDRESS, f"127.0.0.1:{request.getfixturevalue('page_server').port}")
 
 
 def commands_of(code):
@@ -61,6 +71,14 @@ def run_command(line):
     """Runs a line, or checks its options where running it would take long."""
     words = shlex.split(line)
     match words:
+        case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
+            serve.check(serve.parse(options))
+        case ["python", "-m", "vanilla_transformer.serving.handler", directory]:
+            assert [path.name for path in write_handler(directory)]
+        case ["curl", *_]:
+            done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+            assert done.stdout
+            assert '"error"' not in done.stdout
         case ["vanilla-transformer", "train", *options]:
             check_training_options(options)
         case ["vanilla-transformer", "page", *options]:  # it would run until Ctrl-C

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from pages import DOCS, blocks
+from servers import serving
 from toy import REPOSITORY
 from transformers import MarianConfig, MarianMTModel
 
@@ -32,6 +33,15 @@ def workspace(corpus, trained, tmp_path_factory):
     save_marian(folder / "opus-mt-en-de")
     save_checkpoints_of_trainers(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def page_server(workspace):
+    """The server that the pages start and ask."""
+    runs = workspace / "runs"
+    models = [f"en-de={runs / 'en-de'}", f"de-en={runs / 'de-en'}", runs / "cmudict-demo"]
+    with serving(*models, "--engine", "transformers") as running:
+        yield running
 
 
 def save_marian(folder):

@@ -11,7 +11,7 @@ import pytest
 from numerals import load_numerals
 from pronunciations import load_cmudict
 
-from vanilla_transformer.commands import page
+from vanilla_transformer.commands import page, serve
 from vanilla_transformer.commands.program import find_subcommand
 
 SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
@@ -57,20 +57,25 @@ def test_it_prints_scores_a_table_and_the_given_words(run_demo, folder, tmp_path
     assert "bash scripts/demo.sh" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_it_ends_with_the_command_that_opens_the_page(run_demo, folder, monkeypatch):
+def test_it_ends_with_the_commands_that_open_the_page_and_the_server(run_demo, folder, monkeypatch):
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     monkeypatch.setattr(demo.sys, "prefix", str(demo.REPOSITORY / ".venv"))
-    lines = run_demo("--words", "reuse")
-    start = lines.index("To look into the model in a browser:")
-    assert lines[start + 1] == '  .venv/bin/pip install ".[page]"'
-    program, *words = shlex.split(lines[start + 2])
-    assert program == ".venv/bin/vanilla-transformer"
+    install, *lines = run_demo("--words", "reuse")[-4:]
+    assert install == '  .venv/bin/pip install ".[serve,page]"'
+    opened, served, asked = map(shlex.split, lines)
     monkeypatch.chdir(demo.REPOSITORY)
-    find_subcommand(words)
-    options = page.parse(words[1:])
-    page.check(options)
-    assert Path(options.models[0]).samefile(folder)
-    assert options.text == "transformer"
+    assert {opened[0], served[0]} == {".venv/bin/vanilla-transformer"}
+    assert [find_subcommand(words[1:])[0] for words in (opened, served)] == ["page", "serve"]
+    shown = page.parse(opened[2:])
+    page.check(shown)
+    assert Path(shown.models[0]).samefile(folder)
+    assert shown.text == "transformer"
+    options = serve.parse(served[2:])
+    serve.check(options)
+    (model,) = serve.settings_of(options).models
+    assert Path(model.path).samefile(folder)
+    assert asked[1] == f"http://{options.host}:{options.port}/translate"
+    assert asked[2:] == ["-d", "q=transformer", "-d", "source=any", "-d", f"target={model.target}"]
 
 
 def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):

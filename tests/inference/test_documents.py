@@ -1,5 +1,7 @@
 """Texts are split into segments and joined again without losing a character."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,3 +49,18 @@ def test_the_parts_are_the_line_and_no_piece_is_too_long(units, end, limit):
     assert "".join(parts) == line
     assert all(not separator.strip() for separator in parts[1::2])
     assert all(count_words(piece) <= limit for piece in parts[::2])
+
+
+def test_a_long_line_is_split_with_few_counts_into_pieces_as_long_as_possible():
+    counted = []
+
+    def count_characters(text):
+        counted.append(len(text))
+        return len(text)
+
+    line = " ".join("a" * (1 + number % 7) for number in range(2000))
+    parts = split_long_line(line, count_characters, 100)
+    assert "".join(parts) == line
+    for piece, following in itertools.pairwise(parts[::2]):
+        assert len(piece) <= 100 < len(f"{piece} {following.split()[0]}")
+    assert sum(counted) < 50 * len(line)

@@ -90,6 +90,9 @@ def test_long_lines_are_split_and_nothing_is_lost(trained, engines):
     assert list(detailed.tokens) == [*first, *second, *first]
     assert len(detailed.token_scores) == len(detailed.tokens)
     assert max(target for _, target in detailed.alignment) == 13
+    tiny = Translator.from_pretrained(str(trained), "transformers", "cpu", max_source_tokens=1)
+    assert tiny.split_texts(["dog cat", "", "boat"]).cut_words == 3
+    assert short.split_texts([text]).cut_words == 0
 
 
 def test_scores_are_those_of_the_model(trained, engines):

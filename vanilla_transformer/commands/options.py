@@ -139,6 +139,13 @@ def positive_number(text: str) -> float:
     return float(text)
 
 
+def nonnegative_number(text: str) -> float:
+    """Reads a finite number of at least 0."""
+    if not 0 <= float(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number of at least 0")
+    return float(text)
+
+
 def probability(text: str) -> float:
     """Reads a number above 0, and at most 1."""
     if not 0 < float(text) <= 1:

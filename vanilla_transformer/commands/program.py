@@ -31,6 +31,7 @@ SUBCOMMANDS = (
     "convert",
     "export",
     "verify",
+    "serve",
 )
 """Names of the subcommands, in the order of a person's work. Each has a module of its name."""
 

@@ -70,6 +70,7 @@ class CTranslate2Engine:
         compute_type: Type of the computation, e.g. "float32" or "int8".
         device: "cpu", "cuda" or "cuda:1".
         aligns: Whether the attention that it returns is that of the heads that align.
+        workers: Batches that are computed at the same time when several threads call.
     """
 
     name = "ctranslate2"
@@ -83,6 +84,7 @@ class CTranslate2Engine:
         compute_type: str,
         device: str,
         aligns: bool = False,
+        workers: int = 1,
     ) -> None:
         kind, _, index = device.partition(":")
         self.translator = ctranslate2.Translator(
@@ -90,6 +92,7 @@ class CTranslate2Engine:
             device=kind,
             device_index=int(index or 0),
             compute_type=compute_type,
+            inter_threads=workers,
             intra_threads=int(os.environ.get("OMP_NUM_THREADS", "0")),
         )
         self.end_token, self.positions, self.aligns = end_token, positions, aligns
@@ -184,7 +187,12 @@ def _best_source(weights: list[float]) -> int:
 
 
 def load_ctranslate2(
-    path: Path, config: Any, tokenizer: Any, compute_type: str, device: str
+    path: Path,
+    config: Any,
+    tokenizer: Any,
+    compute_type: str,
+    device: str,
+    workers: int = 1,
 ) -> CTranslate2Engine:
     """Loads the export of a saved model, and makes it first where the cache does not hold it.
 
@@ -194,6 +202,7 @@ def load_ctranslate2(
         tokenizer: Its tokenizer.
         compute_type: One of CTranslate2's types.
         device: "cpu", "cuda" or "cuda:1".
+        workers: Batches that are computed at the same time when several threads call.
 
     Returns:
         The engine.
@@ -218,7 +227,7 @@ def load_ctranslate2(
     end_token = vocabularies[1][end_token_of(config)]
     aligns = aligning_heads(config) is not None
     return CTranslate2Engine(
-        exported, vocabularies, end_token, positions, compute_type, device, aligns
+        exported, vocabularies, end_token, positions, compute_type, device, aligns, workers
     )
 
 

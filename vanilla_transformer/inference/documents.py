@@ -8,6 +8,7 @@ between sentences stay as they are.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 _AFTER_SENTENCE = re.compile(
     r"""(?<=[.!?\u2026])["'\u00bb\u201d\u2019)\]]*(\s+)|(?<=[\u3002\uff01\uff1f])()"""
@@ -81,23 +82,45 @@ def _group_units(
     boundary: re.Pattern[str], text: str, count_tokens: Callable[[str], int], limit: int
 ) -> list[str]:
     """Splits at as few boundaries as possible: piece, separator, piece, ..."""
-    units: list[tuple[str, str]] = []
+    units: list[tuple[int, int]] = []  # where each begins and ends
     start = 0
     for match in boundary.finditer(text):
-        separator = match.group(1) or ""
-        end = match.end() - len(separator)
+        end = match.end() - len(match.group(1) or "")
         if end > start:
-            units.append((text[start:end], separator))
+            units.append((start, end))
             start = match.end()
-    units.append((text[start:], ""))
-    grouped = [units[0][0]]
-    gap = units[0][1]
-    for unit, following in units[1:]:
-        if unit and count_tokens(grouped[-1] + gap + unit) <= limit:
-            grouped[-1] += gap + unit
-        elif unit:
-            grouped += [gap, unit]
-        else:
-            grouped[-1] += gap  # white space at the end of the text
-        gap = following
+    if start < len(text) or not units:
+        units.append((start, len(text)))
+    grouped: list[str] = []
+    first = 0
+    while first < len(units):
+        begin = units[first][0]
+        fits = partial(_fits_limit, text, begin, count_tokens, limit)
+        last = _last_that_fits(units, first, fits)
+        end = units[last][1] if last + 1 < len(units) else len(text)
+        grouped.append(text[begin:end])
+        first = last + 1
+        if first < len(units):
+            grouped.append(text[end : units[first][0]])
     return grouped
+
+
+def _fits_limit(
+    text: str, begin: int, count_tokens: Callable[[str], int], limit: int, end: int
+) -> bool:
+    return count_tokens(text[begin:end]) <= limit
+
+
+def _last_that_fits(
+    units: Sequence[tuple[int, int]], first: int, fits: Callable[[int], bool]
+) -> int:
+    """Finds the last unit up to whose end a piece fits, in few steps; `first` always does."""
+    last, step = first, 1
+    while last + step < len(units) and fits(units[last + step][1]):
+        last += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if last + step < len(units) and fits(units[last + step][1]):
+            last += step
+    return last

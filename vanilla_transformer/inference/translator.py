@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self
 
 import torch
@@ -73,8 +74,10 @@ class Translator:
         self.source_limit = source_limit
         self._load_model = load_model
         self._exact = exact
-        separate = getattr(tokenizer, "separate_vocabularies", False)
-        self._target_tokenizer = tokenizer.target_tokenizer() if separate else tokenizer
+        self._loaded_transformers: TransformersEngine | None = None
+        self._loading = Lock()
+        self._separate = getattr(tokenizer, "separate_vocabularies", False)
+        self._target_tokenizer = tokenizer.target_tokenizer() if self._separate else tokenizer
         ends = settings.eos_token_id
         self.end_token_id: int = ends[0] if isinstance(ends, list) else ends
 
@@ -86,6 +89,7 @@ class Translator:
         device: str | None = None,
         compute_type: str = "float32",
         max_source_tokens: int | None = None,
+        workers: int = 1,
     ) -> Self:
         """Loads a saved model.
 
@@ -101,6 +105,8 @@ class Translator:
                 gives; "int8" is faster, and may differ in a few outputs.
             max_source_tokens: Longest source in tokens. None: the limit of the tokenizer if it has
                 one, otherwise `config.max_position_embeddings`.
+            workers: Batches that CTranslate2 computes at the same time when several threads call;
+                the other engines compute in the threads that call.
 
         Returns:
             The translator.
@@ -126,7 +132,7 @@ class Translator:
         if len(paths) > 1:
             chosen: Engine = _make_ensemble(paths, engine, tokenizer, device)
         else:
-            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type)
+            chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type, workers)
         limit = max_source_tokens or tokenizer.model_max_length
         if limit >= NO_LIMIT or config.position_embedding_type == "learned":
             limit = min(limit, config.max_position_embeddings)
@@ -137,14 +143,17 @@ class Translator:
         exact = engine != "auto" or len(paths) > 1
         return cls(chosen, tokenizer, settings, limit, load_model, exact)
 
-    @cached_property
+    @property
     def _transformers_engine(self) -> TransformersEngine:
         """The engine for what only transformers computes; loads the model when first used."""
         if isinstance(self.engine, TransformersEngine):
             return self.engine
         if self._load_model is None:
             raise ValueError("This needs the engine 'transformers': give `load_model`.")
-        return TransformersEngine(self._load_model())
+        with self._loading:  # several threads may ask at once
+            if self._loaded_transformers is None:
+                self._loaded_transformers = TransformersEngine(self._load_model())
+        return self._loaded_transformers
 
     def translate(
         self,
@@ -198,14 +207,131 @@ class Translator:
             wanted = candidates
             if options.get("num_beams") is None:
                 options["num_beams"] = 1 if options.get("do_sample") else candidates
-        search = resolve_search(self.settings, wanted, **options)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
-        call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
+        call = self.plan_call(wanted, details, batch_tokens, **options)
         choose = partial(_choose_outputs, n_best=n_best, details=details, metric=metric)
         if isinstance(texts, str):
             return choose(self._translate_chunk([texts], call)[0])
         stream = self._translate_stream(texts, call, choose, progress)
         return list(stream) if isinstance(texts, list | tuple) else stream
+
+    def plan_call(
+        self,
+        n_best: int = 1,
+        details: Details | None = None,
+        batch_tokens: int = 4096,
+        **options: Any,
+    ) -> "TranslatorCall":
+        """Decides what `compute_segments` computes, and with which engine.
+
+        `plan_call`, `split_texts`, `compute_segments` and `join_outputs` are the steps of
+        `translate`, for callers that put the segments of several texts into batches of their own.
+
+        Args:
+            n_best: Outputs per text.
+            details: What to return besides the texts. None: nothing.
+            batch_tokens: Largest size of a batch, in tokens with padding.
+            **options: Settings of the search by their names in `GenerationConfig`.
+
+        Returns:
+            The plan.
+
+        Raises:
+            ValueError: If an option is wrong, or not possible with the engine.
+        """
+        search = resolve_search(self.settings, n_best, **options)
+        return TranslatorCall(search, self._engine_for(search), details or Details(), batch_tokens)
+
+    def split_texts(self, texts: list[str]) -> "SplitTexts":
+        """Splits texts into lines, and long lines into sentences or words; encodes all of them.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            The texts as documents, and their segments.
+
+        Raises:
+            ValueError: If a text is not a `str`, or not Unicode text.
+        """
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
+        documents, lines = split_lines(texts)
+        ids = self._encode_sources(lines)
+        sizes = [len(one) for one in ids]
+        if max(sizes, default=0) <= self.source_limit:
+            return SplitTexts(documents, list(map(Segment, lines, ids)))
+        segments: list[str] = []
+        parts_of_line: list[list[str | int]] = []
+        for line, size in zip(lines, sizes, strict=True):
+            pieces = [line]
+            if size > self.source_limit:
+                pieces = split_long_line(line, self._count_tokens, self.source_limit)
+            parts: list[str | int] = []
+            for number, piece in enumerate(pieces):
+                if number % 2 or not piece.strip():
+                    parts.append(piece)
+                else:
+                    parts.append(len(segments))
+                    segments.append(piece)
+            parts_of_line.append(parts)
+        split = [_split_document(document, parts_of_line) for document in documents]
+        encoded = self._encode_sources(segments)
+        kept = self._cut_long_words(encoded)
+        cut = sum(len(one) > len(other) for one, other in zip(encoded, kept, strict=True))
+        return SplitTexts(split, list(map(Segment, segments, kept)), cut)
+
+    def compute_segments(
+        self, segments: Sequence["Segment"], call: "TranslatorCall"
+    ) -> list[list[SegmentOutput]]:
+        """Computes the outputs of segments.
+
+        Args:
+            segments: Segments of any texts, as `split_texts` returns them.
+            call: What to compute.
+
+        Returns:
+            `n_best` outputs for each segment, best first.
+        """
+        sources = [segment.ids for segment in segments]
+        found = call.engine.generate(sources, call.search, call.batch_tokens, call.aligns)
+        return self._describe_outputs([one.text for one in segments], sources, found, call)
+
+    def join_outputs(
+        self,
+        document: Document,
+        outputs: Sequence[Sequence[SegmentOutput]],
+        call: "TranslatorCall",
+    ) -> list[Translation]:
+        """Makes the outputs of a text from those of its segments.
+
+        Args:
+            document: The text.
+            outputs: What `compute_segments` returned for all segments of `split_texts`.
+            call: What was computed.
+
+        Returns:
+            `n_best` outputs, best first.
+        """
+        return [
+            join_segments(
+                document,
+                {number: outputs[number][rank] for number in document.segments},
+                call.details,
+                call.search.length_penalty,
+            )
+            for rank in range(call.search.n_best)
+        ]
+
+    def source_tokens(self, ids: Ids) -> tuple[str, ...]:
+        """Returns the tokens of a segment.
+
+        Args:
+            ids: Ids of the segment, as `split_texts` returns them.
+        """
+        side = {"side": "source"} if self._separate else {}
+        return tuple(self.tokenizer.convert_ids_to_tokens(list(ids), **side))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
@@ -271,7 +397,7 @@ class Translator:
         return Alignment(
             words=word_links(links, *words),
             tokens=links,
-            source_tokens=tuple(self.tokenizer.convert_ids_to_tokens(list(source))),
+            source_tokens=self.source_tokens(source),
             target_tokens=self._target_tokens(target),
         )
 
@@ -323,52 +449,9 @@ class Translator:
 
     def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
         """Returns `n_best` outputs for each text."""
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ValueError(f"texts[{number}] is {text!r}, which is not a text.")
-        documents, segments, sources = self._segment_texts(texts)
-        found = call.engine.generate(sources, call.search, call.batch_tokens, call.aligns)
-        outputs = self._describe_outputs(segments, sources, found, call)
-        return [
-            [
-                join_segments(
-                    document,
-                    {number: outputs[number][rank] for number in document.segments},
-                    call.details,
-                    call.search.length_penalty,
-                )
-                for rank in range(call.search.n_best)
-            ]
-            for document in documents
-        ]
-
-    def _segment_texts(self, texts: list[str]) -> tuple[list[Document], list[str], list[Ids]]:
-        """Splits texts into lines, and long lines into sentences or words; encodes all of them.
-
-        Returns:
-            The documents, the segments that they refer to, and the ids of the segments.
-        """
-        documents, lines = split_lines(texts)
-        ids = self._encode_sources(lines)
-        sizes = [len(one) for one in ids]
-        if max(sizes, default=0) <= self.source_limit:
-            return documents, lines, ids
-        segments: list[str] = []
-        parts_of_line: list[list[str | int]] = []
-        for line, size in zip(lines, sizes, strict=True):
-            pieces = [line]
-            if size > self.source_limit:
-                pieces = split_long_line(line, self._count_tokens, self.source_limit)
-            parts: list[str | int] = []
-            for number, piece in enumerate(pieces):
-                if number % 2 or not piece.strip():
-                    parts.append(piece)
-                else:
-                    parts.append(len(segments))
-                    segments.append(piece)
-            parts_of_line.append(parts)
-        split = [_split_document(document, parts_of_line) for document in documents]
-        return split, segments, self._cut_long_words(self._encode_sources(segments))
+        split = self.split_texts(texts)
+        outputs = self.compute_segments(split.segments, call)
+        return [self.join_outputs(document, outputs, call) for document in split.documents]
 
     def _describe_outputs(
         self,
@@ -463,6 +546,55 @@ class Translator:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """What the model gets at once: a line, or a part of a long line. Its length is in tokens.
+
+    Attributes:
+        text: The segment as written.
+        ids: Its token ids, the end included.
+    """
+
+    text: str
+    ids: Ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """Texts that are split into segments.
+
+    Attributes:
+        documents: Each text, with numbers into `segments` in the place of its segments.
+        segments: The segments of all texts.
+        cut_words: Number of segments that lost their end: a single word was too long.
+    """
+
+    documents: list[Document]
+    segments: list[Segment]
+    cut_words: int = 0
+
+    def part(self, first: int, count: int) -> "SplitTexts":
+        """Returns some neighbouring texts, as if they had been split alone; no word may be cut.
+
+        Args:
+            first: Number of the first text.
+            count: Number of texts.
+        """
+        documents = self.documents[first : first + count]
+        numbers = [number for document in documents for number in document.segments]
+        if not numbers:
+            return SplitTexts(documents, [])
+        start = numbers[0]
+        moved = [
+            Document(tuple(one - start if isinstance(one, int) else one for one in document.parts))
+            for document in documents
+        ]
+        return SplitTexts(moved, self.segments[start : numbers[-1] + 1])
+
+
+@dataclass(frozen=True)
 class TranslatorCall:
     """What one call of `Translator.translate` computes, and with which engine."""
 
@@ -505,7 +637,13 @@ def _split_document(document: Document, parts_of_line: list[list[str | int]]) ->
 
 
 def _choose_engine(
-    path: str, engine: str, config: Any, tokenizer: Any, device: str, compute_type: str
+    path: str,
+    engine: str,
+    config: Any,
+    tokenizer: Any,
+    device: str,
+    compute_type: str,
+    workers: int,
 ) -> Engine:
     if engine == "auto":
         engine = "ctranslate2" if _suits_ctranslate2(config) else "transformers"
@@ -514,7 +652,7 @@ def _choose_engine(
             from vanilla_transformer.inference.ctranslate2_engine import load_ctranslate2
 
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        return load_ctranslate2(folder, config, tokenizer, compute_type, device)
+        return load_ctranslate2(folder, config, tokenizer, compute_type, device, workers)
     if compute_type != "float32":
         raise ValueError(
             f"`compute_type` is {compute_type!r}, but CTranslate2 is not installed or cannot "

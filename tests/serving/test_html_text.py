@@ -1,0 +1,131 @@
+"""HTML: what is text is found as browsers find it, and all else stays as it is."""
+
+import html
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vanilla_transformer.serving.html_text import split_html
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><title>A dog &amp; a cat</title><meta charset=utf-8>
+<script>if (a < b && "</p>") { document.write("<p>hidden</p>"); }</script>
+<style>p > a { color: red }</style></head>
+<!-- a comment with <p>tags</p> -->
+<body class='x' data-text="a > b"><p>See&nbsp;the <b>dog</b>, 3 < 4 &copy; 2020.<br/>
+  <img alt="a picture" src=x.png> Tom &#38; Jerry</p>
+<p translate="no">kept</p><span class="notranslate big">kept <i>too</i></span>
+<pre>two
+lines</pre><code>kept = 1</code><textarea>kept</textarea><p>&nbsp;</p><p>...</p></body></html>"""
+TEXTS = (
+    "A dog & a cat",
+    "See\u00a0the",
+    "dog",
+    ", 3 < 4 \u00a9 2020.",
+    "Tom & Jerry",
+    "two\nlines",
+)
+
+
+def shouted(source):
+    page = split_html(source)
+    return page.join(lambda number: page.texts[number].upper())
+
+
+def test_a_page_keeps_its_markup():
+    page = split_html(PAGE)
+    assert page.texts == TEXTS
+    expected = PAGE.replace("A dog &amp; a cat", "A DOG &amp; A CAT")
+    expected = expected.replace("See&nbsp;the <b>dog</b>", "SEE&nbsp;THE <b>DOG</b>")
+    expected = expected.replace(", 3 < 4 &copy;", ", 3 &lt; 4 &copy;")
+    expected = expected.replace("Tom &#38; Jerry", "TOM &#38; JERRY")
+    expected = expected.replace("two\nlines", "TWO\nLINES")
+    assert shouted(PAGE) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a dog", "A DOG"),
+        ("", ""),
+        ("  a\n dog ", "  A DOG "),
+        ("a < b > c", "A &lt; B &gt; C"),
+        ("&lt;script&gt;x", "&lt;SCRIPT&gt;X"),
+        ("AT&T", "AT&amp;T"),
+        ("a<br>b<BR/>c", "A<br>B<BR/>C"),
+        ("<a title='x > y' href=\"a>b\">x</a>", "<a title='x > y' href=\"a>b\">X</a>"),
+        ("<p a=>x</p >", "<p a=>X</p >"),
+        ("a<!-->b<!--->c<!-- x --!>d", "A<!-->B<!--->C<!-- x --!>D"),
+        ("a<!-- open", "A<!-- open"),
+        ("a <b x='open", "A <b x='open"),
+        ("a</>b</ x>c<?php d?>e", "A</>B</ x>C<?php d?>E"),
+        ("<SCRIPT>a</b></ScRiPt >b", "<SCRIPT>a</b></ScRiPt >B"),
+        ("<style>a", "<style>a"),
+        ("<svg><text>a</text></svg>b", "<svg><text>a</text></svg>B"),
+        ("<svg/>b", "<svg/>B"),
+        ("<div translate=no>a<div>b</div>c</div>d", "<div translate=no>a<div>b</div>c</div>D"),
+        ("<br translate=no>d", "<br translate=no>D"),
+        ("<i data-translate=no>a</i>", "<i data-translate=no>A</i>"),
+        ("<![CDATA[ a > b ]]>c", "<![CDATA[ a > b ]]>C"),
+        (
+            "\u05e9\u05dc\u05d5\u05dd <b>\U0001f600 a</b>",
+            "\u05e9\u05dc\u05d5\u05dd <b>\U0001f600 A</b>",
+        ),
+    ],
+)
+def test_text_is_found_as_browsers_find_it(source, expected):
+    assert shouted(source) == expected
+
+
+class Events(HTMLParser):
+    """What the standard library's parser finds besides text."""
+
+    def __init__(self, source):
+        super().__init__(convert_charrefs=True)
+        self.found = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, attributes))
+
+    def handle_endtag(self, tag):
+        self.found.append(tag)
+
+    def handle_comment(self, data):
+        self.found.append(("comment", data))
+
+
+PIECES = [
+    "<p>",
+    "</p>",
+    "<b class='x'>",
+    "</b>",
+    "<!-- c -->",
+    "&amp;",
+    "&nbsp;",
+    "a",
+    "<",
+    ">",
+    " ",
+]
+
+
+@given(st.lists(st.sampled_from([*PIECES, "&", "dog", "<br>"]), max_size=12))
+def test_no_output_of_a_model_becomes_markup(pieces):
+    """Whatever stands in the place of the texts, the markup is that of the source."""
+    source = "".join(pieces)
+    page = split_html(source)
+    joined = page.join(lambda number: "<script>alert('&')</script>")
+    assert Events(joined).found == Events(source).found
+    assert split_html(page.join(lambda number: page.texts[number])).texts == page.texts
+
+
+@pytest.mark.parametrize(
+    "part", ["<", "<a ", "<!--", "<a x='", "&nbsp;", "<p>", "</", "<a =", "<![CDATA[>"]
+)
+def test_long_input_takes_linear_time(part):
+    """A regular expression that tries all divisions would never end here."""
+    assert html.unescape(shouted(part * 20_000))

@@ -1,0 +1,96 @@
+"""A served model in this process: what its queue and its texts have to be."""
+
+import asyncio
+
+import pytest
+
+from vanilla_transformer.inference.results import Details
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.serving import models
+from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.metrics import Metrics
+from vanilla_transformer.serving.models import Query, ServedModel
+from vanilla_transformer.serving.settings import Computation, Settings, parse_models
+
+LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+
+
+@pytest.fixture
+def make_model(trained):
+    made = []
+
+    def make(max_source_tokens=None, **computation):
+        sources = parse_models([f"en-de={trained}"])
+        translator = Translator.from_pretrained(
+            str(trained), "transformers", "cpu", max_source_tokens=max_source_tokens
+        )
+        settings = Settings(sources, computation=Computation(**computation))
+        made.append(ServedModel(sources[0], translator, settings, Metrics()))
+        return made[-1]
+
+    yield make
+    for model in made:
+        model.close()
+
+
+def query(**options):
+    return Query(1, Details(), tuple(sorted(options.items())))
+
+
+def texts_of(answers):
+    return [row[0].text for row in answers.outputs]
+
+
+def test_words_that_the_model_cannot_take_are_refused_and_not_cut(make_model):
+    model = make_model(max_source_tokens=1)
+
+    async def ask_all():
+        texts = (["dog cat"], [""], ["dog", "", "a b"])
+        first = await model.answer([""], query())  # the others are short and split together
+        asked = [model.answer(one, query()) for one in texts]
+        return first, *await asyncio.gather(*asked, return_exceptions=True)
+
+    first, *found = asyncio.run(ask_all())
+    assert [found[0].status, found[2].status] == [400, 400]
+    assert str(found[0]).startswith("2 words are longer than 1 tokens")
+    assert str(found[2]).startswith("3 words are longer than 1 tokens")
+    assert texts_of(first) == texts_of(found[1]) == [""]
+
+
+def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_model, monkeypatch):
+    monkeypatch.setattr(models, "PLANS_KEPT", 3)
+    model = make_model(batch_wait=0.02)
+    long = "\n".join([LINE] * 20)
+
+    async def ask_all():
+        asked = [
+            model.answer([text], query(num_beams=beams, max_new_tokens=tokens))
+            for text in (LINE, long, f"\n{LINE}\n")
+            for beams in (1, 2)
+            for tokens in range(1, 6)
+        ]
+        return [texts_of(one) for one in await asyncio.gather(*asked)]
+
+    found = asyncio.run(ask_all())
+    expected = [" ".join(OUTPUT.split()[:tokens]) for tokens in range(1, 6)]
+    assert found[:10] == [[text] for text in expected * 2]
+    assert found[10:20] == [["\n".join([text] * 20)] for text in expected * 2]
+    assert found[20:] == [[f"\n{text}\n"] for text in expected * 2]
+    asked_again = asyncio.run(ask_all())  # with plans that are known
+    assert asked_again == found
+
+
+def test_a_model_without_room_says_so(make_model):
+    model = make_model(queue_size=1)
+
+    async def ask_both():
+        first = asyncio.ensure_future(model.answer([LINE], query()))
+        await asyncio.sleep(0)
+        assert model.batcher.is_full
+        with pytest.raises(RequestError, match="The queue is full") as refused:
+            await model.answer([LINE], query())
+        assert refused.value.status == 503
+        return texts_of(await first)
+
+    assert asyncio.run(ask_both()) == [OUTPUT]
+    assert not model.batcher.is_full

@@ -1,0 +1,431 @@
+"""The server: clients of LibreTranslate, our own interface, and what is wrong with a request.
+
+One real process answers all of these tests, so each also shows that the ones before it left it
+working.
+"""
+
+import json
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+
+import pytest
+from libretranslatepy import LibreTranslateAPI
+from servers import FORM, JSON, PATIENCE, read_answer, serving, wait_until
+from toy import NOUNS, VERBS, command
+
+from vanilla_transformer.inference.translator import Translator
+
+LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+LIMITS = {
+    "--max-characters": 3000,
+    "--max-texts": 20,
+    "--max-tokens": 600,
+    "--max-body": 100_000,
+    "--max-beams": 4,
+    "--max-connections": 200,
+    "--read-timeout": 1.5,
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return {"VANILLA_TRANSFORMER_CACHE": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.fixture(scope="module")
+def server(trained, cache):
+    options = [word for pair in LIMITS.items() for word in pair]
+    with serving(f"en-de={trained}", trained, *options, environment=cache) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_is_disturbed(request):
+    """After each test, the server answers as before."""
+    yield
+    if "server" in request.fixturenames:
+        found = request.getfixturevalue("server").translate(LINE)
+        assert found[2] == {"translatedText": OUTPUT}
+
+
+def test_a_client_of_libretranslate_works_as_it_is(server):
+    client = LibreTranslateAPI(f"http://127.0.0.1:{server.port}", api_key="not needed")
+    assert client.translate(LINE, "en", "de") == OUTPUT
+    assert client.translate(f"{LINE}\n\n{LINE}", "en", "de") == f"{OUTPUT}\n\n{OUTPUT}"
+    languages = {one["code"]: one for one in client.languages()}
+    assert languages["en"] == {"code": "en", "name": "English", "targets": ["de"]}
+    assert languages["de"]["targets"] == []
+    assert languages["any"]["targets"] == ["toy"]
+
+
+def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
+    fields = {"source": "en", "target": "de", "format": "text", "alternatives": 2, "secret": "x"}
+    status, _, found = server.translate([LINE, "", "a bird finds a boat ."], **fields)
+    assert (status, found["translatedText"]) == (200, [OUTPUT, "", "Vogel findet Boot ."])
+    assert [len(row) for row in found["alternatives"]] == [2, 0, 2]
+    assert OUTPUT not in found["alternatives"][0]
+    _, _, one = server.translate(LINE, **fields)
+    assert one == {"translatedText": OUTPUT, "alternatives": found["alternatives"][0]}
+    assert server.form("/translate", q=LINE, **{**fields, "alternatives": "2"})[2] == one
+    query = "/translate?q=a+dog+sees+a+cat+.&source=auto&target=de"
+    assert server.ask("POST", query)[2] == {"translatedText": OUTPUT}
+    parts = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in {"q": f"{LINE}\n{LINE}", "source": "en", "target": "de"}.items()
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    found = server.ask("POST", "/translate", f"{parts}--b--\r\n", kind)
+    assert found[2] == {"translatedText": f"{OUTPUT}\n{OUTPUT}"}
+
+
+def test_a_bare_model_has_its_directory_for_a_target(server):
+    for source in ("any", "auto"):
+        _, _, found = server.translate(LINE, source=source, target="toy")
+        assert found == {"translatedText": OUTPUT}
+
+
+PAGE = """<!DOCTYPE html><html><head><script>document.write("<p>a dog</p>" && 1 < 2)</script>
+</head><body data-x="a &gt; b"><!-- a dog --><p id='one'>a dog sees a cat .</p>&nbsp;
+<p>a bird <b>finds</b> a child .<br></p><p translate=no>a dog</p></body></html>"""
+
+
+def test_html_keeps_all_but_its_texts(server):
+    _, _, found = server.translate([PAGE, "a dog &amp; a cat"], format="html")
+    page = found["translatedText"][0]
+    assert "<p id='one'>Hund sieht Katze .</p>&nbsp;" in page
+    between = re.compile(r"(<p id='one'>)[^<]*|(<p>)[^<]*(<b>)[^<]*(</b>)[^<]*")
+    assert between.sub(r"\1\2\3\4", page) == between.sub(r"\1\2\3\4", PAGE)
+
+    class Tags(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.open = []
+
+        def handle_starttag(self, tag, attributes):
+            self.open += [] if tag == "br" else [tag]
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+
+
+def test_what_is_not_offered_says_so(server):
+    for path in ("/detect", "/translate_file", "/suggest"):
+        status, _, found = server.form(path, q=LINE)
+        assert status == 501
+        assert "is not offered" in found["error"]
+    _, _, settings = server.ask("GET", "/frontend/settings")
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
+    assert settings["charLimit"] == 3000
+    assert settings["filesTranslation"] is settings["suggestions"] is False
+
+
+def test_outputs_with_scores_confidences_and_alignments_are_those_of_the_translator(
+    server, trained
+):
+    translator = Translator.from_pretrained(str(trained), "transformers", "cpu")
+    expected = translator.translate(
+        LINE, n_best=2, return_scores=True, return_tokens=True, return_alignment=True
+    )
+    fields = {"n_best": 2, "scores": True, "alignment": True, "model": "en-de"}
+    status, _, found = server.post("/v1/generate", {"texts": LINE, **fields})
+    assert (status, found["model"]) == (200, "en-de")
+    for ours, theirs in zip(expected, found["outputs"], strict=True):
+        assert (theirs["text"], theirs["score"]) == (ours.text, pytest.approx(ours.score, abs=1e-4))
+        assert [one["token"] for one in theirs["tokens"]] == list(ours.tokens)
+        values = [one["log_probability"] for one in theirs["tokens"]]
+        assert values == pytest.approx(ours.token_scores, abs=1e-4)
+        assert all(0 < one["confidence"] <= 1 for one in theirs["tokens"])
+        assert theirs["alignment"] == [list(pair) for pair in ours.alignment]
+        assert theirs["source_tokens"] == [*LINE.split(), "</s>"]
+    _, _, several = server.post("/v1/generate", {"texts": [LINE, ""], "model": "toy"})
+    assert several["outputs"] == [[{"text": OUTPUT}], [{"text": ""}]]
+    options = {"do_sample": True, "temperature": 0.01, "max_new_tokens": 2}
+    _, _, sampled = server.post("/v1/generate", {"texts": LINE, "model": "toy", **options})
+    assert sampled["outputs"][0]["text"] == "Hund sieht"
+
+
+def test_many_clients_at_once_get_their_own_answers(server, trained):
+    sources = [
+        f"a {noun} {verb} a {other} ." for noun in NOUNS for verb in VERBS for other in NOUNS
+    ]
+    expected = Translator.from_pretrained(str(trained), "transformers", "cpu").translate(sources)
+    batches = server.metric("batch_segments_count")
+    with ThreadPoolExecutor(32) as clients:
+        found = list(clients.map(lambda source: server.translate(source)[2], sources))
+    assert [one["translatedText"] for one in found] == expected
+    assert server.metric("batch_segments_count") - batches < len(sources)
+
+
+WRONG = {
+    "unknown source": ({"source": "xx"}, "xx is not supported"),
+    "unknown target": ({"target": "xx"}, "xx is not supported"),
+    "no such direction": ({"source": "de"}, "de is not supported"),
+    "direction between others": ({"target": "toy"}, "not available as a target language from en"),
+    "no text": ({"q": None}, "missing q parameter"),
+    "empty text": ({"q": ""}, "missing q parameter"),
+    "empty list": ({"q": []}, "missing q parameter"),
+    "no source": ({"source": None}, "missing source parameter"),
+    "number for a text": ({"q": 3}, "`q` is 3: give a text or a list of texts"),
+    "number in a list": ({"q": [LINE, 3]}, "`q` is a list with 3"),
+    "null in a list": ({"q": [LINE, None]}, "`q` is a list with null"),
+    "unknown format": ({"format": "pdf"}, "`format` 'pdf' is not supported"),
+    "unknown field": ({"sauce": "en"}, "Unknown field 'sauce': use q, source"),
+    "negative number": ({"alternatives": -1}, "`alternatives` is -1: give a whole number from 0"),
+    "huge number": ({"alternatives": 10**30}, "`alternatives` is 1000000"),
+    "fraction": ({"alternatives": 1.5}, "`alternatives` is 1.5"),
+    "flag for a number": ({"alternatives": True}, "`alternatives` is True"),
+    "long text": ({"q": "a " * 2000}, r"request \(4000 characters\) exceeds text limit"),
+    "many texts": ({"q": [""] * 10_000}, r"request \(10000 texts\) exceeds text limit"),
+    "many tokens": ({"q": "a " * 1000}, r"request \(1001 tokens\) exceeds text limit"),
+    "many empty lines": ({"q": "\n" * 10_000}, r"request \(10000 characters\)"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_fields_are_named(server, case):
+    changes, message = WRONG[case]
+    given = {"q": LINE, "source": "en", "target": "de", **changes}
+    status, _, found = server.post("/translate", given)
+    assert status == 400
+    assert re.search(message, found["error"])
+    assert set(found) == {"error"}
+
+
+WRONG_SEARCHES = {
+    "unknown model": ({"model": "no"}, 404, "There is no model 'no': use one of en-de, toy"),
+    "no model": ({"model": None}, 400, "give `model`, one of en-de, toy"),
+    "no texts": ({"texts": None}, 400, "missing texts parameter"),
+    "wide beam": (
+        {"num_beams": 99999},
+        400,
+        "`num_beams` is 99999: give a whole number from 1 to 4",
+    ),
+    "more outputs than beams": ({"n_best": 3, "num_beams": 2}, 400, "the search keeps 2"),
+    "temperature without sampling": ({"temperature": 0.5}, 400, "needs `do_sample`"),
+    "temperature": ({"do_sample": True, "temperature": 1e300}, 400, "`temperature` is 1e.300"),
+    "length penalty": ({"length_penalty": -1e9}, 400, "from -10 to 10"),
+    "no new tokens": ({"max_new_tokens": 0}, 400, "`max_new_tokens` is 0"),
+    "text for a number": ({"num_beams": "2"}, 400, "`num_beams` is '2': give a whole number"),
+    "text for a flag": ({"scores": "yes"}, 400, "`scores` is 'yes': give true or false"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SEARCHES)
+def test_wrong_searches_are_named(server, case):
+    changes, status, message = WRONG_SEARCHES[case]
+    given = {"texts": LINE, "model": "toy", **changes}
+    found = server.post("/v1/generate", given)
+    assert found[0] == status
+    assert re.search(message, found[2]["error"])
+
+
+BODIES = {
+    "no JSON": (JSON, "{", 400, "The body is not JSON"),
+    "no object": (JSON, "[1]", 400, "not an object"),
+    "NaN": (JSON, '{"q": "a", "alternatives": NaN}', 400, "NaN is no JSON value"),
+    "infinity": (JSON, '{"alternatives": 1e999}', 400, "`alternatives` is inf|missing q"),
+    "long number": (JSON, '{"alternatives": ' + "9" * 5000 + "}", 400, "not JSON"),
+    "nested": (JSON, "[" * 50_000, 400, "nested|not JSON"),
+    "lone surrogate": (
+        JSON,
+        '{"q": "a \\ud800 dog", "source": "en", "target": "de"}',
+        400,
+        "`q` holds the lone surrogate U.D800 at character 2",
+    ),
+    "surrogate as name": (JSON, '{"\\ud800": 1}', 400, "Unknown field"),
+    "not UTF-8": (JSON, b'{"q": "\xff"}', 400, "not UTF-8"),
+    "empty body": (JSON, b"", 400, "not JSON"),
+    "wrong type": ({"Content-Type": "text/plain"}, "a", 415, "The content type is 'text/plain'"),
+    "no type": ({}, "a", 415, "The content type is missing"),
+    "JSON sent as a form": (FORM, json.dumps({"q": LINE}), 400, "Unknown field"),
+    "form not UTF-8": (FORM, "q=%ff&source=en&target=de", 400, "not UTF-8"),
+    "field twice": (FORM, "q=a&q=b&source=en&target=de", 400, "'q' is given twice"),
+    "form with many fields": (FORM, "a=b&" * 2000, 400, "more than 1000 fields"),
+    "number in a form": (FORM, "q=a&source=en&target=de&alternatives=nan", 400, "`alternatives`"),
+    "multipart without boundary": ({"Content-Type": "multipart/form-data"}, "a", 400, "boundary"),
+}
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_wrong_bodies_are_named(server, case):
+    headers, body, status, message = BODIES[case]
+    found = server.ask("POST", "/translate", body, headers)
+    assert found[0] == status
+    assert re.search(message, found[2]["error"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a dog \u0000\u0001\u001b[31m sees \u007f\u0085",
+        "\ufeffa dog\u200b \u202ea cat\u2028a",
+        "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 a dog",
+        "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+        "\n" * 2000,
+        "a\r\n\r\nb\rc",
+    ],
+    ids=["control", "invisible", "emoji", "right to left", "empty lines", "line ends"],
+)
+def test_any_unicode_text_is_answered(server, text, trained):
+    status, _, found = server.translate(text)
+    expected = Translator.from_pretrained(str(trained), "transformers", "cpu").translate(text)
+    assert (status, found) == (200, {"translatedText": expected})
+
+
+def test_a_large_body_is_refused_before_it_is_read(server):
+    line = json.dumps({"q": "a" * 1_000_000, "source": "en", "target": "de"})
+    status, headers, found = server.ask("POST", "/translate", line, JSON)
+    assert status == 413
+    assert "more than 100000 bytes" in found["error"]
+    assert headers["connection"] == "close"
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with server.send(head + b"Content-Length: 99999999999\r\n\r\n") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    with server.send(head + b"Transfer-Encoding: chunked\r\n\r\n") as connection:
+        for _ in range(3):
+            connection.sendall(b"%x\r\n%b\r\n" % (50_000, b" " * 50_000))
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_half_sent_requests_end_and_hold_up_nobody(server):
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    slow = [b"", b"POST /trans", head, head + b'Content-Length: 50\r\n\r\n{"q": "a']
+    connections = [server.send(content) for content in slow for _ in range(20)]
+    assert server.translate(LINE)[2] == {"translatedText": OUTPUT}
+    for connection in connections:
+        answer = receive_all(connection)
+        assert answer.startswith(b"HTTP/1.1 408"), answer
+        assert b'{"error"' in answer
+    gone = server.send(head + b'Content-Length: 50\r\n\r\n{"q": "a')
+    gone.close()
+
+
+def receive_all(connection):
+    with connection:
+        return b"".join(iter(lambda: connection.recv(10_000), b""))
+
+
+def test_a_client_that_sends_drop_by_drop_is_cut_off(server):
+    """A head that comes in small parts has no longer than one that stops."""
+    connection = server.send(b"GET /health HTTP/1.1\r\n")
+    connection.settimeout(0.1)
+    answer = b""
+    for _ in range(100):
+        try:
+            connection.sendall(b"X: y\r\n")
+            answer = connection.recv(1000)
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+        if answer:
+            break
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_what_is_not_http_gets_a_json_answer(server):
+    answer = receive_all(server.send(b"\x16\x03\x01 hello\r\n\r\n"))
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {
+        "error": "Invalid HTTP request received."
+    }
+    for method, path, status in (("PUT", "/translate", 405), ("GET", "/no", 404)):
+        found = server.ask(method, path)
+        assert found[0] == status
+        assert found[2]["error"]
+
+
+def test_too_many_connections_are_refused(server):
+    waiting = [server.send(b"") for _ in range(LIMITS["--max-connections"])]
+    answer = receive_all(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE))
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"Retry-After" in answer
+    for connection in waiting:
+        connection.close()
+    wait_until(lambda: server.ask("GET", "/health")[0] == 200)
+
+
+def test_several_requests_share_a_connection(server):
+    connection = server.connect()
+    for body, status in ((LINE, 200), ("", 400), (LINE, 200)):
+        values = json.dumps({"q": body, "source": "en", "target": "de"})
+        connection.request("POST", "/translate", values, {**JSON, "X-Request-ID": "my-id.1"})
+        found = read_answer(connection)
+        assert found[0] == status
+        assert found[1]["X-Request-ID"] == "my-id.1"
+    connection.close()
+
+
+def test_health_metrics_and_the_interface_are_shown(server):
+    assert server.ask("GET", "/health")[2] == {"status": "ok"}
+    assert server.ask("GET", "/ready")[2] == {"status": "ready", "models": ["en-de", "toy"]}
+    status, _, text = server.ask("GET", "/metrics")
+    assert status == 200
+    assert 'vanilla_transformer_requests_total{method="GET",path="/health",status="200"}' in text
+    assert "process_resident_memory_bytes" in text
+    _, headers, _ = server.ask("GET", "/")
+    assert headers["location"] == "docs"
+    _, _, page = server.ask("GET", "/docs")
+    _, _, description = server.ask("GET", "/openapi.json")
+    assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
+    assert all(path in page for path in description["paths"])
+    assert "http" not in re.sub(r"\s", "", page).replace("<!doctypehtml>", "")
+    _, _, models = server.ask("GET", "/v1/models")
+    assert [(one["name"], one["engine"]) for one in models] == [
+        ("en-de", "ctranslate2"),
+        ("toy", "ctranslate2"),
+    ]
+
+
+def test_the_log_has_a_json_object_per_request_and_no_text(server):
+    server.ask("POST", "/translate", json.dumps({"q": "zebra"}), {**JSON, "X-Request-ID": "seen"})
+    server.translate(LINE)
+    wait_until(lambda: any(line.get("id") == "seen" for line in server.logs()))
+    seen = next(line for line in server.logs() if line.get("id") == "seen")
+    assert (seen["method"], seen["path"], seen["status"]) == ("POST", "/translate", 400)
+    facts = {"status": 200, "model": "en-de", "tokens": 7, "characters": len(LINE), "texts": 1}
+    wait_until(lambda: any(facts.items() <= line.items() for line in server.logs()))
+    written = server.process.stderr + server.process.stdout
+    assert "zebra" not in written
+    assert "dog" not in written
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the following arguments are required: MODEL"),
+        (["no/such/model"], "The model directory 'no/such/model' does not exist"),
+        (["=x"], "names no model"),
+        (["english=x"], "'english' in 'english=x' is not a direction"),
+        (["pt-BR-en=x"], "write a colon between the two codes"),
+        (["x", "x"], "the name or the direction of another model"),
+        (["x", "--port", "70000"], "--port: 70000 is above 65535"),
+        (["x", "--queue-size", "0"], "0 is below 1"),
+        (["x", "--timeout", "nan"], "nan is not a finite number"),
+        (["x", "--api-keys", "no-file"], "No such file"),
+    ],
+)
+def test_wrong_options_end_in_one_line(words, message, capsys):
+    from vanilla_transformer.commands.program import main
+
+    try:
+        status = main(["serve", *words])
+    except SystemExit as ended:
+        status = ended.code
+    said = capsys.readouterr().err
+    assert status in (1, 2)
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named(server, trained, cache):
+    done = command("serve", trained, "--port", server.port, environment=cache)
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1, port {server.port}" in done.stderr
+    assert done.stderr.count("\n") == 1

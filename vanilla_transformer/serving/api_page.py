@@ -1,0 +1,82 @@
+"""A page that shows the interface of the server, made from its OpenAPI description.
+
+It loads nothing from elsewhere, so it works without a connection to the internet.
+"""
+
+import json
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
+  color-scheme: light dark; }
+code, pre { font-family: ui-monospace, monospace; font-size: .92em; }
+h2 { margin-top: 2em; } h3 code { font-size: 1.1em; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #8884;
+  vertical-align: top; }
+"""
+
+
+def render_api_page(description: Mapping[str, Any]) -> str:
+    """Makes the page.
+
+    Args:
+        description: The OpenAPI description.
+
+    Returns:
+        HTML.
+    """
+    sections: dict[str, list[str]] = {}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            tag = next(iter(operation.get("tags", ())), "")
+            sections.setdefault(tag, []).append(_render_operation(path, method, operation))
+    title = escape(description["info"]["title"])
+    body = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in sections.items())
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+        f"<p>{escape(description['info'].get('description', ''))} "
+        '<a href="openapi.json">openapi.json</a> is for tools.</p>'
+        f"{body}</body></html>"
+    )
+
+
+def _render_operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
+    parts = [
+        f"<h3><code>{method.upper()} {escape(path)}</code></h3>",
+        f"<p>{escape(operation.get('summary', ''))}</p>",
+    ]
+    content = operation.get("requestBody", {}).get("content", {})
+    if content:
+        kinds = " or ".join(f"<code>{escape(kind)}</code>" for kind in content)
+        rows = _render_fields(next(iter(content.values()))["schema"])
+        parts.append(
+            f"<p>Body: {kinds}</p><table><tr><th>field</th><th>type</th><th>meaning</th></tr>"
+            f"{rows}</table>"
+        )
+    return "".join(parts)
+
+
+def _render_fields(schema: Mapping[str, Any]) -> str:
+    return "".join(
+        f"<tr><td><code>{escape(name)}</code>"
+        f"{' (required)' if name in schema['required'] else ''}</td>"
+        f"<td>{escape(_describe_type(field))}</td><td>{escape(field['description'])}</td></tr>"
+        for name, field in schema["properties"].items()
+    )
+
+
+def _describe_type(field: Mapping[str, Any]) -> str:
+    if "anyOf" in field:
+        return "string or list of strings"
+    if "enum" in field:
+        return " or ".join(json.dumps(choice) for choice in field["enum"])
+    bounds = [
+        f"{word} {field[name]:g}"
+        for name, word in (("minimum", "at least"), ("maximum", "at most"))
+        if name in field
+    ]
+    return ", ".join([field["type"], *bounds])

@@ -1,0 +1,283 @@
+"""Batches across requests: segments of all waiting requests are computed together.
+
+Each request is a job of segments. A worker takes segments in turns from all jobs that ask for the
+same search, until a batch is full, so that a long request does not hold up short ones. Segments of
+a job that is cancelled are never computed.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from math import ceil
+from typing import Any, Protocol
+
+from vanilla_transformer.serving.errors import RequestError
+
+LONGEST_RETRY = 60
+"""Most seconds that `Retry-After` names."""
+
+Compute = Callable[[list[Any], Any], list[Any]]
+"""Computes the outputs of segments for one search."""
+
+
+class BatchObserver(Protocol):
+    """What is told of the batches, for the metrics."""
+
+    def batch_computed(self, segments: int, tokens: int, seconds: float) -> None:
+        """A batch is computed, with or without an error."""
+
+    def segments_dropped(self, segments: int) -> None:
+        """Segments are not computed, because their request is over."""
+
+
+class Job:
+    """The segments of one request.
+
+    Args:
+        segments: The segments; their lengths are in tokens.
+        search: What to compute; jobs with equal `key` have equal ones.
+        key: Names the search.
+    """
+
+    def __init__(self, segments: Sequence[Sized], search: Any, key: Hashable) -> None:
+        self.segments, self.search, self.key = segments, search, key
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[list[Any]] = self.loop.create_future()
+        self.outputs: list[Any] = [None] * len(segments)
+        self.waiting = deque(range(len(segments)))
+        self.unfinished = len(segments)
+
+    def resolve(self, error: Exception | None = None) -> None:
+        """Wakes the request up, in the thread of its loop.
+
+        Args:
+            error: What happened; None: all outputs are there.
+        """
+        if self.done.done():  # the request was cancelled
+            return
+        if error is None:
+            self.done.set_result(self.outputs)
+        else:
+            self.done.set_exception(ComputationError(error))
+
+
+class ComputationError(Exception):
+    """An error inside the model's computation.
+
+    Args:
+        cause: The error.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(type(cause).__name__)
+        self.__cause__ = cause
+
+
+class Batcher:
+    """Collects the segments of requests, and computes them in threads.
+
+    Args:
+        compute: Computes a batch; called from several threads if there are several workers.
+        batch_tokens: Largest size of a batch, in tokens with padding.
+        queue_size: Requests that are accepted before the first of them is answered.
+        workers: Threads.
+        observer: Is told of each batch.
+        batch_wait: Seconds that a batch waits for further requests.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        batch_tokens: int,
+        queue_size: int,
+        workers: int,
+        observer: BatchObserver,
+        batch_wait: float = 0.0,
+    ) -> None:
+        self._compute, self._observer = compute, observer
+        self._batch_tokens, self._batch_wait = batch_tokens, batch_wait
+        self._queue_size = queue_size
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._seconds_per_request = 0.0
+        self.accepted = 0
+        self._threads = [
+            threading.Thread(target=self._work_until_closed, name=f"batches-{number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be refused."""
+        return self.accepted >= self._queue_size
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all threads run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Takes a place in the queue for a request, until the block ends.
+
+        Raises:
+            RequestError: With status 503 if the queue is full.
+        """
+        if self.is_full:
+            seconds = ceil(self.accepted * self._seconds_per_request)
+            retry = str(min(max(seconds, 1), LONGEST_RETRY))
+            raise RequestError(
+                503,
+                f"The queue is full ({self.accepted} requests): ask again in {retry} s.",
+                {"Retry-After": retry},
+            )
+        self.accepted += 1
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._note_duration((time.monotonic() - started) / self.accepted)
+            self.accepted -= 1
+
+    async def run(self, segments: Sequence[Sized], search: Any, key: Hashable) -> list[Any]:
+        """Computes the segments of a request.
+
+        If the task of this call is cancelled, the segments that wait are dropped.
+
+        Args:
+            segments: The segments; their lengths are in tokens.
+            search: What to compute.
+            key: Names the search: equal keys may share a batch.
+
+        Returns:
+            The output of each segment.
+
+        Raises:
+            ComputationError: If the computation of this request fails.
+        """
+        if not segments:
+            return []
+        job = Job(segments, search, key)
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
+        try:
+            return await job.done
+        finally:
+            self._drop_job(job)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends the threads after the batches that they compute.
+
+        Args:
+            timeout: Seconds to wait for each thread.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _note_duration(self, seconds: float) -> None:
+        self._seconds_per_request += 0.1 * (seconds - self._seconds_per_request)
+
+    def _drop_job(self, job: Job) -> None:
+        with self._changed:
+            dropped = len(job.waiting)
+            job.waiting.clear()
+            if job in self._jobs:
+                self._jobs.remove(job)
+        if dropped:
+            self._observer.segments_dropped(dropped)
+
+    def _work_until_closed(self) -> None:
+        while (batch := self._take_batch()) is not None:
+            self._compute_batch(batch)
+
+    def _take_batch(self) -> list[tuple[Job, int]] | None:
+        """Waits for segments and takes a batch of them; None when the batcher is closed."""
+        with self._changed:
+            while not self._jobs and not self._is_closed:
+                self._changed.wait()
+            if self._batch_wait and not self._is_closed:
+                self._wait_for_more()
+            if self._is_closed:
+                return None
+            return self._fill_batch()
+
+    def _wait_for_more(self) -> None:
+        deadline = time.monotonic() + self._batch_wait
+        while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
+            self._changed.wait(left)
+
+    def _fill_batch(self) -> list[tuple[Job, int]]:
+        """Takes segments in turns from the jobs that share the search of the first one."""
+        if not self._jobs:
+            return []
+        key = self._jobs[0].key
+        turns = deque(job for job in self._jobs if job.key == key)
+        batch: list[tuple[Job, int]] = []
+        longest = 0
+        while turns:
+            job = turns.popleft()
+            longest = max(longest, len(job.segments[job.waiting[0]]))
+            if batch and longest * (len(batch) + 1) > self._batch_tokens:
+                break
+            batch.append((job, job.waiting.popleft()))
+            if job.waiting:
+                turns.append(job)
+        served = {id(job) for job, _ in batch}
+        behind = [job for job in self._jobs if id(job) in served and job.waiting]
+        self._jobs = deque([*(job for job in self._jobs if id(job) not in served), *behind])
+        if self._jobs:
+            self._changed.notify()  # another thread can begin with the rest
+        return batch
+
+    def _compute_batch(self, batch: list[tuple[Job, int]]) -> None:
+        if not batch:
+            return
+        try:
+            self._compute_parts(batch)
+        except Exception as error:
+            jobs = list({id(job): job for job, _ in batch}.values())
+            if len(jobs) == 1:
+                self._fail_job(jobs[0], error)
+                return
+            for job in jobs:  # an error of one request is not that of the others
+                self._compute_batch([part for part in batch if part[0] is job])
+
+    def _compute_parts(self, batch: list[tuple[Job, int]]) -> None:
+        segments = [job.segments[number] for job, number in batch]
+        started = time.monotonic()
+        try:
+            outputs = self._compute(segments, batch[0][0].search)
+        finally:
+            seconds = time.monotonic() - started
+            self._observer.batch_computed(len(segments), sum(map(len, segments)), seconds)
+        finished = []
+        with self._changed:  # several threads may compute parts of a job
+            for (job, number), output in zip(batch, outputs, strict=True):
+                job.outputs[number] = output
+                job.unfinished -= 1
+                if not job.unfinished:
+                    finished.append(job)
+        if finished:
+            finished[0].loop.call_soon_threadsafe(_resolve_jobs, finished)
+
+    def _fail_job(self, job: Job, error: Exception) -> None:
+        with self._changed:
+            job.waiting.clear()
+            if job in self._jobs:
+                self._jobs.remove(job)
+        job.loop.call_soon_threadsafe(job.resolve, error)
+
+
+def _resolve_jobs(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.resolve()

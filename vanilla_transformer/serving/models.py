@@ -1,0 +1,318 @@
+"""The models of a server: each is loaded once, and computes the batches of all requests."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.translator import SplitTexts, Translator, TranslatorCall
+from vanilla_transformer.serving.batching import Batcher, ComputationError
+from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.metrics import Metrics
+from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
+
+Result = TypeVar("Result")
+PLANS_KEPT = 64
+"""Plans of searches that a model remembers."""
+SHORT = 500
+"""Characters of texts that are tokenized at once; longer texts would hold up the connections."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is computed for the texts of a request; equal queries may share a batch.
+
+    Attributes:
+        n_best: Outputs per text.
+        details: What to return besides the texts.
+        options: Settings of the search, by their names.
+    """
+
+    n_best: int
+    details: Details
+    options: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model computed for the texts of a request.
+
+    Attributes:
+        outputs: For each text its outputs, best first.
+        source_tokens: The tokens of each text; empty if no alignment was asked for.
+        tokens: Number of source tokens of all texts.
+    """
+
+    outputs: list[list[Translation]]
+    source_tokens: list[list[str]]
+    tokens: int
+
+
+class ServedModel:
+    """A model, the threads that compute its batches, and its queue.
+
+    Args:
+        source: Where it comes from, and its name.
+        translator: The model.
+        settings: The settings of the server.
+        metrics: Counts what happens.
+    """
+
+    def __init__(
+        self, source: ModelSource, translator: Translator, settings: Settings, metrics: Metrics
+    ) -> None:
+        computation = settings.computation
+        self.source, self.translator, self.limits = source, translator, settings.limits
+        self.default_beams = computation.num_beams or translator.settings.num_beams or 1
+        self._batch_tokens = computation.batch_tokens
+        self._metrics = metrics
+        self.batcher = Batcher(
+            translator.compute_segments,
+            computation.batch_tokens,
+            computation.queue_size,
+            computation.workers,
+            metrics.batches_of(source.name),
+            computation.batch_wait,
+        )
+        metrics.watch_queue(source.name, lambda: self.batcher.accepted)
+        self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
+        self._plans: dict[Query, TranslatorCall] = {}
+        self._short: list[tuple[list[str], asyncio.Future[SplitTexts]]] = []
+
+    async def answer(self, texts: list[str], query: Query) -> Answers:
+        """Computes the outputs of the texts of a request.
+
+        Args:
+            texts: The texts.
+            query: What to compute.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            RequestError: With status 400 if the query is not possible or the texts are too long,
+                500 if the computation fails, 503 if the queue is full.
+        """
+        with self.batcher.place():
+            characters = sum(map(len, texts))
+            is_short = characters <= SHORT and query in self._plans
+            if is_short:
+                call, split = self._plans[query], await self._split_with_others(texts)
+            else:
+                call, split = await self.run_beside(self._prepare_texts, texts, query)
+            if split.cut_words:
+                raise RequestError(
+                    400,
+                    f"{split.cut_words} words are longer than {self.translator.source_limit} "
+                    "tokens, the most that the model takes: divide them by white space.",
+                )
+            tokens = sum(map(len, split.segments))
+            if tokens > self.limits.tokens:
+                raise RequestError(
+                    400,
+                    f"Invalid request: request ({tokens} tokens) exceeds text limit "
+                    f"({self.limits.tokens} tokens)",
+                )
+            self._metrics.texts_read(self.source.name, characters, tokens)
+            try:
+                outputs = await self.batcher.run(split.segments, call, query)
+            except ComputationError:
+                self._metrics.computation_failed(self.source.name)
+                raise
+            if is_short:
+                return self._join_texts(split, outputs, call, tokens)
+            return await self.run_beside(self._join_texts, split, outputs, call, tokens)
+
+    async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Runs a function in a thread, because it would hold up the connections.
+
+        Args:
+            work: The function.
+            *arguments: Its arguments.
+
+        Returns:
+            What it returns.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._helpers, partial(work, *arguments))
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.batcher.close(timeout=1)
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+
+    def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
+        try:
+            return self._plan_search(query), self.translator.split_texts(texts)
+        except ValueError as error:
+            raise RequestError(400, str(error)) from error
+
+    async def _split_with_others(self, texts: list[str]) -> SplitTexts:
+        """Splits short texts in one call with those of all requests that are here by now."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[SplitTexts] = loop.create_future()
+        self._short.append((texts, found))
+        if len(self._short) == 1:
+            loop.call_soon(self._split_short_texts)
+        return await found
+
+    def _split_short_texts(self) -> None:
+        waiting, self._short = self._short, []
+        try:
+            split = self.translator.split_texts([text for texts, _ in waiting for text in texts])
+            first = 0
+            for texts, found in waiting:
+                alone = self.translator.split_texts(texts) if split.cut_words else None
+                if not found.done():  # the request was cancelled
+                    found.set_result(alone or split.part(first, len(texts)))
+                first += len(texts)
+        except Exception as error:
+            for _, found in waiting:
+                if not found.done():
+                    found.set_exception(ComputationError(error))
+
+    def _plan_search(self, query: Query) -> TranslatorCall:
+        call = self._plans.get(query)
+        if call is None:
+            call = self.translator.plan_call(
+                query.n_best, query.details, self._batch_tokens, **dict(query.options)
+            )
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            self._plans[query] = call
+        return call
+
+    def _join_texts(
+        self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
+    ) -> Answers:
+        join = self.translator.join_outputs
+        source_tokens = []
+        if call.details.alignment:
+            source_tokens = [
+                [
+                    token
+                    for number in document.segments
+                    for token in self.translator.source_tokens(split.segments[number].ids)
+                ]
+                for document in split.documents
+            ]
+        return Answers(
+            [join(document, outputs, call) for document in split.documents], source_tokens, tokens
+        )
+
+
+class Models:
+    """All models of a server.
+
+    Args:
+        models: The models.
+    """
+
+    def __init__(self, models: Iterable[ServedModel]) -> None:
+        self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
+
+    def named(self, name: str | None) -> ServedModel:
+        """Finds a model by its name.
+
+        Args:
+            name: The name; None is enough where there is one model.
+
+        Returns:
+            The model.
+
+        Raises:
+            RequestError: With status 400 if a name is needed, 404 if there is no such model.
+        """
+        names = ", ".join(self.by_name)
+        if name is None:
+            if len(self.by_name) > 1:
+                raise RequestError(400, f"Several models are served: give `model`, one of {names}.")
+            return next(iter(self.by_name.values()))
+        if name not in self.by_name:
+            raise RequestError(404, f"There is no model {name[:100]!r}: use one of {names}.")
+        return self.by_name[name]
+
+    def for_direction(self, source: str, target: str) -> ServedModel:
+        """Finds the model of a direction.
+
+        Args:
+            source: Code of a source language, or "auto" where one source leads to the target.
+            target: Code of a target language.
+
+        Returns:
+            The model.
+
+        Raises:
+            RequestError: With status 400 if there is none.
+        """
+        directions = {
+            (model.source.source, model.source.target): model for model in self.by_name.values()
+        }
+        if (source, target) in directions:
+            return directions[source, target]
+        offered = ", ".join(f"{one} to {other}" for one, other in directions)
+        possible = [one for one, other in directions if other == target]
+        if source == "auto" and len(possible) == 1:
+            return directions[possible[0], target]
+        if source == "auto" and possible:
+            raise RequestError(
+                400,
+                "The language of a text is not detected here: give `source`, one of "
+                f"{', '.join(possible)}.",
+            )
+        sources = {one for one, _ in directions}
+        if source not in sources and source != "auto":
+            message = f"{source[:35]} is not supported"
+        elif not possible:
+            message = f"{target[:35]} is not supported"
+        else:
+            message = f"{target} is not available as a target language from {source}"
+        raise RequestError(400, f"{message}: this server offers {offered}.")
+
+    def problems(self) -> list[str]:
+        """Lists why no further request should come, such as a full queue."""
+        found = [name for name, model in self.by_name.items() if not model.batcher.is_alive]
+        full = [name for name, model in self.by_name.items() if model.batcher.is_full]
+        return [f"{name} has stopped" for name in found] + [
+            f"the queue of {name} is full" for name in full
+        ]
+
+    def close(self) -> None:
+        """Ends the threads of all models."""
+        for model in self.by_name.values():
+            model.close()
+
+
+def load_models(settings: Settings, metrics: Metrics) -> Models:
+    """Loads each model once, and computes a short text with it.
+
+    Args:
+        settings: The settings of the server.
+        metrics: Counts what happens.
+
+    Returns:
+        The models.
+
+    Raises:
+        ValueError: If a model or an option cannot be used.
+        OSError: If a directory holds no model.
+    """
+    loaded: dict[str, Translator] = {}
+    computation: Computation = settings.computation
+    for source in settings.models:
+        if source.path not in loaded:
+            translator = Translator.from_pretrained(
+                source.path,
+                computation.engine,
+                computation.device,
+                computation.compute_type,
+                workers=computation.workers,
+            )
+            translator.translate("a", num_beams=computation.num_beams, max_new_tokens=2)
+            loaded[source.path] = translator
+    return Models(
+        ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models
+    )
