@@ -199,6 +199,7 @@ def test_the_base_imports_without_the_extras():
     [
         (["train", "--output_dir", "out"], "accelerate", "train"),
         (["evaluate", "runs/x", "--dataset_name", "x"], "accelerate", "train"),
+        (["page", "runs/x"], "gradio", "page"),
         (["average", ".", "--last", "2", "--output", "out"], "accelerate", "train"),
         (
             ["inspect", "attention", "runs/x", "--text", "a", "--output", "x.png"],

@@ -52,8 +52,8 @@ def plot_head_scores(
         axes.set_title(name, fontsize=11)
     shrink = min(1.0, 4 / figure.get_figheight())
     bar = figure.colorbar(image, ax=grid, pad=0.02, shrink=shrink, aspect=20)
-    name = make_labels([f"change of the {score}"], longest=60)
-    bar.set_label(name.texts[0], **name.style)
+    label = make_labels([f"change of the {score}"], longest=60)
+    bar.set_label(label.texts[0], **label.style)
     bar.outline.set_visible(False)
     return figure
 
