@@ -93,6 +93,14 @@ def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, mo
     assert "is complete" in capsys.readouterr().err
 
 
+def test_a_line_that_is_too_long_is_found(trained, files, tmp_path, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.commands.align.PAIRS_PER_CHUNK", 1)
+    (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
+    (tmp_path / "t").write_text("Hund\nHund\n")
+    with pytest.raises(ValueError, match="s, from line 2: Source 0 has 2001 tokens"):
+        align([str(trained), *files])
+
+
 @pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
 def test_outputs_carry_their_links(trained, capsys, engine, expected):
     argv = [str(trained), "--engine", engine, *SOURCES[::2]]

@@ -188,6 +188,24 @@ def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path, extr
         assert torch.equal(one, other)
 
 
+def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
+    made = linked_rows(4)
+    for row in made:
+        row["labels"] = [-100] * len(row["labels"])
+    run = trainer(tmp_path / "labels", data=made, max_steps=1, logging_steps=1, **GUIDED)
+    run.train()
+    assert losses(run)[1] == 0
+    unlinked = [{**row, "alignment": []} for row in rows()]
+    options = {"max_steps": 2, "logging_steps": 1}
+    runs = [
+        trainer(tmp_path, net=model(dropout=0.0), data=unlinked, **options, **extra)
+        for extra in ({}, GUIDED)
+    ]
+    for run in runs:
+        run.train()
+    assert losses(runs[0]) == losses(runs[1])
+
+
 def test_a_stream_of_examples_may_have_links(tmp_path):
     stream = IterableDataset.from_generator(linked_rows)
     options = {"max_steps": 2, "max_tokens": 64, "stream_buffer": 12, "logging_steps": 1}

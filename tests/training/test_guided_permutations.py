@@ -83,8 +83,8 @@ def test_a_guided_head_learns_the_links_in_a_few_steps(tmp_path):
 
 @pytest.mark.slow
 def test_the_task_is_learned_as_well_as_without_links(tmp_path):
-    plain, rate_of_plain = measured(tmp_path / "plain", 300)
-    guided, rate = measured(tmp_path / "guided", 300, guided_alignment="links")
+    plain, rate_of_plain = measured(tmp_path / "plain", 500)
+    guided, rate = measured(tmp_path / "guided", 500, guided_alignment="links")
     assert rate < 0.05 < rate_of_plain
     assert guided == pytest.approx(plain, abs=0.05)
     assert plain > 0.9

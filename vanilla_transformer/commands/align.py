@@ -146,9 +146,14 @@ def _read_alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignm
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, "transformers", options.device)
     pairs = islice(read_line_pairs(options.source, options.target), skip, None)
+    first = skip + 1
     while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
         sources, targets = zip(*chunk, strict=True)
-        yield from translator.align(sources, targets, batch_tokens=options.batch_tokens)
+        try:
+            yield from translator.align(sources, targets, batch_tokens=options.batch_tokens)
+        except ValueError as error:
+            raise ValueError(f"{options.source}, from line {first}: {error}") from error
+        first += len(chunk)
 
 
 def _format_alignment(alignment: "Alignment", options: argparse.Namespace) -> str:

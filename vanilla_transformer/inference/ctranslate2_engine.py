@@ -151,7 +151,7 @@ class CTranslate2Engine:
         # CTranslate2 4.8 mixes up the sources of a batch at the first token of a beam search.
         firsts = self.translator.translate_batch(**common, beam_size=1, max_decoding_length=1)
         return [
-            [_with_first_link(output, _best_source(first.attention[0][0])) for output in row]
+            [_with_first_link(output, first.attention[0]) for output in row]
             for row, first in zip(outputs, firsts, strict=True)
         ]
 
@@ -177,8 +177,11 @@ class CTranslate2Engine:
         return Hypothesis(tuple(self.target_ids[token] for token in kept), complete, aligned)
 
 
-def _with_first_link(output: Hypothesis, source: int) -> Hypothesis:
-    return replace(output, aligned=(source, *(output.aligned or ())[1:])[: len(output.ids)])
+def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothesis:
+    """Returns an output whose first token is aligned by the first of the given weights."""
+    if not output.aligned:
+        return output
+    return replace(output, aligned=(_best_source(weights[0]), *output.aligned[1:]))
 
 
 def _best_source(weights: list[float]) -> int:

@@ -474,9 +474,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self, total: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Divides a sum by the number of tokens to predict, as the tokens' loss is divided."""
+        share = self._share_of_processes(num_items)
         if num_items is None:
-            return total / (labels != IGNORE_INDEX).sum().clamp(min=1)
-        return total / num_items * self._share_of_processes(num_items)
+            num_items = (labels != IGNORE_INDEX).sum()
+        return total * share / torch.as_tensor(num_items, device=total.device).clamp(min=1)
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:
         """Returns the factor for the processes whose tokens `num_items` counts together."""
