@@ -42,7 +42,7 @@ KINDS = {"noun": 12, "adjective": 6, "verb": 6, "particle": 2, "compound": 3}
 
 SYLLABLES = ("ba", "do", "fi", "gu", "ka", "lo", "mi", "nu", "pa", "re", "si", "tu", "ve", "wo")
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "d_model": 64,
     "encoder_layers": 2,
     "decoder_layers": 3,
@@ -161,7 +161,7 @@ def train(
     config = VanillaTransformerConfig(
         vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size, **SIZES
     )
-    model = VanillaTransformerForConditionalGeneration(config)
+    model: Any = VanillaTransformerForConditionalGeneration(config)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TokenBudgetTrainingArguments(
             folder,

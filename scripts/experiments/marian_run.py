@@ -13,7 +13,7 @@ is the eager one, which is faster under bfloat16 on a CPU.
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import yaml
@@ -97,7 +97,7 @@ def make_marian(recipe: dict[str, Any], tokenizer: VanillaTransformerTokenizer) 
 
 def main() -> None:
     """Trains and saves."""
-    parser = HfArgumentParser((MarianArguments, Seq2SeqTrainingArguments))
+    parser = HfArgumentParser(cast(Any, (MarianArguments, Seq2SeqTrainingArguments)))
     words = sys.argv[1:] if torch.cuda.is_available() else [*sys.argv[1:], "--use_cpu"]
     options, training = parser.parse_args_into_dataclasses(words)
     torch.set_num_threads(options.threads)

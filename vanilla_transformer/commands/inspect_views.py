@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
 from vanilla_transformer.commands.options import positive_integer
-from vanilla_transformer.commands.sources import line_pairs
-from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def _show_heads(model: Any, tokenizer: Any, options: argparse.Namespace) -> None
     from vanilla_transformer.inspection.head_ablation import head_scores
     from vanilla_transformer.inspection.head_figures import plot_head_scores
 
-    pairs = list(islice(line_pairs(options.source, options.target), options.pairs))
+    pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
     if not pairs:
         raise ValueError(f"{options.source!r} is empty: give at least one pair of texts.")
     changes = head_scores(model, _make_loss(tokenizer, pairs, model.device))

@@ -12,8 +12,7 @@ from vanilla_transformer.commands.checks import check_model_path, check_output_f
 from vanilla_transformer.commands.options import CommandParser
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import add_engine_options
-from vanilla_transformer.commands.sources import line_pairs
-from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
-    pairs = line_pairs(options.source, options.target)
+    pairs = read_line_pairs(options.source, options.target)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:
         while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):

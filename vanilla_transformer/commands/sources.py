@@ -1,8 +1,7 @@
 """Where the lines come from: arguments, a file, or standard input."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Sequence
 
 from vanilla_transformer.data.text_files import decode_lines, read_lines
 
@@ -24,21 +23,3 @@ def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
     if sys.stdin is None:
         raise ValueError("Standard input is closed: give lines as arguments, or --input.")
     return decode_lines(sys.stdin.buffer, "standard input")
-
-
-def line_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of two files of equally many lines.
-
-    Args:
-        source: Path of the source texts, plain or `.gz`.
-        target: Path of the target texts.
-
-    Raises:
-        ValueError: If a file ends before the other; the error names the file and the line.
-    """
-    lines = zip_longest(read_lines(source), read_lines(target))
-    for number, (one, other) in enumerate(lines, start=1):
-        if one is None or other is None:
-            ended = source if one is None else target
-            raise ValueError(f"{ended!r} ends before line {number}: give as many lines in both.")
-        yield one, other

@@ -5,6 +5,7 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 
@@ -29,6 +30,27 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
         raise ValueError(
             f"{path} is not an intact gzip file ({error}): compress the text again."
         ) from error
+
+
+def read_line_pairs(
+    source: str | os.PathLike[str], target: str | os.PathLike[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of lines of two files.
+
+    Args:
+        source: Path of one file.
+        target: Path of the other file.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If one file has fewer lines than the other, or as `read_lines`.
+    """
+    lines = zip_longest(read_lines(source), read_lines(target))
+    for number, (one, other) in enumerate(lines, start=1):
+        if one is None or other is None:
+            ended = os.fspath(source if one is None else target)
+            raise ValueError(f"{ended!r} ends before line {number}: give as many lines in both.")
+        yield one, other
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
