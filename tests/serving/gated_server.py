@@ -26,7 +26,7 @@ class Gate:
     def __init__(self):
         self.waits_at = self.fails_at = None
 
-    def generate(self, engine, sources, search, batch_tokens):
+    def generate(self, engine, sources, *arguments):
         if any(self.waits_at in ids for ids in sources):
             with (folder / "waiting").open("a") as stream:
                 stream.write("a batch waits\n")
@@ -34,7 +34,7 @@ class Gate:
                 time.sleep(0.01)
         if any(self.fails_at in ids for ids in sources):
             raise RuntimeError("the secret text 'boat' broke the model")
-        return generate(engine, sources, search, batch_tokens)
+        return generate(engine, sources, *arguments)
 
 
 gate = Gate()
