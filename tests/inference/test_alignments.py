@@ -68,10 +68,8 @@ def test_the_heads_of_the_config_make_the_links(chosen):
 HEADS = {
     "default": (None, 4, True),
     "one head": ([[1, 2]], 4, True),
-    "two heads": ([[0, 0], [0, 3]], 4, True),
     "in a group": ([[0, 3]], 2, True),
     "a group and a half": ([[1, 2], [1, 3], [1, 1]], 2, True),
-    "one key": ([[2, 3]], 1, True),
     "two groups": ([[1, 0], [1, 2]], 2, False),
     "two layers": ([[0, 0], [1, 1]], 4, False),
 }

@@ -119,8 +119,7 @@ def test_packed_rows_attend_to_their_own_sources():
     torch.testing.assert_close(recorded_loss(net, packed, guide), sum(parts))
 
 
-@pytest.mark.parametrize("guided", ["links", "own"])
-@pytest.mark.parametrize("alpha", [None, 5.0])
+@pytest.mark.parametrize(("alpha", "guided"), [(None, "own"), (5.0, "links")])
 def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
     gradients = []
     for steps in (1, 4):
