@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from vanilla_transformer.serving.page_models import (
     PageRequest,
     installed_engines,
 )
+from vanilla_transformer.serving.page_parts import aligning_head
 
 SOURCE = "a dog sees a cat ."
 CROSS = "decoder.encoder_attn"
@@ -168,3 +170,17 @@ def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
         PageModels([str(trained), str(trained)])
     with pytest.raises(ValueError, match="is not a saved model"):
         PageModels([str(trained), str(tmp_path)])
+
+
+def test_the_alignment_is_at_first_that_of_the_trained_head(models):
+    model = models.get(models.names[0])
+    layers = len(model.heads[CROSS])
+    assert aligning_head(model) == (max(layers - 2, 0), MEAN)
+    for heads, expected in (
+        ([[layers - 1, 1]], (layers - 1, 1)),
+        ([[layers - 1, 0], [layers - 1, 1]], (layers - 1, MEAN)),
+        ([[0, 0], [layers, 1]], (max(layers - 2, 0), MEAN)),
+    ):
+        config = SimpleNamespace(alignment_heads=heads)
+        other = SimpleNamespace(heads=model.heads, model=SimpleNamespace(config=config))
+        assert aligning_head(other) == expected

@@ -28,8 +28,8 @@ from vanilla_transformer.serving.page_html import (
 from vanilla_transformer.serving.page_models import HeadsOff, PageModels, PageRequest
 from vanilla_transformer.serving.page_parts import (
     Parts,
+    aligning_head,
     alignment_heads,
-    alignment_layer,
     head_choices,
     layer_choices,
     present_kinds,
@@ -197,11 +197,11 @@ class PageEvents:
             return [*[gr.skip()] * before, problem_html(str(error)), *[gr.skip()] * after]
         heads = model.heads
         kind = present_kinds(heads)[0]
-        layers, first = layer_choices(heads, kind), alignment_layer(heads)
+        layers, (first, head) = layer_choices(heads, kind), aligning_head(model)
         return [
             title_html(name, model),
             gr.Dropdown(layer_choices(heads, "Cross-attention"), value=first),
-            gr.Dropdown(alignment_heads(heads, first), value=-1),
+            gr.Dropdown(alignment_heads(heads, first), value=head),
             gr.Dropdown(present_kinds(heads), value=kind),
             gr.Dropdown(layers, value=layers[0][1]),
             gr.CheckboxGroup(head_choices(heads, kind, layers[0][1]), value=[]),

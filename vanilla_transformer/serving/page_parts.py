@@ -12,6 +12,7 @@ from vanilla_transformer.serving.page_models import (
     HIGHEST_TEMPERATURE,
     MOST_BEAMS,
     HeadsOff,
+    PageModel,
     PageModels,
     installed_engines,
 )
@@ -85,7 +86,7 @@ def make_parts(models: PageModels, text: str) -> Parts:
         with gr.Column(scale=2, min_width=300):
             controls = _make_controls(models, text)
         with gr.Column(scale=5, min_width=320):
-            results = _make_results(first.heads)
+            results = _make_results(first)
     state: dict[str, Any] = {"found": gr.State(None), "off": gr.State(frozenset())}
     return Parts(title=title, **controls, **results, **state)
 
@@ -110,9 +111,19 @@ def alignment_heads(heads: Heads, layer: int) -> list[tuple[str, int]]:
     return [("mean", MEAN), *head_choices(heads, "Cross-attention", layer)]
 
 
-def alignment_layer(heads: Heads) -> int:
-    """Returns the last layer but one, whose cross-attention aligns best (Garg et al. 2019)."""
-    return max(len(heads[KINDS["Cross-attention"][0]]) - 2, 0)
+def aligning_head(model: PageModel) -> tuple[int, int]:
+    """Returns the layer and the head, or `MEAN`, of which the alignment is drawn at first.
+
+    They are those of `config.alignment_heads` if it names one head. Otherwise it is the mean of the
+    last layer but one, whose cross-attention aligns best (Garg et al. 2019).
+    """
+    trained = model.model.config.alignment_heads or []
+    if len(trained) == 1:
+        layer, head = trained[0]
+        return layer, head
+    layers = {layer for layer, _ in trained}
+    last_but_one = max(len(model.heads[KINDS["Cross-attention"][0]]) - 2, 0)
+    return (layers.pop() if len(layers) == 1 else last_but_one), MEAN
 
 
 def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
@@ -145,7 +156,7 @@ def _make_controls(models: PageModels, text: str) -> dict[str, Any]:
     }
 
 
-def _make_results(heads: Heads) -> dict[str, Any]:
+def _make_results(model: PageModel) -> dict[str, Any]:
     parts: dict[str, Any] = {
         "status": _html_part("status", hint_html(NOTHING_YET)),
         "answer": _html_part("answer"),
@@ -153,24 +164,28 @@ def _make_results(heads: Heads) -> dict[str, Any]:
     }
     with gr.Tabs():
         with gr.Tab("Alignment"):
-            parts |= _make_alignment(heads)
+            parts |= _make_alignment(model)
         with gr.Tab("Heads"):
-            parts |= _make_heads(heads)
+            parts |= _make_heads(model.heads)
         with gr.Tab("Shapes"):
             parts["shapes"] = _html_part("shapes", hint_html(NOTHING_YET))
     return parts
 
 
-def _make_alignment(heads: Heads) -> dict[str, Any]:
-    layer = alignment_layer(heads)
-    layers = layer_choices(heads, "Cross-attention")
+def _make_alignment(model: PageModel) -> dict[str, Any]:
+    layer, head = aligning_head(model)
+    layers = layer_choices(model.heads, "Cross-attention")
     with gr.Row():
         chosen: dict[str, Any] = {
             "align_layer": gr.Dropdown(
                 layers, value=layer, label="Layer", min_width=120, elem_id="align-layer"
             ),
             "align_head": gr.Dropdown(
-                alignment_heads(heads, layer), label="Head", min_width=120, elem_id="align-head"
+                alignment_heads(model.heads, layer),
+                value=head,
+                label="Head",
+                min_width=120,
+                elem_id="align-head",
             ),
         }
     return {**chosen, "alignment": _html_part("alignment", hint_html(NOTHING_YET))}
