@@ -77,7 +77,7 @@ class Language:
         while len(made) < sum(KINDS.values()) * 3:
             syllables = rng.choices(SYLLABLES, k=2)
             made.add("".join(syllables) + rng.choice("lmnrst"))
-        words = iter(sorted(made, key=lambda word: (rng.random(), word)))
+        words = iter(rng.sample(sorted(made), len(made)))
         self.words = {kind: [next(words) for _ in range(count)] for kind, count in KINDS.items()}
         kinds = [(kind, word) for kind, found in self.words.items() for word in found]
         number = {"particle": 0, "compound": 2}

@@ -36,6 +36,11 @@ def test_test_pairs_are_unseen_and_the_same_each_time(language):
     assert test == alignment.make_pairs(alignment.Language(3), 60, seed=2, without=training)
 
 
+def test_a_language_is_the_same_in_every_process():
+    """A set of texts has another order in each process."""
+    assert alignment.Language(3).words["particle"] == ["karet", "babar"]
+
+
 def test_the_program_prints_a_row_per_method_and_seed(monkeypatch, capsys):
     sizes = ["--steps", "2", "--train-pairs", "40", "--test-pairs", "3", "--seeds", "1"]
     argv = ["alignment.py", *sizes, "--methods", "none", "own average"]
