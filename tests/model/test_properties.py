@@ -90,7 +90,9 @@ def draw_config(seed):
         fields[f"{side}_residual_scale"] = rng.choice((None, None, 1, 0.7))
     has_deepnorm = fields["norm_placement"] == "post" and fields["residual_scale"] == 1
     names = [name for name in CHOICES["initializer"] if name != "deepnorm" or has_deepnorm]
-    return fields | {"initializer": rng.choice(names)}
+    fields["initializer"] = rng.choice(names)
+    aligned = ([[0, 0]],) if fields["decoder_layers"] else ()
+    return fields | {"alignment_heads": rng.choice((None, *aligned))}
 
 
 def draw_vocabularies(rng, shared):
