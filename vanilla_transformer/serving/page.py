@@ -91,6 +91,7 @@ def launch_page(
     try:
         announce(address)
         while True:
-            time.sleep(3600)
+            # Another thread may receive the signal of Ctrl-C; this one sees it when it wakes up.
+            time.sleep(0.2)
     finally:
         page.close(verbose=False)
