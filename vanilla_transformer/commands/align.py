@@ -10,7 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_model_argument,
+    add_pair_options,
+    add_resume_option,
+    positive_integer,
+)
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.resumable_output import (
     continued_output,
@@ -39,21 +46,10 @@ PAIRS_PER_CHUNK = 2048
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("align", SUMMARY, EXAMPLES)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     files = parser.add_argument_group("files")
-    for side in ("source", "target"):
-        files.add_argument(
-            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
-        )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
-    files.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with an --output that was interrupted; the same options must be given",
-    )
+    add_pair_options(files)
+    add_resume_option(files)
     files.add_argument(
         "--tokens", action="store_true", help="write the links of tokens instead of words"
     )

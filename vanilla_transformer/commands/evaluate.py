@@ -15,6 +15,7 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
     add_fields,
+    add_model_argument,
     positive_integer,
 )
 from vanilla_transformer.commands.outputs import open_output
@@ -35,9 +36,7 @@ SEARCH_OPTIONS = ("num_beams", "max_new_tokens")
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("evaluate", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     parser.add_argument("--split", default="test", choices=SPLITS, help="split to score")
     parser.add_argument(
         "--metrics",

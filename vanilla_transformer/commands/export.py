@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_directory
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_model_argument,
+    positive_integer,
+)
 from vanilla_transformer.commands.outputs import replaced_directory
 from vanilla_transformer.extras import check_extra
 
@@ -28,9 +33,7 @@ QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float3
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("export", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     parser.add_argument("output_dir", metavar="OUT", help="directory to write")
     parser.add_argument(
         "--to",

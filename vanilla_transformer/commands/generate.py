@@ -5,7 +5,12 @@ import sys
 from collections.abc import Sequence
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_model_argument,
+    positive_integer,
+)
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.search_options import add_search_options, given_search_options
 from vanilla_transformer.commands.sources import source_lines
@@ -21,9 +26,7 @@ vanilla-transformer generate runs/multi30k --input test.en --output test.de --nu
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("generate", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     parser.add_argument(
         "lines",
         metavar="LINE",

@@ -13,7 +13,7 @@ from vanilla_transformer.commands.inspect_views import (
     save_picture,
     show_view,
 )
-from vanilla_transformer.commands.options import CommandParser, UsageError
+from vanilla_transformer.commands.options import CommandParser, UsageError, add_model_argument
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +54,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
     )
     shapes = views.add_parser("shapes", help="shapes and parameters of each module, as called")
-    _add_model(shapes)
+    add_model_argument(shapes)
     shapes.add_argument(
         "--text", nargs="+", help="source texts (default: a small batch of made-up tokens)"
     )
@@ -64,7 +64,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
     add_picture_options(shapes, "image of the modules as in the paper's figure 1")
     maps = views.add_parser("attention", help="source token that each target token attends to")
-    _add_model(maps)
+    add_model_argument(maps)
     maps.add_argument("--text", required=True, help="source text")
     maps.add_argument("--target", help="target text (default: what the model generates)")
     maps.add_argument(
@@ -93,12 +93,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_picture_options(maps, "image of the attention")
     add_views(views)
     return parser.parse_words(words)
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
 
 
 def check(options: argparse.Namespace) -> None:

@@ -157,3 +157,29 @@ def _at_least(number: int, smallest: int) -> int:
     if number < smallest:
         raise argparse.ArgumentTypeError(f"{number} is below {smallest}")
     return number
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds the saved model, which a subcommand reads, to its arguments."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
+    )
+
+
+def add_pair_options(files: argparse._ArgumentGroup) -> None:
+    """Adds two files of parallel lines, and the output, to a group of options."""
+    for side in ("source", "target"):
+        files.add_argument(
+            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
+        )
+    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
+    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+
+
+def add_resume_option(files: argparse._ArgumentGroup) -> None:
+    """Adds the continuation of an interrupted output to a group of options."""
+    files.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with an --output that was interrupted; the same options must be given",
+    )

@@ -9,7 +9,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
-from vanilla_transformer.commands.options import CommandParser
+from vanilla_transformer.commands.options import CommandParser, add_model_argument, add_pair_options
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import add_engine_options
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
@@ -29,16 +29,9 @@ PAIRS_PER_CHUNK = 2048
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("score", SUMMARY, EXAMPLES)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     files = parser.add_argument_group("files")
-    for side in ("source", "target"):
-        files.add_argument(
-            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
-        )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    add_pair_options(files)
     files.add_argument(
         "--json",
         action="store_true",

@@ -76,6 +76,16 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
 
 
+def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "float32") -> None:
+    """Adds the type in which CTranslate2 computes to a group of options."""
+    group.add_argument(
+        "--compute-type",
+        default=default,
+        metavar="TYPE",
+        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
+    )
+
+
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of the search that were given.
 

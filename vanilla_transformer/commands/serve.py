@@ -14,7 +14,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
     positive_number,
 )
-from vanilla_transformer.commands.search_options import add_engine_options
+from vanilla_transformer.commands.search_options import add_compute_type_option, add_engine_options
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -155,12 +155,7 @@ def _add_address_options(group: argparse._ArgumentGroup) -> None:
 def _add_computation_options(group: argparse._ArgumentGroup, default: "Computation") -> None:
     integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
     add_engine_options(group)
-    group.add_argument(
-        "--compute-type",
-        default=default.compute_type,
-        metavar="TYPE",
-        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
-    )
+    add_compute_type_option(group, default.compute_type)
     group.add_argument(
         "--num-beams",
         **integer,

@@ -9,7 +9,13 @@ from itertools import islice
 from typing import Any, TextIO
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
-from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_model_argument,
+    add_resume_option,
+    positive_integer,
+)
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.resumable_output import (
     continued_output,
@@ -17,6 +23,7 @@ from vanilla_transformer.commands.resumable_output import (
     is_complete,
 )
 from vanilla_transformer.commands.search_options import (
+    add_compute_type_option,
     add_engine_options,
     add_search_options,
     given_search_options,
@@ -38,9 +45,7 @@ vanilla-transformer translate runs/multi30k --alignment words "two dogs play in 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("translate", SUMMARY, EXAMPLES, intermixed=True)
-    parser.add_argument(
-        "model", metavar="MODEL", help="directory of a saved model, or its name on the Hub"
-    )
+    add_model_argument(parser)
     parser.add_argument(
         "lines",
         metavar="LINE",
@@ -54,11 +59,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
     files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
-    files.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with an --output that was interrupted; the same options must be given",
-    )
+    add_resume_option(files)
     files.add_argument(
         "--json",
         action="store_true",
@@ -98,12 +99,7 @@ def _add_computation_options(work: argparse._ArgumentGroup) -> None:
         metavar="MODEL",
         help="further models, with the same vocabulary; their probabilities are averaged",
     )
-    work.add_argument(
-        "--compute-type",
-        default="float32",
-        metavar="TYPE",
-        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
-    )
+    add_compute_type_option(work)
     work.add_argument("--seed", type=int, default=0, help="seed of the random numbers for sampling")
 
 
