@@ -1,4 +1,4 @@
-"""Takes the pictures of the page in docs/pictures, with the Chromium of the system.
+"""Takes the pictures of the page and of the server in docs/pictures, with the system's Chromium.
 
     python scripts/experiments/page_pictures.py runs/cmudict-demo
 
@@ -6,10 +6,13 @@ It needs the package `playwright` (in the extra `test`) and an installed Chromiu
 """
 
 import argparse
+import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-comp
 
 @contextmanager
 def serve_page(model: str, text: str) -> Iterator[str]:
-    """Serves the page of a model in this process.
+    """Serves the inspecting page of a model in this process.
 
     Args:
         model: Directory of the model.
@@ -41,6 +44,39 @@ def serve_page(model: str, text: str) -> Iterator[str]:
         yield address
     finally:
         page.close(verbose=False)
+
+
+@contextmanager
+def serve_model(model: str) -> Iterator[str]:
+    """Serves a model over HTTP, in a process of its own and on a free port.
+
+    Args:
+        model: Directory of the model.
+
+    Yields:
+        The address of the server.
+
+    Raises:
+        RuntimeError: If the server does not start.
+    """
+    command = [sys.executable, "-m", "vanilla_transformer", "serve", model, "--port", "0"]
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, encoding="utf-8") as process:
+        try:
+            yield _address_in_log(process.stderr or ())
+        finally:
+            process.terminate()
+
+
+def _address_in_log(lines: Iterable[str]) -> str:
+    read = list[str]()
+    for line in lines:
+        read.append(line)
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if entry["event"] == "started":
+                return str(entry["address"])
+    raise RuntimeError(f"The server does not start: {''.join(read)[-1000:]}")
 
 
 def open_page(browser: Browser, address: str, width: int, height: int, scheme: Any) -> Page:
@@ -97,8 +133,26 @@ def take_pictures(
     return files
 
 
+def take_picture_of_server(browser: Browser, address: str, file: Path) -> Path:
+    """Takes the picture of the page on which a server describes its interface.
+
+    Args:
+        browser: A running browser.
+        address: Address of the server.
+        file: Where the picture goes.
+
+    Returns:
+        The file.
+    """
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.goto(f"{address}/docs")
+    page.get_by_text("POST /translate").first.wait_for()
+    page.screenshot(path=file)
+    return file
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Serves the page and takes its pictures.
+    """Starts the page and the server, and takes their pictures.
 
     Args:
         argv: Arguments. None: those of the process.
@@ -130,12 +184,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     # Chromium's sandbox refuses to run as root.
     arguments = [*ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    with serve_page(options.model, options.text) as address, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
         where = (options.output, f"layer {options.layer}", f"head {options.head}")
-        for file in take_pictures(browser, address, *where):
-            print(f"{file}: {file.stat().st_size // 1024} KB")
+        with serve_page(options.model, options.text) as address:
+            files = take_pictures(browser, address, *where)
+        with serve_model(options.model) as address:
+            files.append(take_picture_of_server(browser, address, options.output / "server.png"))
         browser.close()
+    for file in files:
+        print(f"{file}: {file.stat().st_size // 1024} KB")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ def test_every_picture_of_the_pages_is_drawn_and_the_alignment_is_opaque(trained
     assert done.returncode == 0, done.stderr[-2000:]
     drawn = sorted((tmp_path / "new").iterdir())
     assert sorted(done.stdout.split()) == [str(path) for path in drawn]
-    of_the_browser = {f"page{kind}.png" for kind in ("", "-dark", "-heads")}  # page_pictures.py
+    # from page_pictures.py:
+    of_the_browser = {f"{name}.png" for name in ("page", "page-dark", "page-heads", "server")}
     assert {path.name for path in drawn} == pictures_of_the_pages() - of_the_browser
     assert all(path.stat().st_size < 150_000 for path in drawn)
     path = tmp_path / "new" / "alignment.png"

@@ -44,6 +44,10 @@ def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
     documents: list[Document] = []
     lines: list[str] = []
     for text in texts:
+        if "\n" not in text and text.strip() and not text.endswith("\r"):  # the usual case
+            documents.append(Document((len(lines),)))
+            lines.append(text)
+            continue
         parts: list[str | int] = []
         for number, line in enumerate(text.split("\n")):
             content = line.removesuffix("\r")

@@ -113,24 +113,24 @@ class Details(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentOutput:
-    """One output for one segment.
+    """One output for one segment. What was not asked for is empty.
 
     Attributes:
         text: The output.
         tokens: Its tokens, with the end if the model ended it.
-        token_scores: Log-probability of each token; empty if not asked for.
-        aligned: Index of a source token for each token but the end; empty if not asked for.
+        token_scores: Log-probability of each token.
+        aligned: Index of a source token for each token but the end.
         source_length: Tokens of the source, the end included.
         source: The source.
-        source_words: Words of each source token; empty if not asked for.
-        words: Words of each token but the end; empty if not asked for.
+        source_words: Words of each source token.
+        words: Words of each token but the end.
     """
 
     text: str
-    tokens: tuple[str, ...]
-    token_scores: tuple[float, ...]
-    aligned: tuple[int, ...]
-    source_length: int
+    tokens: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+    aligned: tuple[int, ...] = ()
+    source_length: int = 0
     source: str = ""
     source_words: tuple[range, ...] = ()
     words: tuple[range, ...] = ()
@@ -154,6 +154,8 @@ def join_segments(
         The output. A text without segments gives an empty one.
     """
     text = document.join(lambda number: outputs[number].text) if document.segments else ""
+    if not any(details):
+        return Translation(text)
     parts = [outputs[number] for number in document.segments]
     values = tuple(value for part in parts for value in part.token_scores)
     normaliser = float(max(len(values), 1)) ** length_penalty

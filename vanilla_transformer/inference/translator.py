@@ -463,23 +463,39 @@ class Translator:
         """Decodes the outputs of each segment, and adds the details that are asked for."""
         flat = [hypothesis for row in found for hypothesis in row]
         origins = [number for number, row in enumerate(found) for _ in row]
-        repeated = [sources[number] for number in origins]
-        ended: list[Ids] = [[*one.ids, self.end_token_id] for one in flat]
         texts = self._decode([one.ids for one in flat])
-        scores: list[list[float]] = [[]] * len(flat)
-        aligned: list[list[int]] = [[]] * len(flat)
+        if any(call.details):
+            described = self._describe_hypotheses(segments, sources, flat, origins, texts, call)
+        else:
+            described = map(SegmentOutput, texts)
+        outputs = iter(described)
+        return [list(islice(outputs, len(row))) for row in found]
+
+    def _describe_hypotheses(
+        self,
+        segments: list[str],
+        sources: list[Ids],
+        found: list[Hypothesis],
+        origins: list[int],
+        texts: list[str],
+        call: "TranslatorCall",
+    ) -> Iterator[SegmentOutput]:
+        """Yields outputs with their details. `origins` has the number of the segment of each."""
+        repeated = [sources[number] for number in origins]
+        ended: list[Ids] = [[*one.ids, self.end_token_id] for one in found]
+        scores: list[list[float]] = [[]] * len(found)
+        aligned: list[list[int]] = [[]] * len(found)
         if call.details.scores:
             scores = call.engine.token_scores(repeated, ended, call.batch_tokens)
         if call.aligns:
-            aligned = self._align_outputs(repeated, ended, flat, call.batch_tokens)
+            aligned = self._align_outputs(repeated, ended, found, call.batch_tokens)
         source_words = self._words_of_sources(segments, sources) if call.details.words else []
-        outputs = iter(
-            SegmentOutput(
+        for number, one in enumerate(found):
+            length = len(one.ids) + one.is_complete
+            yield SegmentOutput(
                 text=texts[number],
-                tokens=self._target_tokens(ended[number][: len(one.ids) + one.is_complete])
-                if any(call.details)
-                else (),
-                token_scores=tuple(scores[number][: len(one.ids) + one.is_complete]),
+                tokens=self._target_tokens(ended[number][:length]),
+                token_scores=tuple(scores[number][:length]),
                 aligned=tuple(aligned[number][: len(one.ids)]),
                 source_length=len(repeated[number]),
                 source=segments[origins[number]],
@@ -488,9 +504,6 @@ class Translator:
                 if source_words
                 else (),
             )
-            for number, one in enumerate(flat)
-        )
-        return [list(islice(outputs, len(row))) for row in found]
 
     def _align_outputs(
         self,
@@ -518,7 +531,10 @@ class Translator:
     def _encode_sources(self, texts: list[str]) -> list[Ids]:
         if not texts:
             return []
-        ids: list[Ids] = self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+        encoded = self.tokenizer(
+            texts, truncation=False, verbose=False, return_attention_mask=False
+        )
+        ids: list[Ids] = encoded["input_ids"]
         return ids
 
     def _decode(self, rows: list[tuple[int, ...]]) -> list[str]:

@@ -4,10 +4,12 @@ It loads nothing from elsewhere, so it works without a connection to the interne
 """
 
 import json
+import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+_CODE = re.compile("`([^`]+)`")
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
   color-scheme: light dark; }
@@ -34,11 +36,12 @@ def render_api_page(description: Mapping[str, Any]) -> str:
             tag = next(iter(operation.get("tags", ())), "")
             sections.setdefault(tag, []).append(_render_operation(path, method, operation))
     title = escape(description["info"]["title"])
+    summary = _CODE.sub(r"<code>\1</code>", escape(description["info"].get("description", "")))
     body = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in sections.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f"<p>{escape(description['info'].get('description', ''))} "
+        f"<p>{summary} "
         '<a href="openapi.json">openapi.json</a> is for tools.</p>'
         f"{body}</body></html>"
     )
