@@ -10,7 +10,6 @@ PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
 NOT_RUN = {
     "hub": "uploads to the Hub, which needs an account",
     "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
-    "ray": "needs the package ray, which starts servers of its own",
 }
 """Why a block marked `<!-- not run: KEY -->` is not run."""
 

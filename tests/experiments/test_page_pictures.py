@@ -30,7 +30,7 @@ def test_a_machine_without_chromium_is_told_so(tmp_path, monkeypatch):
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
     with (
-        pytest.raises(RuntimeError, match="server does not start: .*model"),
+        pytest.raises(RuntimeError, match=r"server does not start: .*model"),
         page_pictures.serve_model(str(tmp_path / "model")),
     ):
         pass
