@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
 from datasets import DatasetDict
 from numerals import load_numerals
 from pronunciations import load_cmudict
@@ -41,6 +42,8 @@ class Task:
         answered: What the model does to the sources, as a participle.
         summary: Makes the last line of the demo from the figures of all_results.json.
         full_recipe: Name of a longer recipe. None: the task has no longer recipe.
+        bf16: Whether to train in bfloat16 on a CPU that has instructions for it, and in float32 on
+            other CPUs, whatever the recipe says.
     """
 
     load: Callable[[], DatasetDict]
@@ -51,6 +54,7 @@ class Task:
     answered: str
     summary: Callable[[Mapping[str, float]], str]
     full_recipe: str | None = None
+    bf16: bool = False
 
 
 TASKS = {
@@ -58,6 +62,7 @@ TASKS = {
         load=load_cmudict,
         recipe="cmudict-demo",
         full_recipe="cmudict-full",
+        bf16=True,
         inputs=["transformer", "attention", "vanilla", "pronounceable"],
         source="word",
         example="pronunciations",
@@ -162,7 +167,7 @@ def train_model(
     """
     path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
     start = "--overwrite" if overwrite else "--resume_from_checkpoint"
-    argv = [str(path), "--output_dir", str(folder), start, "True", *overrides]
+    argv = [str(path), "--output_dir", str(folder), start, "True", *_precision(task), *overrides]
     arguments = parse_arguments(argv, command=["bash", "scripts/demo.sh", *sys.argv[1:]])
     data = task.load()
     limits = {
@@ -175,6 +180,13 @@ def train_model(
             data[split] = data[split].shuffle(seed=0).select(range(limit))
     print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
     run(arguments, data)
+
+
+def _precision(task: Task) -> list[str]:
+    """Returns the argument that chooses the precision on this machine."""
+    if not task.bf16 or torch.cuda.is_available():
+        return []
+    return ["--bf16", str(torch.cpu._is_avx512_bf16_supported())]
 
 
 def _show_held_out_examples(task: Task, folder: Path, count: int = 10) -> None:

@@ -144,3 +144,20 @@ def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
         overwrite=False,
     )
     assert {name: len(rows) for name, rows in seen.items()} == limits
+
+
+@pytest.mark.parametrize("is_supported", [True, False])
+@pytest.mark.parametrize(
+    ("recipe", "options", "expected"),
+    [("cmudict-demo", [], None), ("cmudict-full", [], None), ("cmudict-full", ["--bf16=0"], False)],
+)
+def test_a_cpu_with_bfloat16_trains_in_bfloat16(
+    is_supported, recipe, options, expected, tmp_path, monkeypatch
+):
+    seen = []
+    monkeypatch.setattr(demo, "run", lambda arguments, _: seen.append(arguments.training.bf16))
+    monkeypatch.setattr(demo.torch.cpu, "_is_avx512_bf16_supported", lambda: is_supported)
+    monkeypatch.setattr(demo.torch.cuda, "is_available", lambda: False)
+    task = demo.TASKS["pronunciation"]
+    demo.train_model(task, recipe, tmp_path / "new", options, overwrite=False)
+    assert seen == [is_supported if expected is None else expected]
