@@ -34,6 +34,7 @@ ROLES = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "gate")
 LAST, VALUES = ("out_proj", "fc2"), ("v_proj", "out_proj", "fc1", "fc2", "gate")
 EXPECTED_GAINS = {  # of (stack, layer, role)
     "xavier": lambda stack, layer, role: 1,
+    "half_xavier": lambda stack, layer, role: 0.5,
     "residual_scaled": lambda stack, layer, role: (
         {"encoder": 2 * 2, "decoder": 3 * 3}[stack] ** -0.5 if role in LAST else 1
     ),
@@ -100,11 +101,11 @@ def test_normal_values():
 @pytest.mark.parametrize("initializer", EXPECTED_GAINS)
 def test_embeddings_and_other_projections(initializer):
     model = make_model(initializer, tie_word_embeddings=False)
-    gain = (9 * 3) ** -0.25 if initializer == "t_fixup" else 1
+    gain = {"t_fixup": (9 * 3) ** -0.25, "half_xavier": 0.5}.get(initializer, 1)
     table = model.get_input_embeddings().weight
     assert table.std().item() == pytest.approx(gain * 96**-0.5, rel=0.03)
     assert not table[1].any()
-    bound = math.sqrt(6 / (96 + 300))
+    bound = math.sqrt(6 / (96 + 300)) * (0.5 if initializer == "half_xavier" else 1)
     assert model.lm_head.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
 
 
@@ -121,9 +122,11 @@ def test_it_draws_the_same_numbers_as_xavier_but_for_the_factors(initializer):
             )
 
 
-def test_the_default_is_xavier():
+def test_the_default_is_half_of_xavier_and_published_systems_keep_xavier():
     config = VanillaTransformerConfig()
-    assert config.initializer == "xavier"
+    assert config.initializer == "half_xavier"
+    assert VanillaTransformerConfig.from_preset("vaswani-base").initializer == "xavier"
+    assert VanillaTransformerConfig.from_preset("system-a").initializer == "xavier"
     assert config.encoder_residual_scale is None
     assert config.decoder_residual_scale is None
 

@@ -429,11 +429,11 @@ def fresh(tiny_config, **changes):
     return VanillaTransformerForConditionalGeneration(tiny_config(**changes))
 
 
-def test_embeddings_start_as_large_as_the_positions(tiny_config):
+def test_scaled_embeddings_start_with_a_standard_deviation_of_one_half(tiny_config):
     model = fresh(tiny_config, vocab_size=2000, d_model=64)
     weight = model.get_input_embeddings().weight
     assert weight[1].abs().max() == 0
-    assert weight.std().item() * math.sqrt(64) == pytest.approx(1, rel=0.02)
+    assert weight.std().item() * math.sqrt(64) == pytest.approx(0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("placement", ["post", "pre"])
@@ -443,11 +443,11 @@ def test_the_first_loss_is_that_of_a_uniform_guess(tiny_config, tiny_batch, plac
     assert model(**batch).loss.item() == pytest.approx(math.log(1000), rel=0.12)
 
 
-def test_projections_start_xavier_uniform_and_norms_as_identities(tiny_config):
+def test_projections_start_at_half_of_xavier_and_norms_as_identities(tiny_config):
     model = fresh(tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.lm_head:
-            bound = math.sqrt(6 / sum(module.weight.shape))
+            bound = math.sqrt(6 / sum(module.weight.shape)) / 2
             assert 0.95 * bound < module.weight.abs().max() <= bound
         if isinstance(module, nn.Linear) and module.bias is not None:
             assert module.bias.abs().max() == 0

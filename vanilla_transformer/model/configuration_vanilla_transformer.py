@@ -37,6 +37,7 @@ CHOICES = {
     "classifier_pooling": ("mean", "first"),
     "initializer": (
         "xavier",
+        "half_xavier",
         "normal",
         "residual_scaled",
         "depth_scaled",
@@ -205,8 +206,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             `residual_scale`; with the initializer "deepnorm" 1/alpha, which the config then holds.
         initializer: How the weights of a new model are drawn; loaded weights stay. The variance of
             a projection is that of Glorot and Bengio 2010 ("Xavier"), uniform, and embeddings are
-            normal with std d_model^-0.5, unless said otherwise. "xavier" changes nothing. "normal"
-            draws all from a normal distribution with std 0.02 (BERT, BART, Marian in transformers).
+            normal with std d_model^-0.5, unless said otherwise. "half_xavier" halves projections
+            and embeddings: at a `d_model` of 512, their std is about 0.02. "xavier" changes
+            nothing. "normal" draws all from a normal distribution with std 0.02 (BERT, BART,
+            Marian in transformers).
             "residual_scaled" divides the last projection of each sublayer by the root of the number
             of sublayers of the stack (GPT-2, Radford et al. 2019, §2.3). "depth_scaled" divides all
             matrices of layer l by sqrt(l) (Zhang et al. 2019). "t_fixup" is made for
@@ -311,7 +314,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     residual_scale: float | int = 1.0
     encoder_residual_scale: float | int | None = None
     decoder_residual_scale: float | int | None = None
-    initializer: str = "xavier"
+    initializer: str = "half_xavier"
     dropout: float | int = 0.1
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0

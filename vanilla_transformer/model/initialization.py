@@ -13,6 +13,8 @@ from .positions import LearnedPositions, RelativePositions
 NORMAL_STD = 0.02
 """Standard deviation of all weights of the initializer "normal"."""
 
+_HALF = 0.5
+
 _QUERIES_AND_KEYS, _VALUES, _MIXED, _INNER, _OUTER = range(5)
 _ROLES = {
     "q_proj": (_QUERIES_AND_KEYS,),
@@ -40,8 +42,9 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
     - Norms: weight 1, bias 0.
     - Activations with parameters: the values that their class gives them.
 
-    `config.initializer` "normal" draws projections, embeddings and positions with std 0.02. The
-    others multiply the matrices of the layers by the gains of `set_gains`, and "t_fixup" also the
+    These are the values of `config.initializer` "xavier". "half_xavier" halves projections and
+    embeddings. "normal" draws projections, embeddings and positions with std 0.02. The others
+    multiply the matrices of the layers by the gains of `set_gains`, and "t_fixup" also the
     embeddings.
 
     Args:
@@ -51,10 +54,9 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
     is_normal = config.initializer == "normal"
     std = NORMAL_STD if is_normal else config.d_model**-0.5
     if isinstance(module, nn.Linear):
-        _draw_projection(module, is_normal)
+        _draw_projection(module, config.initializer)
     elif isinstance(module, nn.Embedding):
-        gain = _t_fixup_gain("decoder", config) if config.initializer == "t_fixup" else 1.0
-        init.normal_(module.weight, std=std * gain)
+        init.normal_(module.weight, std=std * _gain_of_embeddings(config))
         if module.padding_idx is not None and not _was_loaded(module.weight):
             init.zeros_(module.weight[module.padding_idx])
     elif isinstance(module, LearnedPositions):
@@ -72,11 +74,18 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
             init.copy_(getattr(module, name), value)
 
 
-def _draw_projection(module: nn.Linear, is_normal: bool) -> None:
+def _gain_of_embeddings(config: VanillaTransformerConfig) -> float:
+    if config.initializer == "t_fixup":
+        return _t_fixup_gain("decoder", config)
+    return _HALF if config.initializer == "half_xavier" else 1.0
+
+
+def _draw_projection(module: nn.Linear, initializer: str) -> None:
     matrices = _matrices_to_draw(module)
-    gains = getattr(module, "initial_gains", (1.0,) * len(matrices))
+    common = _HALF if initializer == "half_xavier" else 1.0
+    gains = getattr(module, "initial_gains", (common,) * len(matrices))
     for matrix, gain in zip(matrices, gains, strict=False):
-        if is_normal:
+        if initializer == "normal":
             init.normal_(matrix, std=NORMAL_STD)
         else:
             init.xavier_uniform_(matrix, gain=gain)

@@ -1,17 +1,20 @@
 """Presets: the fields that make a config the model of a published system.
 
 `VanillaTransformerConfig.from_preset` reads them. A field that a preset does not name keeps its
-default, which is the paper's base model.
+default, which is the paper's base model. Initial values are not part of an architecture, but those
+of published systems are larger than the default.
 """
 
 from typing import Any
 
 SEPARATE_EMBEDDINGS = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+XAVIER = {"initializer": "xavier"}
 PRESETS: dict[str, dict[str, Any]] = {
     # Vaswani et al. 2017, table 3, base model: 65M parameters with the 37,000 tokens of §5.1.
-    "vaswani-base": {"vocab_size": 37000, "label_smoothing": 0.1},
+    "vaswani-base": {**XAVIER, "vocab_size": 37000, "label_smoothing": 0.1},
     # Vaswani et al. 2017, table 3, big model: 213M parameters; the English-German dropout.
     "vaswani-big": {
+        **XAVIER,
         "vocab_size": 37000,
         "d_model": 1024,
         "encoder_attention_heads": 16,
@@ -23,6 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # fairseq's transformer_iwslt_de_en, with the options and vocabulary sizes of its example.
     "iwslt": {
+        **XAVIER,
         "vocab_size": 8848,
         "decoder_vocab_size": 6632,
         "encoder_attention_heads": 4,
@@ -37,6 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # MongTae, "Transformer code review": two vocabularies, untied embeddings, no embedding scale.
     "system-a": {
+        **XAVIER,
         **SEPARATE_EMBEDDINGS,
         "vocab_size": 1000,
         "decoder_vocab_size": 1200,
@@ -54,6 +59,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # Crimsonjoo, Easy-Transformer: an encoder without a decoder, for inputs already embedded.
     "system-b": {
+        **XAVIER,
         "encoder_layers": 5,
         "fused_qkv": True,
         "norm_type": "unbiased_std",
@@ -66,6 +72,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # A tutorial's character-level translator; the vocabulary sizes depend on the data.
     "system-c": {
+        **XAVIER,
         **SEPARATE_EMBEDDINGS,
         "fused_qkv": True,
         "scale_embedding": False,
@@ -74,6 +81,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # A tutorial's pre-norm model with four dropouts per layer and no norm after the stacks.
     "system-d": {
+        **XAVIER,
         **SEPARATE_EMBEDDINGS,
         "activation_function": "gelu",
         "norm_placement": "pre",
@@ -88,6 +96,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # A tutorial's composable model: residual sums without norms or dropout.
     "system-e": {
+        **XAVIER,
         **SEPARATE_EMBEDDINGS,
         "norm_placement": "none",
         "lm_head_bias": True,
