@@ -55,6 +55,8 @@ Batch = dict[str, torch.Tensor]
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ours": ("ours", {}),
     "ours_pre": ("ours", {"norm_placement": "pre"}),
+    "ours_xavier": ("ours", {"initializer": "xavier"}),
+    "ours_normal": ("ours", {"initializer": "normal"}),
     "marian": ("marian", {}),
     "marian_scaled": ("marian", {"scale_embedding": True}),
 }
