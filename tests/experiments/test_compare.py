@@ -91,7 +91,7 @@ def test_systems_start_from_the_initial_values_of_their_defaults():
         .item()
         for name in ("ours", "marian")
     }
-    assert stds == {"ours": pytest.approx(1 / 8, rel=0.1), "marian": pytest.approx(0.02, rel=0.1)}
+    assert stds == {"ours": pytest.approx(1 / 16, rel=0.1), "marian": pytest.approx(0.02, rel=0.1)}
 
 
 def test_every_system_gets_the_same_batches_over_several_epochs():
