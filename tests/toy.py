@@ -30,6 +30,7 @@ SIZES = {
     "encoder_ffn_dim": 64,
     "decoder_ffn_dim": 64,
     "norm_placement": "pre",
+    "initializer": "xavier",  # attention that differs from head to head
 }
 TRAINING = {
     "tokenizer_kind": "word",

@@ -107,7 +107,7 @@ def test_lengths_are_those_of_sentences():
 
 
 def test_times_are_taken_in_turns_after_a_first():
-    calls, now = [], iter([0, 0, 0, 1, 0, 9, 0, 3, 0, 8, 0, 5, 0, 7])
+    calls, now = [], iter([0, 5, 0, 5, 0, 1, 0, 9, 0, 3, 0, 8, 0, 5, 0, 7])
     steps = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
     times = time_in_turns(steps, 3, lambda: next(now))
     assert calls == ["a", "b"] * 4

@@ -208,14 +208,14 @@ def test_the_cache_holds_key_value_heads(
 
 @pytest.mark.parametrize("shared", [None, 2])
 def test_fused_projections_start_as_separate_ones_do(tiny_config, shared):
-    """Each part within half the Xavier bound of its own shape, and filling it."""
+    """Each part within the Xavier bound of its own shape, and filling it."""
     torch.manual_seed(0)
     config = tiny_config(d_model=64, fused_qkv=True, decoder_num_key_value_heads=shared)
     model = VanillaTransformerModel(config)
     for layer in model.decoder.layers:
         projection = layer.self_attn.qkv_proj
         for part in projection.weight.split(projection.part_sizes):
-            bound = math.sqrt(6 / sum(part.shape)) / 2
+            bound = math.sqrt(6 / sum(part.shape))
             assert 0.95 * bound < part.abs().max() <= bound
 
 

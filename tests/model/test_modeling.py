@@ -430,7 +430,7 @@ def fresh(tiny_config, **changes):
 
 
 def test_scaled_embeddings_start_with_a_standard_deviation_of_one_half(tiny_config):
-    model = fresh(tiny_config, vocab_size=2000, d_model=64)
+    model = fresh(tiny_config, vocab_size=2000, d_model=64, initializer="half_xavier")
     weight = model.get_input_embeddings().weight
     assert weight[1].abs().max() == 0
     assert weight.std().item() * math.sqrt(64) == pytest.approx(0.5, rel=0.02)
@@ -444,7 +444,7 @@ def test_the_first_loss_is_that_of_a_uniform_guess(tiny_config, tiny_batch, plac
 
 
 def test_projections_start_at_half_of_xavier_and_norms_as_identities(tiny_config):
-    model = fresh(tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True)
+    model = fresh(tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True, initializer="half_xavier")
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.lm_head:
             bound = math.sqrt(6 / sum(module.weight.shape)) / 2

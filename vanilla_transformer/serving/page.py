@@ -1,8 +1,10 @@
 """The page: a text in a browser, its outputs, what attends to what, heads switched off, shapes."""
 
-import time
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import gradio as gr
@@ -14,6 +16,7 @@ from vanilla_transformer.serving.page_parts import make_parts
 
 _FOLDER = Path(__file__).parent
 _WAITING_REQUESTS = 64
+_SECONDS_TO_END = 10.0
 _REMEMBERED_USERS = 200  # the attention of each may take some MB
 
 
@@ -70,7 +73,7 @@ def launch_options() -> dict[str, Any]:
 def launch_page(
     page: gr.Blocks, host: str, port: int | None, announce: Callable[[str], None]
 ) -> None:
-    """Serves the page until the process is interrupted.
+    """Serves the page until the process is interrupted; call it from the main thread.
 
     Args:
         page: What `build_page` returned.
@@ -88,10 +91,22 @@ def launch_page(
         quiet=True,
         **launch_options(),
     )
+    # An exception that the signal raises may be lost, in a callback of the garbage collector say.
+    interrupted = Event()
+    signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
         announce(address)
-        while True:
-            # Another thread may receive the signal of Ctrl-C; this one sees it when it wakes up.
-            time.sleep(0.2)
+        # Another thread may receive the signal; this one sees it when it wakes up.
+        while not interrupted.wait(0.2):
+            pass
+        _end_in(_SECONDS_TO_END)
+        raise KeyboardInterrupt
     finally:
         page.close(verbose=False)
+
+
+def _end_in(seconds: float) -> None:
+    """Ends the process after some seconds, whatever an open connection or a thread waits for."""
+    timer = Timer(seconds, os._exit, (128 + signal.SIGINT,))
+    timer.daemon = True
+    timer.start()
