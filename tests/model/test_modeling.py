@@ -444,7 +444,9 @@ def test_the_first_loss_is_that_of_a_uniform_guess(tiny_config, tiny_batch, plac
 
 
 def test_projections_start_at_half_of_xavier_and_norms_as_identities(tiny_config):
-    model = fresh(tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True, initializer="half_xavier")
+    model = fresh(
+        tiny_config, norm_placement="pre", d_model=64, lm_head_bias=True, initializer="half_xavier"
+    )
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.lm_head:
             bound = math.sqrt(6 / sum(module.weight.shape)) / 2
