@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="directory of the pictures (default: docs/pictures in the repository)",
     )
     parser.add_argument("--text", default="photograph", help="text (default: photograph)")
-    parser.add_argument("--layer", type=int, default=2, help="layer of the heads (default: 2)")
+    parser.add_argument("--layer", type=int, default=1, help="layer of the heads (default: 1)")
     parser.add_argument("--head", type=int, default=3, help="head that is off (default: 3)")
     parser.add_argument(
         "--chromium", default=shutil.which("chromium"), help="program (default: chromium)"
