@@ -5,7 +5,8 @@
 
 It is the peer of `time_to_quality.py`: what a person writes who takes a model and a trainer from
 transformers. Sizes, tokenizer and dropout come from a recipe of this package, so that both systems
-have the same number of layers, the same width and the same vocabulary. The rest is Marian's, with
+have the same number of layers, the same width, the same vocabulary and about as many parameters.
+The rest is Marian's, with
 two changes in its favour: its embeddings are scaled (its default does not learn), and attention
 is the eager one, which is faster under bfloat16 on a CPU.
 """
@@ -37,8 +38,6 @@ _SIZES = (
     "decoder_layers",
     "encoder_attention_heads",
     "decoder_attention_heads",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
     "dropout",
 )
 
@@ -67,6 +66,21 @@ def make_tokenizer(
     )
 
 
+def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
+    """Returns the width of a feed-forward network without gates.
+
+    Args:
+        recipe: Settings of a recipe. Its networks have three matrices if they are gated, otherwise
+            two.
+        stack: "encoder" or "decoder".
+
+    Returns:
+        The width at which two matrices have the parameters of the recipe's network.
+    """
+    width: int = recipe[f"{stack}_ffn_dim"]
+    return width * 3 // 2 if recipe.get("gated_ffn") else width
+
+
 def encode_pairs(
     tokenizer: PreTrainedTokenizerBase, sources: list[str], targets: list[str]
 ) -> Dataset:
@@ -78,6 +92,7 @@ def encode_pairs(
 def make_marian(recipe: dict[str, Any], tokenizer: VanillaTransformerTokenizer) -> MarianMTModel:
     """Makes a Marian of the sizes of the recipe, with scaled embeddings."""
     sizes = {name: recipe[name] for name in _SIZES}
+    sizes |= {f"{stack}_ffn_dim": plain_ffn_dim(recipe, stack) for stack in ("encoder", "decoder")}
     shared = not tokenizer.separate_vocabularies
     targets = tokenizer if shared else tokenizer.target_tokenizer()
     ids = {

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,31 @@ from vanilla_transformer.training.metrics import METRICS
 
 HERE = Path(__file__).parent
 _POLL_SECONDS = 0.2
-_COMPLETE = "trainer_state.json"  # the last file of a checkpoint
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """How a trainer saves its checkpoints: those of transformers, by default.
+
+    Attributes:
+        prefix: What stands before the step in the name of a checkpoint.
+        last_file: The file that is written last.
+    """
+
+    prefix: str = "checkpoint-"
+    last_file: str = "trainer_state.json"
+
+    def path(self, run: Path, step: int) -> Path:
+        """Returns the directory of a checkpoint."""
+        return run / f"{self.prefix}{step}"
+
+    def completed(self, run: Path) -> list[int]:
+        """Returns the steps of the complete checkpoints of a run, in order."""
+        found = run.glob(f"{self.prefix}*/{self.last_file}")
+        return sorted(int(path.parent.name.removeprefix(self.prefix)) for path in found)
+
+
+CHECKPOINTS_OF_TRAINER = Checkpoints()
 
 
 @dataclass(frozen=True)
@@ -86,7 +110,12 @@ class Curve:
         return None
 
 
-def run_clocked(command: Sequence[str], folder: Path, threads: int) -> dict[int, float]:
+def run_clocked(
+    command: Sequence[str],
+    folder: Path,
+    threads: int,
+    checkpoints: Checkpoints = CHECKPOINTS_OF_TRAINER,
+) -> dict[int, float]:
     """Runs a training, and notes its processor time whenever a checkpoint is complete.
 
     The result is kept in `folder/clock.json`: a second call with the same command returns it.
@@ -95,6 +124,7 @@ def run_clocked(command: Sequence[str], folder: Path, threads: int) -> dict[int,
         command: Program and arguments. It saves checkpoints in `folder/run`.
         folder: Directory of this run.
         threads: CPU threads.
+        checkpoints: How it saves them.
 
     Returns:
         Processor seconds by step; those of the whole training under the step -1.
@@ -115,11 +145,11 @@ def run_clocked(command: Sequence[str], folder: Path, threads: int) -> dict[int,
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             spent = _processor_seconds(watched, seconds)
-            for step in completed_checkpoints(folder / "run"):
+            for step in checkpoints.completed(folder / "run"):
                 seconds.setdefault(step, spent)
             seconds[-1] = spent
             time.sleep(_POLL_SECONDS)
-    for step in completed_checkpoints(folder / "run"):
+    for step in checkpoints.completed(folder / "run"):
         seconds.setdefault(step, seconds[-1])
     if process.returncode:
         tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
@@ -138,14 +168,12 @@ def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> fl
     return times.user + times.system + times.children_user + times.children_system
 
 
-def completed_checkpoints(run: Path) -> list[int]:
-    """Returns the steps of the complete checkpoints of a run, in order."""
-    found = run.glob(f"checkpoint-*/{_COMPLETE}")
-    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in found)
-
-
 def score_checkpoints(
-    system: str, folder: Path, clock: dict[int, float], held_out: HeldOut
+    system: str,
+    folder: Path,
+    clock: dict[int, float],
+    held_out: HeldOut,
+    score: Callable[[int, HeldOut], float] | None = None,
 ) -> Curve:
     """Scores the checkpoints of a run; scores are kept in `folder/scores.json`.
 
@@ -154,6 +182,7 @@ def score_checkpoints(
         folder: Directory of the run.
         clock: What `run_clocked` returned.
         held_out: The texts.
+        score: Scores the checkpoint of a step. None: it is a model of transformers.
 
     Returns:
         The curve.
@@ -164,7 +193,11 @@ def score_checkpoints(
     for step in sorted(step for step in clock if step >= 0):
         key = f"{step} {held_out.metric} {held_out.num_beams} {len(held_out.sources)}"
         if key not in known:
-            known[key] = score_model(folder / "run" / f"checkpoint-{step}", held_out)
+            if score is None:
+                path = CHECKPOINTS_OF_TRAINER.path(folder / "run", step)
+                known[key] = score_model(path, held_out)
+            else:
+                known[key] = score(step, held_out)
             record.write_text(json.dumps(known), encoding="utf-8")
             print(f"{system}, step {step}: {held_out.metric} {known[key]:.2f}", file=sys.stderr)
         curve.steps.append(step)

@@ -10,7 +10,10 @@ A system is one of
 
 - `ours:RECIPE`: `vanilla-transformer train RECIPE`;
 - `marian:RATE`: `MarianMTModel` under the stock `Seq2SeqTrainer` (`marian_run.py`), with this
-  learning rate and the sizes of the recipe in `--marian-recipe`; several rates make a search;
+  learning rate and the sizes of the recipe in `--peer-recipe`; several rates make a search;
+- `eole:RATE`: the toolkit Eole (`eole_run.py`), with this highest learning rate and the sizes of
+  the same recipe; only for translation (`pip install eole`; its requirements may not fit those of
+  this package, so `--eole` can name the program of another virtual environment);
 - `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`).
 
 The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
@@ -30,7 +33,10 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import yaml
+from eole_run import CHECKPOINTS, EoleRun
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
 
@@ -84,19 +90,24 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--target", type=float, required=True, help="score to reach, in percent")
     add("--data", metavar="DIR", help="translation: train, val as FILE.LANGUAGE.gz")
     add("--languages", nargs=2, default=["en", "de"], metavar=("SOURCE", "TARGET"))
-    add("--marian-recipe", metavar="FILE", help="sizes of Marian (default: the first recipe)")
-    add("--epochs", type=float, help="epochs of Marian (default: those of its recipe)")
-    add("--save-steps", type=int, default=250, help="updates between checkpoints")
+    add("--peer-recipe", metavar="FILE", help="sizes of the peers (default: the first recipe)")
+    add("--epochs", type=float, help="epochs of Marian (default: those of the recipe)")
+    add("--eole-steps", type=int, default=5000, help="updates of Eole")
+    add("--eole", default="eole", metavar="FILE", help="the program of Eole")
+    add("--save-steps", type=int, default=250, help="updates between checkpoints of ours")
+    add("--peer-save-steps", type=int, default=1000, help="updates between those of the peers")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
     add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
     options = parser.parse_args(argv)
     for system in options.systems:
         kind, _, rest = system.partition(":")
-        if kind not in ("ours", "marian", "phonetisaurus") or bool(rest) == (
-            kind == "phonetisaurus"
-        ):
-            parser.error(f"unknown system {system!r}: use ours:RECIPE, marian:RATE, phonetisaurus")
+        known = kind in ("ours", "marian", "eole", "phonetisaurus")
+        if not known or bool(rest) == (kind == "phonetisaurus"):
+            systems = "ours:RECIPE, marian:RATE, eole:RATE, phonetisaurus"
+            parser.error(f"unknown system {system!r}: use {systems}")
+        if kind == "eole" and (options.task != "translation" or shutil.which(options.eole) is None):
+            parser.error("eole needs the task translation, and its program: see --eole")
         if kind == "ours" and not Path(rest).is_file():
             parser.error(f"{rest} does not exist")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
@@ -148,27 +159,63 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         RuntimeError: If its training fails.
     """
     kind, _, rest = system.partition(":")
-    own = folder / f"{kind}-{Path(rest).stem}".rstrip("-")
+    own = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
     if kind == "phonetisaurus":
         return run_phonetisaurus(folder / "texts", own, held_out)
+    recipe = options.peer_recipe or _first_recipe(options.systems)
+    if kind == "eole":
+        return run_eole(system, options, folder, held_out, recipe)
     files = [
         f"--train_{side}={folder / 'texts' / f'train.{side}.gz'}" for side in ("source", "target")
     ]
     saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
-    saving += [f"--save_steps={options.save_steps}"]
     if kind == "ours":
+        saving.append(f"--save_steps={options.save_steps}")
         command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *files, *saving]
         command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
     else:
-        first = next((s.partition(":")[2] for s in options.systems if s.startswith("ours:")), None)
-        recipe = options.marian_recipe or first or str(RECIPES / "multi30k.yaml")
         command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
-        command += [*saving, f"--learning_rate={rest}", f"--threads={options.threads}"]
+        command += [*saving, f"--save_steps={options.peer_save_steps}"]
+        command += [f"--learning_rate={rest}", f"--threads={options.threads}"]
         command += [*MARIAN_SETTINGS, *(["--bf16"] if options.bf16 else [])]
-        if options.epochs is not None:
-            command.append(f"--num_train_epochs={options.epochs}")
+        epochs = options.epochs or read_recipe(recipe).get("num_train_epochs", 3)
+        command.append(f"--num_train_epochs={epochs}")
     clock = run_clocked(command, own, options.threads)
     return score_checkpoints(system, own, clock, held_out)
+
+
+def _first_recipe(systems: Sequence[str]) -> str:
+    """Returns the recipe of the first system of ours."""
+    own = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
+    return next(own, str(RECIPES / "multi30k.yaml"))
+
+
+def read_recipe(path: str) -> dict[str, Any]:
+    """Reads a recipe of this package."""
+    settings: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return settings
+
+
+def run_eole(
+    system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut, recipe: str
+) -> Curve:
+    """Trains and scores Eole.
+
+    Raises:
+        RuntimeError: If a program of Eole fails.
+    """
+    own = folder / system.replace(":", "-")
+    run = EoleRun(options.eole, own, read_recipe(recipe), options.threads)
+    sources, targets = (
+        list(read_lines(str(folder / "texts" / f"train.{side}.gz")))
+        for side in ("source", "target")
+    )
+    rate = float(system.partition(":")[2])
+    run.write_files(
+        sources, targets, rate=rate, steps=options.eole_steps, save_steps=options.peer_save_steps
+    )
+    clock = run_clocked(run.command(), own, options.threads, CHECKPOINTS)
+    return score_checkpoints(system, own, clock, held_out, run.score)
 
 
 def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:

@@ -8,7 +8,15 @@ from pathlib import Path
 import marian_run
 import pytest
 import time_to_quality
-from quality_runs import Curve, HeldOut, completed_checkpoints, run_clocked, score_checkpoints
+import yaml
+from eole_run import EoleRun
+from quality_runs import (
+    CHECKPOINTS_OF_TRAINER,
+    Curve,
+    HeldOut,
+    run_clocked,
+    score_checkpoints,
+)
 
 RUN = """
 import json, pathlib, sys, time
@@ -43,7 +51,7 @@ def test_the_clock_notes_each_checkpoint_once(tmp_path):
     assert list(clock) == [-1, 10, 20] or set(clock) == {-1, 10, 20}
     assert 0.4 < clock[10] < clock[20] <= clock[-1]
     assert clock[10] < 1.0  # waiting does not count
-    assert completed_checkpoints(tmp_path / "run") == [10, 20]
+    assert CHECKPOINTS_OF_TRAINER.completed(tmp_path / "run") == [10, 20]
     assert run_clocked(command, tmp_path, threads=1) == clock  # a second run would find its folders
 
 
@@ -88,6 +96,78 @@ def test_marian_learns_under_the_stock_trainer_and_is_scored(tmp_path, monkeypat
     assert capsys.readouterr().err.count("step 250: wer") == 1  # the second came from the record
 
 
+EOLE = """#!{python}
+import pathlib, sys, time
+import yaml
+
+while time.process_time() < 0.5:  # the clock sees no shorter process
+    pass
+
+if sys.argv[1] == "train":
+    settings = yaml.safe_load(pathlib.Path(sys.argv[3]).read_text())
+    training = settings["training"]
+    for side in ("src", "tgt"):
+        assert pathlib.Path(settings["data"]["corpus"]["path_" + side]).is_file()
+    for step in range(training["save_checkpoint_steps"], training["train_steps"] + 1, 2):
+        folder = pathlib.Path(training["model_path"], f"step_{{step}}")
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{{}}")
+else:
+    options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+    if not pathlib.Path(options["-model_path"], "config.json").is_file():
+        sys.exit("no checkpoint")
+    rows = pathlib.Path(options["-src"]).read_text()
+    learned = "step_4" in options["-model_path"]
+    pathlib.Path(options["-output"]).write_text(rows if learned else "\\n" * 3)
+"""
+
+
+def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
+    program = tmp_path / "eole"
+    program.write_text(EOLE.format(python=sys.executable))
+    program.chmod(0o755)
+    rows = "a small dog runs home\nthe dog sees a tree\na tree is very small\n"
+    for name in ("train.en", "train.de", "val.en", "val.de"):
+        with gzip.open(tmp_path / f"{name}.gz", "wt") as file:
+            file.write(rows)
+    recipe = tmp_path / "recipe.yaml"
+    sizes = RECIPE[RECIPE.index("d_model") :]
+    recipe.write_text("tokenizer_kind: bpe\nvocab_size: 60\n" + sizes)
+    time_to_quality.main(
+        f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 --eole {program} "
+        f"--systems eole:2e-3 --peer-recipe {recipe} --eole-steps 4 --peer-save-steps 2".split()
+    )
+    (curve,) = json.loads((tmp_path / "out" / "curves.json").read_text())
+    assert curve["steps"] == [2, 4]
+    assert curve["scores"] == [0, pytest.approx(100)]
+    own = tmp_path / "out" / "eole-2e-3"
+    settings = yaml.safe_load((own / "eole.yaml").read_text())
+    assert settings["model"]["encoder"] == {"layers": 1}
+    width, warmup = settings["model"]["hidden_size"], settings["training"]["warmup_steps"]
+    highest = settings["training"]["learning_rate"] * width**-0.5 * warmup**-0.5
+    assert highest == pytest.approx(2e-3)
+    pieces = (own / "train.source").read_text().split()
+    assert set(pieces) == set((own / "vocabulary.txt").read_text().split("\n")[:-1])
+    assert "eole:2e-3: best bleu 100.00" in capsys.readouterr().out
+
+
+def test_peers_have_as_many_parameters_as_gated_networks():
+    recipe = {"encoder_ffn_dim": 344, "decoder_ffn_dim": 512, "gated_ffn": True}
+    assert marian_run.plain_ffn_dim(recipe, "encoder") == 516
+    assert marian_run.plain_ffn_dim(recipe | {"gated_ffn": False}, "decoder") == 512
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [("tokenizer_kind: char\n", "have some"), ("separate_vocabularies: true\n", "one vocabulary")],
+)
+def test_eole_refuses_recipes_that_it_cannot_represent(start, message, tmp_path):
+    recipe = yaml.safe_load(start + RECIPE[RECIPE.index("d_model") :])
+    run = EoleRun("eole", tmp_path, recipe, threads=1)
+    with pytest.raises(ValueError, match=message):
+        run.write_files(["a dog"], ["a dog"], rate=1e-3, steps=4, save_steps=2)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -95,6 +175,8 @@ def test_marian_learns_under_the_stock_trainer_and_is_scored(tmp_path, monkeypat
         ("pronunciation --systems ours", "unknown system 'ours'"),
         ("pronunciation --systems ours:nowhere.yaml", "nowhere.yaml does not exist"),
         ("translation --systems marian:1e-3", "needs --data"),
+        ("translation --systems eole:1e-3 --eole no-such-program", "eole needs"),
+        ("pronunciation --systems eole:1e-3", "eole needs"),
     ],
 )
 def test_wrong_options_are_named(words, message, capsys):
@@ -128,6 +210,7 @@ def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
     assert f"--recipe={recipe}" in marian
     assert "--learning_rate=1e-3" in marian
+    assert "--num_train_epochs=30" in marian  # those of the recipe
     curves = json.loads((tmp_path / "out" / "curves.json").read_text())
     assert [curve["scores"] for curve in curves] == [[30, 36], [20, 35]]
     assert (tmp_path / "out" / "time_to_quality.png").stat().st_size > 5000
