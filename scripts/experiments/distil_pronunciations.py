@@ -1,0 +1,162 @@
+"""Distils an ensemble of pronunciation models into one model, with words outside the dictionary.
+
+    python scripts/experiments/distil_pronunciations.py --teachers runs/first runs/second \
+        --words words.txt --output-dir runs/distilled --recipe cmudict-full
+
+The teachers pronounce words that the CMU Pronouncing Dictionary does not have. One model then
+learns from the training words of the dictionary and from these pronunciations. Sun et al. 2019
+(https://arxiv.org/abs/1904.03446) did so with the probabilities of each token; here, the student
+learns the teachers' outputs. Words of the validation and test splits are left out. The
+pronunciations are kept in a file beside the output directory, and a second call reads them.
+
+`--words` names a file with one word per line, the most frequent first. Without it, the words are
+those of the package wordfreq (`pip install wordfreq`). Other arguments go to the training.
+"""
+
+import argparse
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict, concatenate_datasets
+from demo import TASKS, train_model
+from pronunciations import load_cmudict, read_cmudict
+
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
+
+_WORD = re.compile(r"[a-z][a-z']{1,19}")
+_LABELS = "labels.jsonl"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Labels the words, unless this was done before, and trains.
+
+    Args:
+        argv: Arguments. None: those of the process.
+
+    Raises:
+        ValueError: If the output directory holds labels that were made with other options.
+    """
+    options, overrides = parse_options(argv)
+    folder = Path(options.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = folder.parent / f"{folder.name}-{_LABELS}"
+    words = list(itertools.islice(new_words(read_words(options.words)), options.count))
+    settings = {"teachers": options.teachers, "words": len(words), "num_beams": options.num_beams}
+    if not labels.is_file():
+        write_labels(labels, words, settings)
+    rows = read_labels(labels, settings)
+    kept = [row for row in rows if row["score"] >= options.least_score]
+    print(f"{len(kept):,} of {len(rows):,} words of the teachers, from {labels}.")
+
+    def load() -> DatasetDict:
+        data = load_cmudict()
+        columns = {name: [row[name] for row in kept] for name in ("source", "target")}
+        data["train"] = concatenate_datasets([data["train"], Dataset.from_dict(columns)])
+        return data
+
+    task = replace(TASKS["pronunciation"], load=load)
+    train_model(task, options.recipe, folder, overrides, overwrite=False)
+
+
+def parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the options of this program, and the arguments for the training.
+
+    Raises:
+        SystemExit: If there is no list of words.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--teachers", nargs="+", required=True, metavar="DIR", help="one or more saved models")
+    add("--output-dir", required=True, metavar="DIR", help="directory of the model")
+    add("--words", metavar="FILE", help="words, one per line (default: those of wordfreq)")
+    add("--count", type=int, default=150_000, help="words to pronounce, the first ones")
+    add("--num-beams", type=int, default=4, help="width of the teachers' beam")
+    add(
+        "--least-score",
+        type=float,
+        default=float("-inf"),
+        help="leave out pronunciations with a lower score (log-probability)",
+    )
+    add("--recipe", default="cmudict-full", help="recipe in scripts/recipes")
+    options, overrides = parser.parse_known_args(argv)
+    if options.words is None and find_spec("wordfreq") is None:
+        parser.error("give --words FILE, or pip install wordfreq")
+    return options, overrides
+
+
+def read_words(path: str | None) -> Iterable[str]:
+    """Reads a list of words.
+
+    Args:
+        path: A file with one word per line. None: the list of wordfreq.
+
+    Returns:
+        The words, in the order of the list.
+    """
+    if path is not None:
+        return read_lines(path)
+    words: Iterable[str] = import_module("wordfreq").iter_wordlist("en", wordlist="large")
+    return words
+
+
+def new_words(words: Iterable[str]) -> Iterator[str]:
+    """Yields words of 2 to 20 Latin letters that the dictionary does not have, each once."""
+    seen = set(read_cmudict())
+    for word in words:
+        word = word.strip().lower()
+        if _WORD.fullmatch(word) and word not in seen:
+            seen.add(word)
+            yield word
+
+
+def write_labels(path: Path, words: Sequence[str], settings: dict[str, object]) -> None:
+    """Writes the pronunciations of the teachers, and their scores.
+
+    Args:
+        path: File to write; it is written under another name first.
+        words: Words to pronounce.
+        settings: Options that the labels depend on; they become the first line.
+    """
+    teachers = settings["teachers"]
+    assert isinstance(teachers, list)
+    translator = Translator.from_pretrained(teachers[0] if len(teachers) == 1 else teachers)
+    found = translator.translate(
+        iter(words), num_beams=settings["num_beams"], return_scores=True, progress=True
+    )
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(settings) + "\n")
+        for word, translation in zip(words, found, strict=True):
+            row = {"source": word, "target": translation.text, "score": translation.score}
+            file.write(json.dumps(row) + "\n")
+    unfinished.replace(path)
+
+
+def read_labels(path: Path, settings: dict[str, object]) -> list[dict[str, object]]:
+    """Reads what `write_labels` wrote; pronunciations that are empty are left out.
+
+    Raises:
+        ValueError: If they were made with other settings.
+    """
+    first, *rows = read_lines(str(path))
+    if json.loads(first) != settings:
+        raise ValueError(
+            f"{path} was made with other options: delete it, or use another directory."
+        )
+    labels = [json.loads(row) for row in rows]
+    return [row for row in labels if row["target"]]
+
+
+if __name__ == "__main__":
+    main()
