@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
@@ -24,7 +23,8 @@ from vanilla_transformer.commands.resumable_output import (
     file_identity,
     is_complete,
 )
-from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
+from vanilla_transformer.commands.sources import read_pair_chunks
+from vanilla_transformer.data.text_files import existing_file, read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
     alignment_error_rate,
@@ -40,7 +40,6 @@ EXAMPLES = """
 vanilla-transformer align runs/multi30k --source train.en --target train.de --output train.align
 vanilla-transformer align runs/multi30k --source test.en --target test.de --gold test.align
 """
-PAIRS_PER_CHUNK = 2048
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -141,15 +140,11 @@ def _read_alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignm
 
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, "transformers", options.device)
-    pairs = islice(read_line_pairs(options.source, options.target), skip, None)
-    first = skip + 1
-    while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
-        sources, targets = zip(*chunk, strict=True)
+    for first, sources, targets in read_pair_chunks(options.source, options.target, skip):
         try:
             yield from translator.align(sources, targets, batch_tokens=options.batch_tokens)
         except ValueError as error:
             raise ValueError(f"{options.source}, from line {first}: {error}") from error
-        first += len(chunk)
 
 
 def _format_alignment(alignment: "Alignment", options: argparse.Namespace) -> str:

@@ -13,7 +13,7 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.search_options import add_search_options, given_search_options
-from vanilla_transformer.commands.sources import source_lines
+from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
 
 SUMMARY = "Generates an output for each line of text with a saved model."
@@ -27,13 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("generate", SUMMARY, EXAMPLES, intermixed=True)
     add_model_argument(parser)
-    parser.add_argument(
-        "lines",
-        metavar="LINE",
-        nargs="*",
-        default=[],
-        help="source texts; without them, lines come from --input or from standard input",
-    )
+    add_lines_argument(parser)
     files = parser.add_argument_group("files")
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"

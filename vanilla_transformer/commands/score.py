@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from vanilla_transformer.commands.checks import check_model_path, check_output_f
 from vanilla_transformer.commands.options import CommandParser, add_model_argument, add_pair_options
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import add_engine_options
-from vanilla_transformer.data.text_files import existing_file, read_line_pairs
+from vanilla_transformer.commands.sources import read_pair_chunks
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ EXAMPLES = """
 vanilla-transformer score runs/multi30k --source test.en --target test.de > scores.txt
 vanilla-transformer score runs/multi30k --source test.en --target test.de --json
 """
-PAIRS_PER_CHUNK = 2048
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -66,11 +65,9 @@ def run(options: argparse.Namespace) -> None:
 
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
-    pairs = read_line_pairs(options.source, options.target)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:
-        while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
-            sources, targets = zip(*chunk, strict=True)
+        for _, sources, targets in read_pair_chunks(options.source, options.target):
             for score in translator.score(sources, targets, batch_tokens=options.batch_tokens):
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability

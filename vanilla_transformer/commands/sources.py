@@ -1,9 +1,28 @@
-"""Where the lines come from: arguments, a file, or standard input."""
+"""Where the lines come from: arguments, files, or standard input."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
-from vanilla_transformer.data.text_files import decode_lines, read_lines
+from vanilla_transformer.commands.options import CommandParser
+from vanilla_transformer.data.text_files import decode_lines, read_line_pairs, read_lines
+
+PAIRS_PER_CHUNK = 2048
+
+
+def add_lines_argument(parser: CommandParser) -> None:
+    """Adds the lines that are given as arguments.
+
+    Args:
+        parser: Parser of the subcommand.
+    """
+    parser.add_argument(
+        "lines",
+        metavar="LINE",
+        nargs="*",
+        default=[],
+        help="source texts; without them, lines come from --input or from standard input",
+    )
 
 
 def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
@@ -23,3 +42,26 @@ def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
     if sys.stdin is None:
         raise ValueError("Standard input is closed: give lines as arguments, or --input.")
     return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def read_pair_chunks(
+    source: str, target: str, skip: int = 0
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Reads two files with as many lines as a stream.
+
+    Args:
+        source: Path of one file.
+        target: Path of the other file.
+        skip: Number of pairs to pass over.
+
+    Yields:
+        The number of the first line, and up to `PAIRS_PER_CHUNK` lines of each file.
+
+    Raises:
+        ValueError: As `read_line_pairs`.
+    """
+    pairs = islice(read_line_pairs(source, target), skip, None)
+    first = skip + 1
+    while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
+        yield first, [one for one, _ in chunk], [other for _, other in chunk]
+        first += len(chunk)

@@ -28,7 +28,7 @@ from vanilla_transformer.commands.search_options import (
     add_search_options,
     given_search_options,
 )
-from vanilla_transformer.commands.sources import source_lines
+from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.extras import check_extra
@@ -46,13 +46,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("translate", SUMMARY, EXAMPLES, intermixed=True)
     add_model_argument(parser)
-    parser.add_argument(
-        "lines",
-        metavar="LINE",
-        nargs="*",
-        default=[],
-        help="source texts; without them, lines come from --input or from standard input",
-    )
+    add_lines_argument(parser)
     files = parser.add_argument_group("files")
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
