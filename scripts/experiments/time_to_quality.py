@@ -20,7 +20,8 @@ The systems train one after the other on the same texts. Checkpoints are scored 
 validation texts, with the same search. The clock counts the processor time of the training process:
 imports, tokenizer, training and saving, but no scoring. Finished runs and scores are kept in the
 output directory, so that a second call adds systems. Run it on an idle machine: processor time
-depends on what else the machine does.
+depends on what else the machine does. Options that this program does not have replace those of our
+recipes, such as `--num_train_epochs 8`.
 """
 
 import argparse
@@ -81,7 +82,9 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
         SystemExit: If a system is unknown, or what it needs is missing.
     """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("task", choices=("pronunciation", "translation"))
@@ -99,7 +102,7 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
     add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
-    options = parser.parse_args(argv)
+    options, options.overrides = parser.parse_known_args(argv)
     for system in options.systems:
         kind, _, rest = system.partition(":")
         known = kind in ("ours", "marian", "eole", "phonetisaurus")
@@ -173,6 +176,7 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         saving.append(f"--save_steps={options.save_steps}")
         command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *files, *saving]
         command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
+        command += options.overrides
     else:
         command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
         command += [*saving, f"--save_steps={options.peer_save_steps}"]

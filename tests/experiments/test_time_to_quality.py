@@ -204,10 +204,12 @@ def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     recipe = Path(time_to_quality.RECIPES, "multi30k.yaml")
     time_to_quality.main(
         f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 "
-        f"--systems ours:{recipe} marian:1e-3".split()
+        f"--systems ours:{recipe} marian:1e-3 --dropout 0.2".split()
     )
     ours, marian = commands
     assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
+    assert ours[-2:] == ["--dropout", "0.2"]
+    assert "0.2" not in marian
     assert f"--recipe={recipe}" in marian
     assert "--learning_rate=1e-3" in marian
     assert "--num_train_epochs=30" in marian  # those of the recipe
