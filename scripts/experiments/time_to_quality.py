@@ -102,7 +102,8 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
     add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
-    options, options.overrides = parser.parse_known_args(argv)
+    options, overrides = parser.parse_known_args(argv)
+    options.overrides = overrides
     for system in options.systems:
         kind, _, rest = system.partition(":")
         known = kind in ("ours", "marian", "eole", "phonetisaurus")

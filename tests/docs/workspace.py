@@ -23,7 +23,7 @@ def workspace(corpus, trained, tmp_path_factory):
     (folder / "words.txt").write_text("a dog\na cat\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text("d_model: 32\nnum_train_epochs: 1\n", encoding="utf-8")
     runs = folder / "runs"
-    for name in ("cmudict-demo", "en-de", "de-en", "large"):
+    for name in ("cmudict-demo", "en-de", "de-en", "large", "six"):
         shutil.copytree(trained, runs / name)
     (checkpoint,) = (runs / "en-de").glob("checkpoint-*")
     last = int(checkpoint.name.removeprefix("checkpoint-"))
