@@ -39,6 +39,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.model_loading import new_config
+from vanilla_transformer.run.plan import default_attention
 from vanilla_transformer.training.finite_values import DivergenceError
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
@@ -354,9 +355,11 @@ def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
         changes[f"{stack}_attention_heads"] = settings.d_model // _WIDTH_OF_A_HEAD
         changes[f"{stack}_ffn_dim"] = settings.d_model * _FEED_FORWARD_FACTOR
     model = VanillaTransformerForConditionalGeneration(new_config(task.tokenizer, changes))
+    arguments = _training_arguments(settings, folder)
+    model.set_attn_implementation(default_attention(arguments))
     trainer = StudyTrainer(
         model=model,
-        args=_training_arguments(settings, folder),
+        args=arguments,
         train_dataset=task.splits["train"],
         eval_dataset=task.splits["validation"],
         data_collator=DataCollatorForSeq2Seq(task.tokenizer, model=model),

@@ -98,6 +98,13 @@ def test_missing_files_are_named(tmp_path):
         load_task(StudyArguments("nowhere", data=str(tmp_path)))
 
 
+@pytest.mark.parametrize(("bf16", "kernel"), [(False, "sdpa"), (True, "eager")])
+def test_a_study_has_the_attention_of_a_run(task, tmp_path, bf16, kernel):
+    settings = list_runs(options("nowhere", "nowhere", bf16=bf16, norm_placements=["post"]))[0]
+    trainer = make_trainer(settings, task, str(tmp_path))
+    assert trainer.model.config._attn_implementation == kernel
+
+
 def test_seeds_change_the_model_and_not_the_batches(corpus, task, tmp_path):
     (first,) = list_runs(options(corpus, "nowhere", norm_placements=["post"]))
     trainers = [make_trainer(replace(first, seed=seed), task, str(tmp_path)) for seed in (1, 2)]

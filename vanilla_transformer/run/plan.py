@@ -174,7 +174,7 @@ def make_plan(
         limits=LengthLimits(*(_smaller_limit(limit, positions) for limit in given)),
         search=search,
         watched=watched,
-        attention=arguments.model.attn_implementation or _default_attention(arguments.training),
+        attention=arguments.model.attn_implementation or default_attention(arguments.training),
         training=_resolved_training_arguments(arguments.training, search, watched),
         metrics=tuple(arguments.model.metrics),
         subwords=arguments.subwords,
@@ -310,7 +310,12 @@ def watched_metric(arguments: RunArguments) -> WatchedMetric:
     return WatchedMetric(training.metric_for_best_model, training.greater_is_better)
 
 
-def _default_attention(training: TokenBudgetTrainingArguments) -> str:
+def default_attention(training: TokenBudgetTrainingArguments) -> str:
+    """Returns the attention kernel that trains fastest: on a CPU, sdpa is slow in half precision.
+
+    Args:
+        training: Device and precision of the training.
+    """
     is_slow = training.device.type == "cpu" and (training.bf16 or training.fp16)
     return "eager" if is_slow else "sdpa"
 
