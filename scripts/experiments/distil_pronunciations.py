@@ -22,6 +22,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from demo import TASKS, train_model
@@ -48,11 +49,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     labels = folder.parent / f"{folder.name}-{_LABELS}"
     words = list(itertools.islice(new_words(read_words(options.words)), options.count))
-    settings = {"teachers": options.teachers, "words": len(words), "num_beams": options.num_beams}
     if not labels.is_file():
-        write_labels(labels, words, settings)
-    rows = read_labels(labels, settings)
-    kept = [row for row in rows if row["score"] >= options.least_score]
+        write_labels(labels, words, options.teachers, options.num_beams)
+    rows = read_labels(labels, words, options.teachers, options.num_beams)
+    kept = [row for row in rows if row["target"] and row["score"] >= options.least_score]
     print(f"{len(kept):,} of {len(rows):,} words of the teachers, from {labels}.")
 
     def load() -> DatasetDict:
@@ -120,42 +120,41 @@ def new_words(words: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def write_labels(path: Path, words: Sequence[str], settings: dict[str, object]) -> None:
-    """Writes the pronunciations of the teachers, and their scores.
+def write_labels(path: Path, words: Sequence[str], teachers: list[str], num_beams: int) -> None:
+    """Writes the options, and then the teachers' pronunciation of each word and its score.
 
     Args:
         path: File to write; it is written under another name first.
         words: Words to pronounce.
-        settings: Options that the labels depend on; they become the first line.
+        teachers: Directories of the models.
+        num_beams: Width of the beam.
     """
-    teachers = settings["teachers"]
-    assert isinstance(teachers, list)
-    translator = Translator.from_pretrained(teachers[0] if len(teachers) == 1 else teachers)
+    translator = Translator.from_pretrained(teachers)
     found = translator.translate(
-        iter(words), num_beams=settings["num_beams"], return_scores=True, progress=True
+        iter(words), num_beams=num_beams, return_scores=True, progress=True
     )
     unfinished = path.with_suffix(".part")
     with unfinished.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(settings) + "\n")
+        file.write(json.dumps({"teachers": teachers, "num_beams": num_beams}) + "\n")
         for word, translation in zip(words, found, strict=True):
             row = {"source": word, "target": translation.text, "score": translation.score}
             file.write(json.dumps(row) + "\n")
     unfinished.replace(path)
 
 
-def read_labels(path: Path, settings: dict[str, object]) -> list[dict[str, object]]:
-    """Reads what `write_labels` wrote; pronunciations that are empty are left out.
+def read_labels(
+    path: Path, words: Sequence[str], teachers: list[str], num_beams: int
+) -> list[dict[str, Any]]:
+    """Reads what `write_labels` wrote.
 
     Raises:
-        ValueError: If they were made with other settings.
+        ValueError: If it was written for other words or options.
     """
-    first, *rows = read_lines(str(path))
-    if json.loads(first) != settings:
-        raise ValueError(
-            f"{path} was made with other options: delete it, or use another directory."
-        )
-    labels = [json.loads(row) for row in rows]
-    return [row for row in labels if row["target"]]
+    settings, *rows = (json.loads(line) for line in read_lines(path))
+    same_words = [row["source"] for row in rows] == list(words)
+    if settings != {"teachers": teachers, "num_beams": num_beams} or not same_words:
+        raise ValueError(f"{path} was made with other options: delete it, or choose another name.")
+    return rows
 
 
 if __name__ == "__main__":

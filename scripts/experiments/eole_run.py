@@ -72,14 +72,14 @@ class EoleRun:
                 f"Eole separates pieces by spaces, and the pieces {divided} have some."
             )
         self._write_lines("vocabulary.txt", sorted(used))
-        settings = self._settings(rate, steps, save_steps)
+        settings = self._settings(len(sources), rate, steps, save_steps)
         (self.folder / "eole.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
 
     def _write_lines(self, name: str, lines: Sequence[str]) -> None:
         text = "".join(f"{line}\n" for line in lines)
         (self.folder / name).write_text(text, encoding="utf-8")
 
-    def _settings(self, rate: float, steps: int, save_steps: int) -> dict[str, Any]:
+    def _settings(self, num_pairs: int, rate: float, steps: int, save_steps: int) -> dict[str, Any]:
         width = self.recipe["d_model"]
         files = {side: str(self.folder / f"train.{side}") for side in ("source", "target")}
         vocabulary = str(self.folder / "vocabulary.txt")
@@ -97,7 +97,7 @@ class EoleRun:
                 "world_size": 0,
                 "gpu_ranks": [],
                 "num_workers": 0,
-                "bucket_size": len(Path(files["source"]).read_bytes().splitlines()),
+                "bucket_size": num_pairs,
                 "batch_type": "tokens",
                 "batch_size": _BATCH_TOKENS,
                 "normalization": "tokens",

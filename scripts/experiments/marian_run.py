@@ -52,6 +52,12 @@ class MarianArguments:
     threads: int = field(default=1, metadata={"help": "CPU threads."})
 
 
+def read_recipe(path: str) -> dict[str, Any]:
+    """Reads a recipe of this package."""
+    settings: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return settings
+
+
 def make_tokenizer(
     recipe: dict[str, Any], sources: list[str], targets: list[str]
 ) -> VanillaTransformerTokenizer:
@@ -117,7 +123,7 @@ def main() -> None:
     options, training = parser.parse_args_into_dataclasses(words)
     torch.set_num_threads(options.threads)
     torch.manual_seed(training.seed)
-    recipe = yaml.safe_load(Path(options.recipe).read_text(encoding="utf-8"))
+    recipe = read_recipe(options.recipe)
     sources, targets = (
         list(read_lines(options.train_source)),
         list(read_lines(options.train_target)),

@@ -34,10 +34,9 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import yaml
 from eole_run import CHECKPOINTS, EoleRun
+from marian_run import read_recipe
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
 
@@ -193,12 +192,6 @@ def _first_recipe(systems: Sequence[str]) -> str:
     """Returns the recipe of the first system of ours."""
     own = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
     return next(own, str(RECIPES / "multi30k.yaml"))
-
-
-def read_recipe(path: str) -> dict[str, Any]:
-    """Reads a recipe of this package."""
-    settings: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    return settings
 
 
 def run_eole(

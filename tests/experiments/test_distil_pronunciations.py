@@ -70,6 +70,13 @@ def test_other_options_need_other_labels(run):
         run("--num-beams 2")
 
 
+def test_other_words_need_other_labels(run, tmp_path):
+    run()
+    (tmp_path / "words.txt").write_text("qwertish\nzzxy\nblarb\n")
+    with pytest.raises(ValueError, match="other options"):
+        run()
+
+
 def test_without_words_the_list_is_asked_for(monkeypatch, capsys):
     monkeypatch.setattr(distil_pronunciations, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):

@@ -13,7 +13,7 @@ from .positions import LearnedPositions, RelativePositions
 NORMAL_STD = 0.02
 """Standard deviation of all weights of the initializer "normal"."""
 
-_HALF = 0.5
+_COMMON_GAINS = {"half_xavier": 0.5}  # of all projections and embeddings, by initializer
 
 _QUERIES_AND_KEYS, _VALUES, _MIXED, _INNER, _OUTER = range(5)
 _ROLES = {
@@ -77,12 +77,12 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
 def _gain_of_embeddings(config: VanillaTransformerConfig) -> float:
     if config.initializer == "t_fixup":
         return _t_fixup_gain("decoder", config)
-    return _HALF if config.initializer == "half_xavier" else 1.0
+    return _COMMON_GAINS.get(config.initializer, 1.0)
 
 
 def _draw_projection(module: nn.Linear, initializer: str) -> None:
     matrices = _matrices_to_draw(module)
-    common = _HALF if initializer == "half_xavier" else 1.0
+    common = _COMMON_GAINS.get(initializer, 1.0)
     gains = getattr(module, "initial_gains", (common,) * len(matrices))
     for matrix, gain in zip(matrices, gains, strict=False):
         if initializer == "normal":
