@@ -116,9 +116,9 @@ def _draw_embedding(values: torch.Tensor, heading: str) -> "Figure":
 
 
 def _draw_rotation(cosines: torch.Tensor, sines: torch.Tensor, heading: str) -> "Figure":
-    """Draws cosines and sines of shape (length, rotated_dim); both halves are equal."""
+    """Draws cosines and sines of shape (length, rotated_dim), as `PositionEncoding` holds them."""
     pairs = cosines.shape[-1] // 2
-    angles = torch.atan2(sines, cosines)[:, :pairs].rad2deg() % 360
+    angles = torch.atan2(sines, cosines)[:, pairs:].rad2deg() % 360
     figure = new_figure((9, 4))
     figure.suptitle(heading, fontsize=12)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))

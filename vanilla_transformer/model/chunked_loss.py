@@ -21,8 +21,10 @@ def chunked_cross_entropy(
 ) -> torch.Tensor:
     """Sums the cross-entropy of `hidden_states @ weight.T + bias` over tokens.
 
-    On a CPU in full precision the chunks are computed here, because torch's function allocates two
-    more matrices of the size of `weight`; elsewhere torch's `F.linear_cross_entropy` computes them.
+    On a CPU the chunks are computed here, because torch's function allocates two more matrices of
+    the size of `weight`, and is slow in half precision; elsewhere torch's
+    `F.linear_cross_entropy` computes them. Products are computed in the type of the states, or in
+    that of autocast; losses and sums are computed in float32 at least.
 
     Args:
         hidden_states: Of shape (tokens, d_model).
@@ -36,12 +38,11 @@ def chunked_cross_entropy(
         raises a RuntimeError.
     """
     device, dtype = hidden_states.device.type, matmul_dtype(hidden_states)
-    weight = weight.to(dtype)
     with torch.autocast(device, enabled=False):
-        if device == "cpu" and dtype.itemsize >= 4:
-            total = _sum_chunks_on_cpu(hidden_states, weight, bias, labels)
-        else:
-            total = _sum_chunks_by_torch(hidden_states.to(dtype), weight, bias, labels)
+        if device == "cpu":
+            return _sum_chunks_on_cpu(hidden_states, weight, bias, labels, label_smoothing, dtype)
+        weight = weight.to(dtype)
+        total = _sum_chunks_by_torch(hidden_states.to(dtype), weight, bias, labels)
         if label_smoothing:
             total = total + label_smoothing * _smoothing_sum(hidden_states, weight, bias, labels)
     return total
@@ -77,7 +78,8 @@ def _smoothing_sum(
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Sums the cross-entropy; the forward pass computes the gradients too, chunk by chunk.
 
-    The gradient of a token's loss by its logits is softmax(logits), minus 1 at the label.
+    The gradient of a token's loss by its logits is softmax(logits), minus 1 at the label; with
+    smoothing s, minus s / vocab everywhere and minus 1 - s at the label.
     """
 
     @staticmethod
@@ -87,22 +89,30 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         labels: torch.Tensor,
+        smoothing: float,
+        dtype: torch.dtype,
     ) -> torch.Tensor:
-        total = hidden_states.new_zeros(())
-        by_states, by_weight = torch.empty_like(hidden_states), torch.empty_like(weight)
-        by_bias = None if bias is None else torch.zeros_like(bias)
-        space = hidden_states.new_empty(CHUNK_ROWS, weight.shape[0])
+        hidden_states, factor = hidden_states.to(dtype), weight.to(dtype)
+        sum_type = torch.promote_types(dtype, torch.float32)
+        total = hidden_states.new_zeros((), dtype=sum_type)
+        by_states = torch.empty_like(hidden_states)
+        by_weight = torch.empty_like(weight, dtype=sum_type)
+        by_bias = None if bias is None else torch.zeros_like(bias, dtype=sum_type)
+        space = hidden_states.new_empty(CHUNK_ROWS, len(weight))
+        wide_space = space if sum_type == dtype else torch.empty_like(space, dtype=sum_type)
         chunks = (tensor.split(CHUNK_ROWS) for tensor in (hidden_states, labels, by_states))
         for number, (states, targets, gradient) in enumerate(zip(*chunks, strict=True)):
-            logits = torch.mm(states, weight.t(), out=space[: len(states)])
+            products = torch.mm(states, factor.t(), out=space[: len(states)])
+            logits = wide_space[: len(states)].copy_(products)
             if bias is not None:
                 logits += bias
-            loss, errors = _losses_and_errors(logits, targets)
+            loss, errors = _losses_and_errors(logits, targets, smoothing)
             total += loss
-            torch.mm(errors, weight, out=gradient)
-            by_weight.addmm_(errors.t(), states, beta=min(number, 1))  # beta=0 overwrites
             if by_bias is not None:
                 by_bias += errors.sum(0)
+            errors = products.copy_(errors)
+            torch.mm(errors, factor, out=gradient)
+            _add_product(by_weight, errors.t(), states, is_first=number == 0)
         ctx.save_for_backward(by_states, by_weight, by_bias)
         return total
 
@@ -110,24 +120,40 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         _refuse_second_derivative()
         saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
-        return (*(made * gradient if needed else None for made, needed in saved), None)
+        return (*(made * gradient if needed else None for made, needed in saved), None, None, None)
+
+
+def _add_product(
+    total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool
+) -> None:
+    """Adds `left @ right` to the total; the first product overwrites it."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, beta=0 if is_first else 1)
+    elif is_first:
+        total.copy_(left @ right)
+    else:
+        total += left @ right
 
 
 _sum_chunks_on_cpu = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
 
 
 def _losses_and_errors(
-    logits: torch.Tensor, labels: torch.Tensor
+    logits: torch.Tensor, labels: torch.Tensor, smoothing: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums the losses of some tokens, and turns their logits in place into their gradient."""
     ignored = labels == IGNORE_INDEX
     labels = labels.masked_fill(ignored, 0)[:, None]
     logits -= logits.amax(-1, keepdim=True)
-    chosen = logits.gather(1, labels)
+    expected = (1 - smoothing) * logits.gather(1, labels)
+    if smoothing:
+        expected += smoothing * logits.mean(-1, keepdim=True)
     sums = logits.exp_().sum(-1, keepdim=True)
-    losses = (sums.log() - chosen).squeeze(1).masked_fill(ignored, 0.0)
+    losses = (sums.log() - expected).squeeze(1).masked_fill(ignored, 0.0)
     logits /= sums
-    logits.scatter_add_(1, labels, logits.new_full(labels.shape, -1.0))
+    if smoothing:
+        logits -= smoothing / logits.shape[-1]
+    logits.scatter_add_(1, labels, logits.new_full(labels.shape, smoothing - 1.0))
     logits[ignored] = 0.0
     return losses.sum(), logits
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .chunked_loss import CHUNK_ROWS, chunked_cross_entropy, matmul_dtype
+from .chunked_loss import CHUNK_ROWS, chunked_cross_entropy
 from .labels import IGNORE_INDEX
 from .tracing import has_readable_values
 
@@ -51,9 +51,8 @@ def projected_token_loss(
 ) -> torch.Tensor:
     """Computes `token_loss` of `head(hidden_states)`, in chunks where that saves memory.
 
-    Full logits are computed for small problems, for half precision on the CPU (where chunks are
-    slow), and for a head that does more than multiply by its weight (adapters, hooks, weights split
-    over devices).
+    Full logits are computed for small problems, and for a head that does more than multiply by its
+    weight (adapters, hooks, weights split over devices).
 
     Args:
         hidden_states: Of shape (batch, target_len, d_model).
@@ -67,18 +66,13 @@ def projected_token_loss(
     """
     labels = labels.to(hidden_states.device, torch.long)
     is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
-    if not (is_large and _can_be_chunked(hidden_states) and _is_plain_product(head)):
+    can_be_chunked = hidden_states.device.type == "cpu" or hasattr(F, "linear_cross_entropy")
+    if not (is_large and can_be_chunked and _is_plain_product(head)):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
     )
     return _mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
-
-
-def _can_be_chunked(hidden_states: torch.Tensor) -> bool:
-    if hidden_states.device.type == "cpu":
-        return matmul_dtype(hidden_states).itemsize >= 4
-    return hasattr(F, "linear_cross_entropy")
 
 
 def _is_plain_product(head: nn.Module) -> bool:

@@ -24,8 +24,8 @@ class PositionEncoding(NamedTuple):
     Attributes:
         embedding: Added to the token embeddings, of shape (batch or 1, length, d_model).
         rotation: Cosines and sines that rotate queries and keys, each of shape (batch or 1, 1,
-            length, rotated_dim) in float32. The dimensions of a head beyond rotated_dim are not
-            rotated.
+            length, rotated_dim) in float32. The sines of the first half are negated. The dimensions
+            of a head beyond rotated_dim are not rotated.
         bias: Added to the scores of self-attention, of shape (batch or 1, heads, length, length
             with the past).
     """
@@ -53,10 +53,11 @@ class PositionEncoding(NamedTuple):
         if self.rotation is None:
             return states
         cosines, sines = self.rotation
-        rotated, kept = states[..., : cosines.shape[-1]], states[..., cosines.shape[-1] :]
-        first, second = rotated.chunk(2, dim=-1)
-        rotated = rotated * cosines + torch.cat([-second, first], dim=-1) * sines
-        return torch.cat([rotated.to(states.dtype), kept], dim=-1)
+        size = cosines.shape[-1]
+        before = states[..., :size].to(torch.promote_types(states.dtype, torch.float32))
+        partners = before.roll(size // 2, dims=-1)
+        rotated = torch.addcmul(before * cosines, partners, sines).to(states.dtype)
+        return rotated if size == states.shape[-1] else torch.cat([rotated, states[..., size:]], -1)
 
     def bias_of(self, query: torch.Tensor) -> torch.Tensor | None:
         """Returns the bias, if any, expanded to the rows of a query of shape (batch, ...)."""
@@ -225,10 +226,10 @@ class RotaryPositions(nn.Module):
             An encoding with `rotation`.
         """
         angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
-        angles = torch.cat([angles, angles], dim=-1)[:, None]
-        return PositionEncoding(
-            rotation=(angles.cos() * self.magnitude, angles.sin() * self.magnitude)
-        )
+        cosines = angles.cos()[:, None] * self.magnitude
+        sines = angles.sin()[:, None] * self.magnitude
+        rotation = torch.cat([cosines, cosines], dim=-1), torch.cat([-sines, sines], dim=-1)
+        return PositionEncoding(rotation=rotation)
 
 
 class DynamicRotaryPositions(RotaryPositions):
