@@ -1,14 +1,22 @@
 """`vanilla-transformer train`: its options, its help, and its start in several processes."""
 
+import argparse
 import dataclasses
 import json
+import os
 
 import pytest
 from small import launch
 from toy import REPOSITORY, arguments, command
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
+from vanilla_transformer.commands import train
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.train import (
+    ARCHITECTURE_OPTIONS,
+    CPU_SETTINGS,
+    TRAINING_OPTIONS,
+)
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -75,3 +83,14 @@ def test_accelerate_starts_it_in_two_processes(corpus, tmp_path, monkeypatch):
 def test_a_failure_in_two_processes_shows_in_the_status(corpus, tmp_path):
     with pytest.raises(AssertionError, match="`train_source`"):
         launch("-m", "vanilla_transformer", "train", "--train_source", tmp_path / "nowhere")
+
+
+def test_training_on_a_cpu_keeps_the_variables_that_are_set(monkeypatch):
+    kept, made = CPU_SETTINGS
+    monkeypatch.setenv(kept, "77")
+    monkeypatch.setenv(made, "")  # so that its absence is restored at the end
+    monkeypatch.delenv(made)
+    with pytest.raises(UsageError, match="no_such_option"):
+        train.run(argparse.Namespace(words=["--no_such_option", "1"]))
+    assert os.environ[kept] == "77"
+    assert os.environ[made] == CPU_SETTINGS[made]

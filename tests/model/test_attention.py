@@ -8,6 +8,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.attention import (
+    VECTOR_LENGTH,
     CrossAttention,
     FusedSelfAttention,
     SelfAttention,
@@ -48,6 +49,25 @@ def test_eager_attention_is_the_formula_of_the_paper():
                 query[row, head], key[row, head], value[row, head], allowed[row, 0].tolist()
             )
             torch.testing.assert_close(mixed[row, :, head], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, VECTOR_LENGTH - 1, VECTOR_LENGTH, VECTOR_LENGTH + 1])
+@pytest.mark.parametrize("masked", [0.0, torch.finfo(torch.float32).min])
+def test_attention_over_a_few_keys_has_the_softmax_of_torch(length, masked):
+    torch.manual_seed(0)
+    query = torch.randn(2, 2, 3, 4, requires_grad=True)
+    key, value = (torch.randn(2, 2, length, 4, requires_grad=True) for _ in range(2))
+    mask = torch.zeros(2, 1, 3, length)
+    mask[..., -1] = masked
+    mixed, weights = eager_attention_forward(torch.nn.Identity(), query, key, value, mask, 0.5)
+    expected_weights = (query @ key.mT * 0.5 + mask).softmax(-1)
+    expected = (expected_weights @ value).transpose(1, 2)
+    torch.testing.assert_close(weights, expected_weights)
+    torch.testing.assert_close(mixed, expected)
+    factors = torch.randn_like(mixed)
+    found = torch.autograd.grad((mixed * factors).sum(), (query, key, value))
+    gradients = torch.autograd.grad((expected * factors).sum(), (query, key, value))
+    torch.testing.assert_close(found, gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

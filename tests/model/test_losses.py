@@ -12,7 +12,11 @@ from vanilla_transformer import (
     VanillaTransformerForSequenceClassification,
     VanillaTransformerForTokenClassification,
 )
-from vanilla_transformer.model.chunked_loss import CHUNK_ROWS, chunked_cross_entropy
+from vanilla_transformer.model.chunked_loss import (
+    CHUNK_ROWS,
+    cross_entropy_by_torch,
+    matmul_dtype,
+)
 from vanilla_transformer.model.losses import projected_token_loss, token_loss
 
 ML = "multi_label_classification"
@@ -73,6 +77,14 @@ def test_small_problems_too(rows, vocab):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("label", [-1, VOCAB])
+def test_a_label_that_does_not_exist_is_an_error(label):
+    hidden, head, labels = problem()
+    labels[0, 0] = label
+    with pytest.raises((RuntimeError, IndexError)):
+        projected_token_loss(hidden, head, labels)
+
+
 def test_where_there_is_nothing_to_predict_the_loss_is_zero():
     hidden, head, labels = problem()
     labels.fill_(-100)
@@ -87,16 +99,25 @@ def test_double_precision_stays():
     torch.testing.assert_close(projected_token_loss(*args), expected)
 
 
-def in_chunks(hidden, head, labels, smoothing):
-    """What half precision takes on a GPU."""
-    total = chunked_cross_entropy(
-        hidden.flatten(0, 1), head.weight, head.bias, labels.flatten(), smoothing
-    )
+def by_torch(hidden, head, labels, smoothing):
+    """What a GPU takes."""
+    dtype = matmul_dtype(hidden)
+    states, weight = hidden.flatten(0, 1).to(dtype), head.weight.to(dtype)
+    with torch.autocast("cpu", enabled=False):
+        total = cross_entropy_by_torch(states, weight, head.bias, labels.flatten(), smoothing)
     return total / (labels != -100).sum()
 
 
+@needs_chunks
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_the_function_of_torch_computes_the_same(smoothing):
+    args = problem()
+    found, expected = (run(function, *args, smoothing) for function in (by_torch, reference))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
-    "function", [projected_token_loss, pytest.param(in_chunks, marks=needs_chunks)]
+    "function", [projected_token_loss, pytest.param(by_torch, marks=needs_chunks)]
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
@@ -112,11 +133,12 @@ def test_half_precision(dtype, autocast, function):
         assert (mine - theirs).norm() <= 0.02 * theirs.norm()
 
 
-@needs_chunks
+@pytest.mark.parametrize("is_half", [True, False])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_logits_are_never_there_together(smoothing):
+def test_the_logits_are_never_there_together(smoothing, is_half):
     hidden, head, labels = problem(vocab=300)
-    with LargestTensor() as seen:
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_half)
+    with LargestTensor() as seen, autocast:
         run(projected_token_loss, hidden, head, labels, smoothing)
     assert seen.elements <= CHUNK_ROWS * 300 < ROWS * 300
     with LargestTensor() as seen:

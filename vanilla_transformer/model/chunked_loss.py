@@ -41,11 +41,8 @@ def chunked_cross_entropy(
     with torch.autocast(device, enabled=False):
         if device == "cpu":
             return _sum_chunks_on_cpu(hidden_states, weight, bias, labels, label_smoothing, dtype)
-        weight = weight.to(dtype)
-        total = _sum_chunks_by_torch(hidden_states.to(dtype), weight, bias, labels)
-        if label_smoothing:
-            total = total + label_smoothing * _smoothing_sum(hidden_states, weight, bias, labels)
-    return total
+        states = hidden_states.to(dtype)
+        return cross_entropy_by_torch(states, weight.to(dtype), bias, labels, label_smoothing)
 
 
 def matmul_dtype(states: torch.Tensor) -> torch.dtype:
@@ -142,39 +139,55 @@ def _losses_and_errors(
     logits: torch.Tensor, labels: torch.Tensor, smoothing: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums the losses of some tokens, and turns their logits in place into their gradient."""
-    ignored = labels == IGNORE_INDEX
-    labels = labels.masked_fill(ignored, 0)[:, None]
+    labels = labels[:, None]
+    given = (labels != IGNORE_INDEX).to(logits.dtype)  # 0 or 1; columns, as all that follow
+    labels = labels.masked_fill(labels == IGNORE_INDEX, 0)
     logits -= logits.amax(-1, keepdim=True)
     expected = (1 - smoothing) * logits.gather(1, labels)
     if smoothing:
         expected += smoothing * logits.mean(-1, keepdim=True)
     sums = logits.exp_().sum(-1, keepdim=True)
-    losses = (sums.log() - expected).squeeze(1).masked_fill(ignored, 0.0)
-    logits /= sums
+    losses = given * (sums.log() - expected)
+    logits *= given / sums
     if smoothing:
-        logits -= smoothing / logits.shape[-1]
-    logits.scatter_add_(1, labels, logits.new_full(labels.shape, smoothing - 1.0))
-    logits[ignored] = 0.0
+        logits -= given * (smoothing / logits.shape[-1])
+    logits.scatter_add_(1, labels, (smoothing - 1) * given)
     return losses.sum(), logits
 
 
-def _sum_chunks_by_torch(
+def cross_entropy_by_torch(
     hidden_states: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     labels: torch.Tensor,
+    label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Sums by torch. In half precision it returns losses per token, so that the sum is exact."""
+    """Computes `chunked_cross_entropy` by torch's `F.linear_cross_entropy`, in the weight's type.
+
+    Args:
+        hidden_states: Of shape (tokens, d_model).
+        weight: Of shape (vocab, d_model), of the same type.
+        bias: Of shape (vocab,), or None.
+        labels: Of shape (tokens,); -100 is ignored.
+        label_smoothing: As in `chunked_cross_entropy`.
+
+    Returns:
+        A scalar in nats, without a second derivative.
+    """
+    is_half = weight.dtype.itemsize < 4  # losses per token then make the sum exact
     total = F.linear_cross_entropy(
         hidden_states,
         weight,
         labels,
         linear_bias=None if bias is None else bias.to(weight.dtype),
-        reduction="none" if weight.dtype.itemsize < 4 else "sum",
+        reduction="none" if is_half else "sum",
         ignore_index=IGNORE_INDEX,
         options=torch.nn.LinearCrossEntropyOptions(allow_retain_graph=True),
     )
-    return _first_derivative_only(total.float().sum() if total.dim() else total)
+    total = _first_derivative_only(total.float().sum() if total.dim() else total)
+    if label_smoothing:
+        total = total + label_smoothing * _smoothing_sum(hidden_states, weight, bias, labels)
+    return total
 
 
 class _FirstDerivativeOnly(torch.autograd.Function):
