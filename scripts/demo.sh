@@ -6,7 +6,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh demo
-# As `vanilla-transformer train` does: see CPU_SETTINGS in vanilla_transformer/commands/train.py.
-export THP_MEM_ALLOC_ENABLE="${THP_MEM_ALLOC_ENABLE:-1}"
-export ONEDNN_PRIMITIVE_CACHE_CAPACITY="${ONEDNN_PRIMITIVE_CACHE_CAPACITY:-8192}"
+export THP_MEM_ALLOC_ENABLE="${THP_MEM_ALLOC_ENABLE:-1}"  # as `vanilla-transformer train` does
 python scripts/experiments/demo.py "$@"

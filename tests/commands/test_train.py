@@ -14,7 +14,7 @@ from vanilla_transformer.commands import train
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.train import (
     ARCHITECTURE_OPTIONS,
-    CPU_SETTINGS,
+    LARGE_PAGES,
     TRAINING_OPTIONS,
 )
 from vanilla_transformer.run.parsing import parse_arguments
@@ -85,12 +85,11 @@ def test_a_failure_in_two_processes_shows_in_the_status(corpus, tmp_path):
         launch("-m", "vanilla_transformer", "train", "--train_source", tmp_path / "nowhere")
 
 
-def test_training_on_a_cpu_keeps_the_variables_that_are_set(monkeypatch):
-    kept, made = CPU_SETTINGS
-    monkeypatch.setenv(kept, "77")
-    monkeypatch.setenv(made, "")  # so that its absence is restored at the end
-    monkeypatch.delenv(made)
+@pytest.mark.parametrize("given", [None, "0"])
+def test_training_uses_large_pages_unless_told_otherwise(monkeypatch, given):
+    monkeypatch.setenv(LARGE_PAGES, given or "")  # so that its absence is restored at the end
+    if given is None:
+        monkeypatch.delenv(LARGE_PAGES)
     with pytest.raises(UsageError, match="no_such_option"):
         train.run(argparse.Namespace(words=["--no_such_option", "1"]))
-    assert os.environ[kept] == "77"
-    assert os.environ[made] == CPU_SETTINGS[made]
+    assert os.environ[LARGE_PAGES] == (given or "1")

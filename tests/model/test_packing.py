@@ -12,6 +12,7 @@ from watch import LargestTensor
 
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.model.packing import (
+    TOKEN_STEP,
     UNPACKED,
     packing_of,
     source_places,
@@ -411,3 +412,55 @@ def test_a_large_vocabulary_is_never_there_for_all_tokens(tiny_model, tiny_batch
         largest[padding_free] = seen.elements
     assert largest[True] <= 256 * 600 < sum(lengths) * 600 < largest[False]
     assert_same_step(model, batch)
+
+
+@pytest.mark.parametrize("left_padded", [False, True])
+def test_a_large_batch_in_half_precision_has_a_round_number_of_tokens(
+    tiny_model, left_padded, monkeypatch
+):
+    torch.manual_seed(0)
+    model = tiny_model(dropout=0.0).train()
+    lengths = torch.randint(1, 24, (120,))
+    mask = (torch.arange(24) < lengths[:, None]).long()
+    ids = torch.randint(4, 20, mask.shape)
+    labels = ids.masked_fill(mask == 0, -100)
+    if left_padded:
+        ids, mask = ids.flip(1), mask.flip(1)
+    counts = []
+    forward = type(model.get_encoder().layers[0]).forward
+
+    def watched(layer, states, *args, **options):
+        counts.append(states.shape[1])
+        return forward(layer, states, *args, **options)
+
+    monkeypatch.setattr(type(model.get_encoder().layers[0]), "forward", watched)
+    results = []
+    for padding_free in (True, False):
+        model.set_padding_free(padding_free)
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        results.append((loss.item(), [one.grad.clone() for one in model.parameters()]))
+    tokens = int(mask.sum())
+    assert tokens % TOKEN_STEP
+    assert tokens < counts[0] < tokens + TOKEN_STEP
+    assert counts[0] % TOKEN_STEP == 0
+    (loss, gradients), (expected, expected_gradients) = results
+    assert loss == pytest.approx(expected, rel=1e-3)
+    for found, gradient in zip(gradients, expected_gradients, strict=True):
+        assert (found - gradient).norm() <= 0.03 * gradient.norm() + 1e-4
+
+
+def test_a_number_of_tokens_is_rounded_up_within_the_batch():
+    """Full batches, small ones and full precision stay as they are."""
+    is_real = torch.ones(40, 50, dtype=torch.bool)
+    is_real[3:, -1] = False  # 1,963 of 2,000 places
+    with torch.autocast("cpu", torch.bfloat16):
+        assert packing_of(is_real[:, :49]) is UNPACKED
+        assert packing_of(is_real).indices.numel() == 1984
+        assert packing_of(is_real[:10]).indices.numel() == 493
+        nearly_full = is_real.clone()
+        nearly_full[3:37, -1] = True  # 1,997: too few places for 2,048
+        assert packing_of(nearly_full) is UNPACKED
+    assert packing_of(is_real).indices.numel() == 1963

@@ -60,16 +60,8 @@ TRAINING_OPTIONS = {
     "seed": "seed of all random numbers (42)",
 }
 """The most used options of the Trainer, with their defaults in brackets."""
-CPU_SETTINGS = {
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "8192",
-    "THP_MEM_ALLOC_ENABLE": "1",
-}
-"""Environment variables for training on a CPU; those that are set already stay.
-
-Batches differ in their number of tokens, and oneDNN compiles a kernel for each matrix product of a
-new size. It keeps 1,024 kernels by default, fewer than an epoch needs. The second variable makes
-torch use large memory pages (Linux).
-"""
+LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+"""Environment variable that makes torch use large memory pages on a CPU (Linux)."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -145,8 +137,7 @@ def run(options: argparse.Namespace) -> None:
     Raises:
         UsageError: If an option is unknown or wrong.
     """
-    for name, value in CPU_SETTINGS.items():  # read when torch allocates and multiplies first
-        os.environ.setdefault(name, value)
+    os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     from vanilla_transformer.run import training_run
     from vanilla_transformer.run.parsing import parse_arguments
 

@@ -29,6 +29,9 @@ class TrainingShortcuts(NamedTuple):
     lazy_logits: bool = True
 
 
+TOKEN_STEP = 64
+"""Numbers of computed tokens in half precision on a CPU are multiples of this."""
+
 NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
 
 
@@ -180,10 +183,27 @@ def packing_of(is_real: torch.Tensor | None) -> Packing:
         The packing.
     """
     if is_real is not None:
+        if is_real.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            is_real = _round_up(is_real)
         indices = is_real.flatten().nonzero().squeeze(1)
         if 0 < len(indices) < is_real.numel():
             return TokenPacking(is_real, indices)
     return UNPACKED
+
+
+def _round_up(is_real: torch.Tensor) -> torch.Tensor:
+    """Adds padding to a large number of tokens, so that it becomes a multiple of `TOKEN_STEP`.
+
+    In half precision on a CPU, oneDNN compiles a kernel for each size of a matrix product. Batches
+    of nearly equal size then share their kernels.
+    """
+    count = int(is_real.sum())
+    missing = -count % TOKEN_STEP
+    if count < TOKEN_STEP**2 // 4 or missing == 0:
+        return is_real
+    rounded = is_real.flatten().clone()
+    rounded[(~rounded).nonzero().squeeze(1)[:missing]] = True
+    return rounded.view(is_real.shape)
 
 
 def source_places(
