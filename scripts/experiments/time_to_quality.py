@@ -295,6 +295,8 @@ def draw_curves(curves: Sequence[Curve], held_out: HeldOut, target: float, path:
         axes.plot(minutes, curve.scores, marker="o", markersize=4, label=curve.system)
     axes.axhline(target, color="gray", linestyle="--", linewidth=1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("processor minutes")
     axes.set_ylabel(
         held_out.metric.upper() + (" (lower is better)" if held_out.lower_is_better else "")
