@@ -93,23 +93,24 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         sum_type = torch.promote_types(dtype, torch.float32)
         total = hidden_states.new_zeros((), dtype=sum_type)
         by_states = torch.empty_like(hidden_states)
-        by_weight = torch.empty_like(weight, dtype=sum_type)
+        by_weight = torch.zeros_like(weight, dtype=sum_type)
         by_bias = None if bias is None else torch.zeros_like(bias, dtype=sum_type)
         space = hidden_states.new_empty(CHUNK_ROWS, len(weight))
-        wide_space = space if sum_type == dtype else torch.empty_like(space, dtype=sum_type)
         chunks = (tensor.split(CHUNK_ROWS) for tensor in (hidden_states, labels, by_states))
-        for number, (states, targets, gradient) in enumerate(zip(*chunks, strict=True)):
-            products = torch.mm(states, factor.t(), out=space[: len(states)])
-            logits = wide_space[: len(states)].copy_(products)
+        for states, targets, gradient in zip(*chunks, strict=True):
+            logits = torch.mm(states, factor.t(), out=space[: len(states)]).to(sum_type)
             if bias is not None:
                 logits += bias
             loss, errors = _losses_and_errors(logits, targets, smoothing)
             total += loss
             if by_bias is not None:
                 by_bias += errors.sum(0)
-            errors = products.copy_(errors)
+            errors = errors.to(dtype)
             torch.mm(errors, factor, out=gradient)
-            _add_product(by_weight, errors.t(), states, is_first=number == 0)
+            if dtype == sum_type:
+                by_weight.addmm_(errors.t(), states)
+            else:
+                by_weight += errors.t() @ states
         ctx.save_for_backward(by_states, by_weight, by_bias)
         return total
 
@@ -120,18 +121,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return (*(made * gradient if needed else None for made, needed in saved), None, None, None)
 
 
-def _add_product(
-    total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool
-) -> None:
-    """Adds `left @ right` to the total; the first product overwrites it."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right, beta=0 if is_first else 1)
-    elif is_first:
-        total.copy_(left @ right)
-    else:
-        total += left @ right
-
-
 _sum_chunks_on_cpu = cast(Callable[..., torch.Tensor], _ChunkedCrossEntropy.apply)
 
 
@@ -139,9 +128,10 @@ def _losses_and_errors(
     logits: torch.Tensor, labels: torch.Tensor, smoothing: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums the losses of some tokens, and turns their logits in place into their gradient."""
-    labels = labels[:, None]
-    given = (labels != IGNORE_INDEX).to(logits.dtype)  # 0 or 1; columns, as all that follow
-    labels = labels.masked_fill(labels == IGNORE_INDEX, 0)
+    labels = labels[:, None]  # a column, as all that follow except the logits
+    ignored = labels == IGNORE_INDEX
+    given = (~ignored).to(logits.dtype)
+    labels = labels.masked_fill(ignored, 0)
     logits -= logits.amax(-1, keepdim=True)
     expected = (1 - smoothing) * logits.gather(1, labels)
     if smoothing:

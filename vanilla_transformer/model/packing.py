@@ -29,10 +29,12 @@ class TrainingShortcuts(NamedTuple):
     lazy_logits: bool = True
 
 
-TOKEN_STEP = 64
-"""Numbers of computed tokens in half precision on a CPU are multiples of this."""
-
 NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
+
+TOKEN_STEP = 64
+"""Large batches in half precision on a CPU compute a multiple of this number of tokens."""
+
+_LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
 
 class Packing:
@@ -94,7 +96,7 @@ class TokenPacking(Packing):
             states: Of shape (1, tokens, ...).
 
         Returns:
-            A tensor of shape (batch, length, ...), with zeros at padding.
+            A tensor of shape (batch, length, ...), with zeros at the places that are not computed.
         """
         batch = states.new_zeros(self.shape.numel(), *states.shape[2:])
         batch.index_copy_(0, self.indices.to(states.device), states[0])
@@ -174,6 +176,8 @@ class StepPlan:
 def packing_of(is_real: torch.Tensor | None) -> Packing:
     """Makes the packing of the given places, or `UNPACKED` where nothing is saved.
 
+    Large batches in half precision on a CPU also compute some other places: see `TOKEN_STEP`.
+
     On a GPU this waits for the device once, for the number of tokens.
 
     Args:
@@ -199,7 +203,7 @@ def _round_up(is_real: torch.Tensor) -> torch.Tensor:
     """
     count = int(is_real.sum())
     missing = -count % TOKEN_STEP
-    if count < TOKEN_STEP**2 // 4 or missing == 0:
+    if count < _LARGE_BATCH or missing == 0:
         return is_real
     rounded = is_real.flatten().clone()
     rounded[(~rounded).nonzero().squeeze(1)[:missing]] = True
