@@ -13,11 +13,9 @@ is the eager one, which is faster under bfloat16 on a CPU.
 
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import torch
-import yaml
 from datasets import Dataset
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -31,6 +29,7 @@ from transformers import (
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.recipes import read_settings
 
 _SIZES = (
     "d_model",
@@ -50,12 +49,6 @@ class MarianArguments:
     train_source: str = field(metadata={"help": "Source texts, one per line."})
     train_target: str = field(metadata={"help": "Target texts, one per line."})
     threads: int = field(default=1, metadata={"help": "CPU threads."})
-
-
-def read_recipe(path: str) -> dict[str, Any]:
-    """Reads a recipe of this package."""
-    settings: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    return settings
 
 
 def make_tokenizer(
@@ -123,7 +116,7 @@ def main() -> None:
     options, training = parser.parse_args_into_dataclasses(words)
     torch.set_num_threads(options.threads)
     torch.manual_seed(training.seed)
-    recipe = read_recipe(options.recipe)
+    recipe = read_settings(options.recipe)
     sources, targets = (
         list(read_lines(options.train_source)),
         list(read_lines(options.train_target)),

@@ -36,12 +36,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from eole_run import CHECKPOINTS, EoleRun
-from marian_run import read_recipe
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inspection.figures import new_figure
+from vanilla_transformer.run.recipes import read_settings
 
 RECIPES = HERE.parent / "recipes"
 MARIAN_SETTINGS = (
@@ -182,7 +182,7 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         command += [*saving, f"--save_steps={options.peer_save_steps}"]
         command += [f"--learning_rate={rest}", f"--threads={options.threads}"]
         command += [*MARIAN_SETTINGS, *(["--bf16"] if options.bf16 else [])]
-        epochs = options.epochs or read_recipe(recipe).get("num_train_epochs", 3)
+        epochs = options.epochs or read_settings(recipe).get("num_train_epochs", 3)
         command.append(f"--num_train_epochs={epochs}")
     clock = run_clocked(command, own, options.threads)
     return score_checkpoints(system, own, clock, held_out)
@@ -203,7 +203,7 @@ def run_eole(
         RuntimeError: If a program of Eole fails.
     """
     own = folder / system.replace(":", "-")
-    run = EoleRun(options.eole, own, read_recipe(recipe), options.threads)
+    run = EoleRun(options.eole, own, read_settings(recipe), options.threads)
     sources, targets = (
         list(read_lines(str(folder / "texts" / f"train.{side}.gz")))
         for side in ("source", "target")
