@@ -103,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             "add --retrain, or choose another --output-dir."
         )
     if not (trained and _confirm_reuse(folder)):
-        train_model(task, name, folder, overrides, overwrite=trained or options.retrain)
+        command = ["bash", "scripts/demo.sh", *(sys.argv[1:] if argv is None else argv)]
+        overwrite = trained or options.retrain
+        train_model(task, name, folder, overrides, overwrite=overwrite, command=command)
     _show_held_out_examples(task, folder)
     _answer_in_new_process(task, folder, options.words or task.inputs)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
@@ -153,7 +155,13 @@ def _confirm_reuse(folder: Path) -> bool:
 
 
 def train_model(
-    task: Task, recipe: str, folder: Path, overrides: Sequence[str], *, overwrite: bool
+    task: Task,
+    recipe: str,
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    overwrite: bool,
+    command: Sequence[str],
 ) -> None:
     """Trains a model by a recipe.
 
@@ -164,11 +172,12 @@ def train_model(
         overrides: Arguments that replace those of the recipe.
         overwrite: Whether a model in the directory is replaced. False: the run resumes from the
             last checkpoint in the directory, if it has one.
+        command: Words of the command on the model card.
     """
     path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
     start = "--overwrite" if overwrite else "--resume_from_checkpoint"
     argv = [str(path), "--output_dir", str(folder), start, "True", *_precision(task), *overrides]
-    arguments = parse_arguments(argv, command=["bash", "scripts/demo.sh", *sys.argv[1:]])
+    arguments = parse_arguments(argv, command=command)
     data = task.load()
     limits = {
         "train": arguments.data.max_train_samples,

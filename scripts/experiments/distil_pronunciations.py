@@ -17,6 +17,7 @@ import argparse
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return data
 
     task = replace(TASKS["pronunciation"], load=load)
-    train_model(task, options.recipe, folder, overrides, overwrite=False)
+    command = ["python", "scripts/experiments/distil_pronunciations.py", *(argv or sys.argv[1:])]
+    train_model(task, options.recipe, folder, overrides, overwrite=False, command=command)
 
 
 def parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -86,7 +88,7 @@ def parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[
         "--least-score",
         type=float,
         default=float("-inf"),
-        help="leave out pronunciations with a lower score (log-probability)",
+        help="leave out pronunciations with a lower score: the mean log-probability of a token",
     )
     add("--recipe", default="cmudict-full", help="recipe in scripts/recipes")
     options, overrides = parser.parse_known_args(argv)

@@ -31,7 +31,7 @@ class EoleRun:
     Attributes:
         program: The command `eole`; it may stand in another virtual environment.
         folder: Directory of its files; checkpoints are in `folder/run`.
-        recipe: Settings of a recipe of this package.
+        recipe: What `marian_run.recipe_settings` returns.
         threads: CPU threads.
     """
 
@@ -55,7 +55,7 @@ class EoleRun:
         Raises:
             ValueError: If the recipe has two vocabularies, or pieces that contain white space.
         """
-        if self.recipe.get("separate_vocabularies"):
+        if not self.recipe["tokenizer"].get("shared", True):
             raise ValueError("Eole is compared on recipes with one vocabulary.")
         self.folder.mkdir(parents=True, exist_ok=True)
         tokenizer = make_tokenizer(self.recipe, sources, targets)
@@ -111,7 +111,7 @@ class EoleRun:
                 "warmup_steps": WARMUP_STEPS,
                 "max_grad_norm": 0,
                 "param_init_method": "xavier_uniform",
-                "label_smoothing": self.recipe.get("label_smoothing", 0.0),
+                "label_smoothing": self.recipe["label_smoothing"],
                 "dropout": [self.recipe["dropout"]],
                 "attention_dropout": [self.recipe["dropout"]],
             },

@@ -122,7 +122,7 @@ class StudyArguments:
         default=6000, metadata={"help": "Size of the joint BPE vocabulary of --data."}
     )
     validations: int = field(
-        default=5, metadata={"help": "Validations of each run, at equal distances."}
+        default=5, metadata={"help": "Validations of each run, at equal distances and at the end."}
     )
     validation_examples: int = field(
         default=500, metadata={"help": "Held-out examples of a validation."}
@@ -580,14 +580,14 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
 
 
 def format_table(groups: Sequence[Group]) -> str:
-    """Formats the schemes as a table in Markdown, the best one of each task and steps first.
+    """Formats the schemes as a table in Markdown, the best one of each task first.
 
     Args:
         groups: The finished runs by scheme.
 
     Returns:
         A row for each scheme: mean and range of the last validation loss over the seeds, token
-        accuracy, mean loss at each earlier validation, runs that diverged, processor time.
+        accuracy, mean loss at each validation, runs that diverged, processor time.
     """
     shown = varied_settings([group.scheme for group in groups])
     heads = ["scheme", "runs", "diverged", "validation loss", "range", "token accuracy"]

@@ -95,8 +95,8 @@ def read_direction(
         ValueError: If the files have different numbers of lines.
     """
     files = [str(Path(data, f"{split}.{language}.gz")) for language in (source, target)]
-    pairs = itertools.islice(read_line_pairs(files[0], files[1]), limit)
-    return [(f"2{target} {text}", translation) for text, translation in pairs]
+    pairs = list(read_line_pairs(files[0], files[1]))  # whole files: this compares their lengths
+    return [(f"2{target} {text}", translation) for text, translation in pairs[:limit]]
 
 
 def prepare(options: argparse.Namespace) -> None:

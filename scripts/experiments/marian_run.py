@@ -6,9 +6,8 @@
 It is the peer of `time_to_quality.py`: what a person writes who takes a model and a trainer from
 transformers. Sizes, tokenizer and dropout come from a recipe of this package, so that both systems
 have the same number of layers, the same width, the same vocabulary and about as many parameters.
-The rest is Marian's, with
-two changes in its favour: its embeddings are scaled (its default does not learn), and attention
-is the eager one, which is faster under bfloat16 on a CPU.
+The rest is Marian's, with two changes in its favour: its embeddings are scaled (its default does
+not learn), and attention is the eager one, which is faster under bfloat16 on a CPU.
 """
 
 import sys
@@ -28,8 +27,9 @@ from transformers import (
 )
 
 from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.recipes import read_settings
+from vanilla_transformer.run.parsing import parse_arguments
 
 _SIZES = (
     "d_model",
@@ -51,33 +51,48 @@ class MarianArguments:
     threads: int = field(default=1, metadata={"help": "CPU threads."})
 
 
+def recipe_settings(path: str) -> dict[str, Any]:
+    """Reads a recipe as `vanilla-transformer train` does.
+
+    Args:
+        path: The recipe.
+
+    Returns:
+        The fields of the config; under "tokenizer", the arguments of
+        `VanillaTransformerTokenizer.train`; and `num_train_epochs`.
+
+    Raises:
+        ValueError: If an option is unknown, or a value is illegal.
+    """
+    run = parse_arguments([path, "--output_dir", "unused"])
+    config = VanillaTransformerConfig(**run.architecture).to_dict()
+    return {
+        **config,
+        "tokenizer": run.tokenizer.training_options(),
+        "num_train_epochs": run.training.num_train_epochs,
+    }
+
+
 def make_tokenizer(
     recipe: dict[str, Any], sources: list[str], targets: list[str]
 ) -> VanillaTransformerTokenizer:
     """Trains the tokenizer that the recipe describes."""
-    return VanillaTransformerTokenizer.train(
-        sources,
-        targets,
-        kind=recipe["tokenizer_kind"],
-        target_kind=recipe.get("target_tokenizer_kind"),
-        vocab_size=recipe.get("vocab_size", 8000),
-        shared=not recipe.get("separate_vocabularies", False),
-    )
+    return VanillaTransformerTokenizer.train(sources, targets, **recipe["tokenizer"])
 
 
 def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
     """Returns the width of a feed-forward network without gates.
 
     Args:
-        recipe: Settings of a recipe. Its networks have three matrices if they are gated, otherwise
-            two.
+        recipe: What `recipe_settings` returns. Its networks have three matrices if they are gated,
+            otherwise two.
         stack: "encoder" or "decoder".
 
     Returns:
         The width at which two matrices have the parameters of the recipe's network.
     """
     width: int = recipe[f"{stack}_ffn_dim"]
-    return width * 3 // 2 if recipe.get("gated_ffn") else width
+    return width * 3 // 2 if recipe["gated_ffn"] else width
 
 
 def encode_pairs(
@@ -116,7 +131,7 @@ def main() -> None:
     options, training = parser.parse_args_into_dataclasses(words)
     torch.set_num_threads(options.threads)
     torch.manual_seed(training.seed)
-    recipe = read_settings(options.recipe)
+    recipe = recipe_settings(options.recipe)
     sources, targets = (
         list(read_lines(options.train_source)),
         list(read_lines(options.train_target)),

@@ -2,7 +2,7 @@
 
 alignment.png shows the cross-attention of a pronunciation model: which letters the decoder attends
 to when it predicts each phoneme. The other pictures show what `vanilla_transformer.inspection`
-draws of the same model, and of untrained models with other positions.
+draws of the same model, and the positions of untrained models.
 """
 
 import argparse
@@ -100,9 +100,10 @@ def draw_head_scores(model: Any, tokenizer: Any) -> Any:
     return plot_head_scores(changes, score="loss in nats per token")
 
 
-def draw_scheme(scheme: str, stack: Any) -> Any:
+def draw_scheme(scheme: str, stack: Any, d_model: int = 512) -> Any:
     """Draws the positions of an untrained model with one of the schemes."""
     sizes: dict[str, Any] = {"vocab_size": 8, "encoder_layers": 1, "decoder_layers": 1}
+    sizes["d_model"] = d_model
     config = VanillaTransformerConfig(**sizes, position_embedding_type=scheme)
     return plot_positions(VanillaTransformerForConditionalGeneration(config), stack)
 
@@ -116,7 +117,7 @@ def list_pictures(
     yield "one-alignment", partial(draw_one_word, maps[-1], options.layer)
     yield "heads", partial(draw_heads, maps[-1])
     yield "shapes", partial(draw_shapes, model, tokenizer, options.words)
-    yield "positions", partial(plot_positions, model)
+    yield "positions", partial(draw_scheme, "sinusoidal", "encoder", d_model=128)
     yield "positions-rope", partial(draw_scheme, "rope", "encoder")
     yield "positions-alibi", partial(draw_scheme, "alibi", "encoder")
     yield "training", partial(plot_training, options.model)

@@ -1,9 +1,10 @@
 """Clocks and scores the checkpoints of one training, in a process; for `time_to_quality.py`.
 
-The clock is the processor time of the process, its imports and its tokenizer included. Scoring
-comes after the training and costs it nothing.
+The clock is the processor time of the process, with its imports. Scoring comes after the training
+and costs it nothing.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ import psutil
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.training.metrics import METRICS
 
@@ -77,6 +79,11 @@ class HeldOut:
         """Whether a score is as good as the target."""
         return score <= target if self.lower_is_better else score >= target
 
+    @property
+    def digest(self) -> str:
+        """A name for the texts: a hash of sources and references."""
+        return _digest(json.dumps([self.sources, self.references]))
+
     def score(self, outputs: Sequence[str]) -> float:
         """Scores an output for each source, in percent."""
         metric = METRICS[self.metric]()
@@ -115,28 +122,39 @@ def run_clocked(
     folder: Path,
     threads: int,
     checkpoints: Checkpoints = CHECKPOINTS_OF_TRAINER,
+    files: Sequence[str | Path] = (),
 ) -> dict[int, float]:
     """Runs a training, and notes its processor time whenever a checkpoint is complete.
 
-    The result is kept in `folder/clock.json`: a second call with the same command returns it.
+    The result is kept in `folder/clock.json`: a second call with the same command, threads and
+    contents of the files returns it.
 
     Args:
         command: Program and arguments. It saves checkpoints in `folder/run`.
         folder: Directory of this run.
         threads: CPU threads.
         checkpoints: How it saves them.
+        files: Texts that the training reads: its data and its settings. They may end in .gz.
 
     Returns:
         Processor seconds by step; those of the whole training under the step -1.
 
     Raises:
-        RuntimeError: If the process fails.
+        RuntimeError: If the process fails, or the folder holds checkpoints of another training.
     """
     record = folder / "clock.json"
+    contents = [_digest("\n".join(read_lines(str(path)))) for path in files]
+    settings = {"command": list(command), "threads": threads, "files": contents}
     if record.is_file():
         known = json.loads(record.read_text(encoding="utf-8"))
-        if known["command"] == list(command):
+        if all(known.get(name) == value for name, value in settings.items()):
             return {int(step): seconds for step, seconds in known["seconds"].items()}
+    if checkpoints.completed(folder / "run"):
+        raise RuntimeError(
+            f"{folder} holds checkpoints of a training that was stopped, or that had other options "
+            "or texts: delete the folder, or choose another --output-dir."
+        )
+    (folder / "scores.json").unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     seconds: dict[int, float] = {}
@@ -154,9 +172,12 @@ def run_clocked(
     if process.returncode:
         tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
-    written = {"command": list(command), "seconds": seconds}
-    record.write_text(json.dumps(written), encoding="utf-8")
+    record.write_text(json.dumps({**settings, "seconds": seconds}), encoding="utf-8")
     return seconds
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> float:
@@ -191,7 +212,7 @@ def score_checkpoints(
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])
     for step in sorted(step for step in clock if step >= 0):
-        key = f"{step} {held_out.metric} {held_out.num_beams} {len(held_out.sources)}"
+        key = f"{step} {held_out.metric} {held_out.num_beams} {held_out.digest}"
         if key not in known:
             if score is None:
                 path = CHECKPOINTS_OF_TRAINER.path(folder / "run", step)

@@ -1,4 +1,4 @@
-"""Measures the processor time that several systems need to reach a score, from nothing.
+"""Measures the processor time that several systems need to reach a score, from scratch.
 
     python scripts/experiments/time_to_quality.py pronunciation --output-dir runs/quality \
         --systems ours:scripts/recipes/cmudict-demo.yaml phonetisaurus --target 30
@@ -18,10 +18,11 @@ A system is one of
 
 The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
 validation texts, with the same search. The clock counts the processor time of the training process:
-imports, tokenizer, training and saving, but no scoring. Finished runs and scores are kept in the
-output directory, so that a second call adds systems. Run it on an idle machine: processor time
-depends on what else the machine does. Options that this program does not have replace those of our
-recipes, such as `--num_train_epochs 8`.
+imports, tokenizer, training and saving, but no scoring. Eole's texts are split into pieces before
+its clock starts. Finished runs and scores are kept in the output directory, so that a second call
+adds systems. Run it on an idle machine: processor time depends on what else the machine does.
+Options that this program does not have replace those of our recipes, such as
+`--num_train_epochs 8`.
 """
 
 import argparse
@@ -36,12 +37,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from eole_run import CHECKPOINTS, EoleRun
+from marian_run import recipe_settings
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inspection.figures import new_figure
-from vanilla_transformer.run.recipes import read_settings
 
 RECIPES = HERE.parent / "recipes"
 MARIAN_SETTINGS = (
@@ -115,6 +116,8 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"{rest} does not exist")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
             parser.error("phonetisaurus is not installed: pip install phonetisaurus")
+    if overrides and not any(system.startswith("ours:") for system in options.systems):
+        parser.error(f"unknown options: {' '.join(overrides)}")
     if options.task == "translation" and not options.data:
         parser.error("translation needs --data")
     return options
@@ -168,9 +171,8 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
     recipe = options.peer_recipe or _first_recipe(options.systems)
     if kind == "eole":
         return run_eole(system, options, folder, held_out, recipe)
-    files = [
-        f"--train_{side}={folder / 'texts' / f'train.{side}.gz'}" for side in ("source", "target")
-    ]
+    texts = {side: folder / "texts" / f"train.{side}.gz" for side in ("source", "target")}
+    files = [f"--train_{side}={path}" for side, path in texts.items()]
     saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
     if kind == "ours":
         saving.append(f"--save_steps={options.save_steps}")
@@ -182,9 +184,10 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         command += [*saving, f"--save_steps={options.peer_save_steps}"]
         command += [f"--learning_rate={rest}", f"--threads={options.threads}"]
         command += [*MARIAN_SETTINGS, *(["--bf16"] if options.bf16 else [])]
-        epochs = options.epochs or read_settings(recipe).get("num_train_epochs", 3)
-        command.append(f"--num_train_epochs={epochs}")
-    clock = run_clocked(command, own, options.threads)
+        epochs = options.epochs or recipe_settings(recipe)["num_train_epochs"]
+        command.append(f"--num_train_epochs={epochs:g}")
+    read = [*texts.values(), rest if kind == "ours" else recipe]
+    clock = run_clocked(command, own, options.threads, files=read)
     return score_checkpoints(system, own, clock, held_out)
 
 
@@ -203,16 +206,15 @@ def run_eole(
         RuntimeError: If a program of Eole fails.
     """
     own = folder / system.replace(":", "-")
-    run = EoleRun(options.eole, own, read_settings(recipe), options.threads)
-    sources, targets = (
-        list(read_lines(str(folder / "texts" / f"train.{side}.gz")))
-        for side in ("source", "target")
-    )
+    run = EoleRun(options.eole, own, recipe_settings(recipe), options.threads)
+    texts = [folder / "texts" / f"train.{side}.gz" for side in ("source", "target")]
+    sources, targets = (list(read_lines(str(path))) for path in texts)
     rate = float(system.partition(":")[2])
     run.write_files(
         sources, targets, rate=rate, steps=options.eole_steps, save_steps=options.peer_save_steps
     )
-    clock = run_clocked(run.command(), own, options.threads, CHECKPOINTS)
+    read = [*texts, own / "eole.yaml", own / "vocabulary.txt"]
+    clock = run_clocked(run.command(), own, options.threads, CHECKPOINTS, read)
     return score_checkpoints(system, own, clock, held_out, run.score)
 
 

@@ -142,6 +142,7 @@ def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
         tmp_path / "model",
         [text.replace("validation", "eval") for text in options],
         overwrite=False,
+        command=["demo"],
     )
     assert {name: len(rows) for name, rows in seen.items()} == limits
 
@@ -159,5 +160,5 @@ def test_a_cpu_with_bfloat16_trains_in_bfloat16(
     monkeypatch.setattr(demo.torch.cpu, "_is_avx512_bf16_supported", lambda: is_supported)
     monkeypatch.setattr(demo.torch.cuda, "is_available", lambda: False)
     task = demo.TASKS["pronunciation"]
-    demo.train_model(task, recipe, tmp_path / "new", options, overwrite=False)
+    demo.train_model(task, recipe, tmp_path / "new", options, overwrite=False, command=["demo"])
     assert seen == [is_supported if expected is None else expected]

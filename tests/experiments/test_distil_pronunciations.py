@@ -30,8 +30,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(
         distil_pronunciations,
         "train_model",
-        lambda task, recipe, folder, overrides, overwrite: trained.append(
-            (task.load()["train"], recipe, overrides)
+        lambda task, recipe, folder, overrides, overwrite, command: trained.append(
+            (task.load()["train"], recipe, overrides, command)
         ),
     )
     words = tmp_path / "words.txt"
@@ -47,10 +47,12 @@ def run(tmp_path, monkeypatch):
 
 
 def test_new_words_are_labelled_once_and_added(run, tmp_path):
-    data, recipe, overrides = run("--dropout 0.2")
+    data, recipe, overrides, command = run("--dropout 0.2")
     assert data[-2:]["source"] == ["qwertish", "blorb"]  # "the" is known, "zzxy" has no label
     assert data[-1:]["target"] == ["B L O R B"]
     assert (recipe, overrides) == ("cmudict-full", ["--dropout", "0.2"])
+    assert command[:3] == ["python", "scripts/experiments/distil_pronunciations.py", "--teachers"]
+    assert command[-2:] == ["--dropout", "0.2"]
     again, *_ = run()
     assert again[-2:]["source"] == ["qwertish", "blorb"]
     assert Teacher.calls == 1

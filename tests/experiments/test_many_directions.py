@@ -65,3 +65,10 @@ def test_one_language_is_no_direction(languages, data, capsys):
             f"prepare --data {data} --output-dir x --languages {languages}".split()
         )
     assert "different languages" in capsys.readouterr().err
+
+
+def test_files_of_different_lengths_are_refused_also_with_a_limit(data, tmp_path):
+    with gzip.open(data / "val.de.gz", "wt", encoding="utf-8") as file:
+        file.write("ein kleiner Hund rennt heim\n")
+    with pytest.raises(ValueError, match=r"val\.(en|de)\.gz"):
+        many_directions.read_direction(str(data), "val", "en", "de", limit=1)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -53,6 +54,53 @@ def test_the_clock_notes_each_checkpoint_once(tmp_path):
     assert clock[10] < 1.0  # waiting does not count
     assert CHECKPOINTS_OF_TRAINER.completed(tmp_path / "run") == [10, 20]
     assert run_clocked(command, tmp_path, threads=1) == clock  # a second run would find its folders
+
+
+def test_a_run_is_repeated_if_what_it_reads_has_changed(tmp_path):
+    text = tmp_path / "train.gz"
+
+    def run(rows, threads=1):
+        with gzip.open(text, "wt") as file:
+            file.write(rows)
+        command = [sys.executable, "-c", RUN, str(tmp_path / "own")]
+        return run_clocked(command, tmp_path / "own", threads, files=[text])
+
+    clock = run("a dog\n")
+    assert run("a dog\n") == clock  # the file is new, but not its text
+    for changed in ({"rows": "a cat\n"}, {"rows": "a dog\n", "threads": 2}):
+        with pytest.raises(RuntimeError, match="that had other options or texts"):
+            run(**changed)
+    (tmp_path / "own" / "clock.json").unlink()  # it was killed
+    with pytest.raises(RuntimeError, match="that was stopped"):
+        run("a dog\n")
+    scores = tmp_path / "own" / "scores.json"
+    scores.write_text("{}")
+    shutil.rmtree(tmp_path / "own" / "run")
+    assert set(run("a dog\n")) == {-1, 10, 20}
+    assert not scores.exists()  # they were those of the old checkpoints
+
+
+def test_scores_of_other_texts_are_not_reused(tmp_path):
+    found = []
+    for text in ("a", "b", "a"):
+        held_out = HeldOut([text], [["x"]], "wer", num_beams=1, max_length=8)
+        score = {"a": 1.0, "b": 2.0}[text]
+        clock = {-1: 2.0, 10: 1.0}
+        found += score_checkpoints("one", tmp_path, clock, held_out, lambda *_, s=score: s).scores
+    assert found == [1.0, 2.0, 1.0]
+
+
+def test_a_recipe_is_read_as_train_reads_it(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        RECIPE.replace("true", "no").replace("target_tokenizer_kind: word\n", "")
+        + "gated_ffn: no\nlabel-smoothing: 1e-1\n"
+    )
+    settings = marian_run.recipe_settings(str(path))
+    assert settings["tokenizer"] == {"kind": "char", "shared": True}
+    assert (settings["gated_ffn"], settings["label_smoothing"]) == (False, 0.1)
+    assert marian_run.plain_ffn_dim(settings, "encoder") == 32
+    assert settings["num_train_epochs"] == 3
 
 
 def test_a_failed_run_is_an_error_with_its_words(tmp_path):
@@ -162,8 +210,9 @@ def test_peers_have_as_many_parameters_as_gated_networks():
     [("tokenizer_kind: char\n", "have some"), ("separate_vocabularies: true\n", "one vocabulary")],
 )
 def test_eole_refuses_recipes_that_it_cannot_represent(start, message, tmp_path):
-    recipe = yaml.safe_load(start + RECIPE[RECIPE.index("d_model") :])
-    run = EoleRun("eole", tmp_path, recipe, threads=1)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(start + RECIPE[RECIPE.index("d_model") :])
+    run = EoleRun("eole", tmp_path, marian_run.recipe_settings(str(path)), threads=1)
     with pytest.raises(ValueError, match=message):
         run.write_files(["a dog"], ["a dog"], rate=1e-3, steps=4, save_steps=2)
 
@@ -177,6 +226,7 @@ def test_eole_refuses_recipes_that_it_cannot_represent(start, message, tmp_path)
         ("translation --systems marian:1e-3", "needs --data"),
         ("translation --systems eole:1e-3 --eole no-such-program", "eole needs"),
         ("pronunciation --systems eole:1e-3", "eole needs"),
+        ("translation --data x --systems marian:1e-3 --epoch 2", "unknown options: --epoch 2"),
     ],
 )
 def test_wrong_options_are_named(words, message, capsys):
@@ -188,8 +238,9 @@ def test_wrong_options_are_named(words, message, capsys):
 def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     commands = []
 
-    def clocked(command, folder, threads):
+    def clocked(command, folder, threads, files):
         commands.append(command)
+        assert len(files) == 3  # two texts and the recipe
         return {-1: 30.0, 10: 10.0, 20: 20.0}
 
     def scored(system, folder, clock, held_out):

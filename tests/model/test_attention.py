@@ -70,6 +70,20 @@ def test_attention_over_a_few_keys_has_the_softmax_of_torch(length, masked):
     torch.testing.assert_close(found, gradients)
 
 
+def test_eager_attention_is_exact_in_double_precision():
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 5, 4, dtype=torch.float64) for _ in range(3))
+    mixed, _ = eager_attention_forward(torch.nn.Identity(), query, key, value, None, 0.5)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5)
+    torch.testing.assert_close(mixed, expected.transpose(1, 2), rtol=1e-13, atol=1e-14)
+
+
+def test_weights_that_are_returned_are_contiguous(tiny_model, tiny_batch):
+    outputs = tiny_model()(**tiny_batch(), output_attentions=True)
+    for kind in ("encoder_attentions", "decoder_attentions", "cross_attentions"):
+        assert all(weights.is_contiguous() for weights in outputs[kind])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_row_that_is_masked_whole_is_finite_with_scores_of_any_size(dtype):
     query = torch.full((1, 1, 2, 4), -30.0, dtype=dtype)

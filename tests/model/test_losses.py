@@ -99,6 +99,29 @@ def test_double_precision_stays():
     torch.testing.assert_close(projected_token_loss(*args), expected)
 
 
+@pytest.mark.parametrize("ignored", [0, 1])
+def test_a_class_that_is_impossible_leaves_the_loss_finite(ignored):
+    hidden, head, labels = problem()
+    with torch.no_grad():
+        head.bias[0] = -torch.inf
+    labels[labels == 0] = 1
+    labels[:ignored] = -100
+    found, expected = (
+        run(function, hidden, head, labels) for function in (projected_token_loss, reference)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert found[0].isfinite()
+
+
+@needs_chunks
+def test_smoothing_by_torch_in_double_precision():
+    hidden, head, labels = problem(dtype=torch.float64)
+    logits = head(hidden).flatten(0, 1)
+    expected = F.cross_entropy(logits, labels.flatten(), label_smoothing=0.1)
+    found = by_torch(hidden, head, labels, 0.1)
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
+
+
 def by_torch(hidden, head, labels, smoothing):
     """What a GPU takes."""
     dtype = matmul_dtype(hidden)

@@ -46,6 +46,20 @@ def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expect
 
 
 @pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        ([], True),
+        (["--optim", "muon"], True),
+        (["--learning_rate", "1e-3"], False),
+        (["--lr_scheduler_type", "noam", "--warmup_steps", "10"], False),
+    ],
+)
+def test_a_new_model_with_the_rate_of_fine_tuning_is_told(tmp_path, options, warns, heard):
+    make_model(*plan_of(tmp_path, *options))
+    assert ("`learning_rate` is 5e-05" in heard.text) == warns
+
+
+@pytest.mark.parametrize(
     ("options", "expected"),
     [
         ([], WatchedMetric(None, None)),

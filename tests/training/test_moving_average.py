@@ -111,6 +111,18 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, elsewhere):
     assert_same(weights(resumed.model), weights(whole.model), exactly=True)
 
 
+def test_the_mean_comes_from_the_checkpoint_that_is_named(tmp_path):
+    for name in ("named", "other"):
+        first, _ = run(tmp_path / name, max_steps=3, **({"seed": 2} if name == "other" else {}))
+        first.train()
+    checkpoint = tmp_path / "named" / "checkpoint-3"
+    expected, _ = run(tmp_path / "named")
+    expected.train(resume_from_checkpoint=str(checkpoint))
+    found, _ = run(tmp_path / "other")  # it has a checkpoint of the same number
+    found.train(resume_from_checkpoint=str(checkpoint))
+    assert_same(weights(found.model), weights(expected.model), exactly=True)
+
+
 @pytest.mark.parametrize("strategy", ["steps", "best"])
 def test_the_best_mean_is_loaded_at_the_end(tmp_path, strategy):
     options = {"eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True}

@@ -6,6 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from datasets import IterableDataset
 from small import losses, model, rows, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
@@ -345,3 +346,20 @@ def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     made.train()
     assert seen == [False]
     assert net.active_shortcuts().padding_free
+
+
+def test_the_examples_of_a_stream_are_counted(tmp_path):
+    options = {"max_steps": 6, "max_tokens": 64, "stream_buffer": 24}
+    whole = trainer(tmp_path, data=IterableDataset.from_generator(rows), **options)
+    seen = []
+    compute_loss = whole.compute_loss
+
+    def counted(model, inputs, *args, **kwargs):
+        seen.append(len(inputs["labels"]))
+        return compute_loss(model, inputs, *args, **kwargs)
+
+    whole.compute_loss = counted
+    figures = whole.train().metrics
+    assert len(seen) == 6
+    by_rate = figures["train_samples_per_second"] / figures["train_steps_per_second"]
+    assert by_rate == pytest.approx(sum(seen) / 6, rel=0.05)  # both figures are rounded

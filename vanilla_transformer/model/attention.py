@@ -59,7 +59,9 @@ def eager_attention_forward(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
-    scores = (query @ key.transpose(-2, -1) * scaling).float()  # a half type's minimum may overflow
+    scores = query @ key.transpose(-2, -1) * scaling
+    # With a mask, the smallest number of a half type may overflow.
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
@@ -202,6 +204,8 @@ class AttentionCore(nn.Module):
             self, query, key, value, attention_mask,
             dropout=dropout, scaling=self.scaling, **kwargs,
         )  # fmt: skip
+        if weights is not None and kwargs.get("output_attentions"):
+            weights = weights.contiguous()  # they may be a part of padded ones
         return self.out_proj(packing.pack(mixed.flatten(-2))), weights
 
 

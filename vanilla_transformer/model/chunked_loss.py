@@ -65,10 +65,13 @@ def _smoothing_sum(
     """
     given = labels != IGNORE_INDEX
     labels = labels.where(given, 0)
-    rows = F.embedding(labels, weight).float() - weight.float().mean(0)
-    difference = (hidden_states.float() * rows).sum(-1)
+    sum_type = torch.promote_types(hidden_states.dtype, torch.float32)
+    weight = weight.to(sum_type)
+    rows = F.embedding(labels, weight) - weight.mean(0)
+    difference = (hidden_states.to(sum_type) * rows).sum(-1)
     if bias is not None:
-        difference = difference + bias.float()[labels] - bias.float().mean()
+        bias = bias.to(sum_type)
+        difference = difference + bias[labels] - bias.mean()
     return difference.where(given, 0).sum()
 
 
@@ -137,7 +140,7 @@ def _losses_and_errors(
     if smoothing:
         expected += smoothing * logits.mean(-1, keepdim=True)
     sums = logits.exp_().sum(-1, keepdim=True)
-    losses = given * (sums.log() - expected)
+    losses = (sums.log() - expected).masked_fill(ignored, 0.0)  # not 0 · inf, if a logit is -inf
     logits *= given / sums
     if smoothing:
         logits -= given * (smoothing / logits.shape[-1])

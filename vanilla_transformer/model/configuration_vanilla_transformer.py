@@ -124,8 +124,9 @@ ATTENTION_TP_PLAN = {
 class VanillaTransformerConfig(PreTrainedConfig):
     """Configuration of a vanilla encoder-decoder Transformer.
 
-    The defaults give the base model of "Attention Is All You Need" (Vaswani et al. 2017). Section
-    numbers below refer to that paper. If a field accepts None, the entry says what None stands for.
+    The defaults have the sizes of the base model of "Attention Is All You Need" (Vaswani et al.
+    2017). Section numbers below refer to that paper. If a field accepts None, the entry says what
+    None stands for.
 
     Args:
         vocab_size: Number of rows of the encoder's embedding matrix, and of the shared matrix if

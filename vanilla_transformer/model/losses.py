@@ -131,14 +131,14 @@ def sequence_loss(
     """
     if problem_type == "single_label_classification":
         return token_loss(logits, labels, label_smoothing, num_items_in_batch)
-    values = labels.to(logits.device, torch.float32).reshape(logits.shape)
-    logits = logits.float()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    values = labels.to(logits.device, logits.dtype).reshape(logits.shape)
     if problem_type == "regression":
         total = F.mse_loss(logits, values, reduction="sum")
         return _mean_per_item(total, torch.tensor(values.numel()), num_items_in_batch)
     known = values != IGNORE_INDEX
     total = F.binary_cross_entropy_with_logits(
-        logits, values.masked_fill(~known, 0.0), weight=known.float(), reduction="sum"
+        logits, values.masked_fill(~known, 0.0), weight=known.to(logits.dtype), reduction="sum"
     )
     return _mean_per_item(total, known.sum(), num_items_in_batch)
 

@@ -32,7 +32,10 @@ class TrainingShortcuts(NamedTuple):
 NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_logits=False)
 
 TOKEN_STEP = 64
-"""Large batches in half precision on a CPU compute a multiple of this number of tokens."""
+"""Large batches on a CPU, under autocast, compute a multiple of this number of tokens.
+
+A batch with too little padding for this computes all its places.
+"""
 
 _LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
@@ -176,7 +179,7 @@ class StepPlan:
 def packing_of(is_real: torch.Tensor | None) -> Packing:
     """Makes the packing of the given places, or `UNPACKED` where nothing is saved.
 
-    Large batches in half precision on a CPU also compute some other places: see `TOKEN_STEP`.
+    Large batches on a CPU, under autocast, also compute some other places: see `TOKEN_STEP`.
 
     On a GPU this waits for the device once, for the number of tokens.
 

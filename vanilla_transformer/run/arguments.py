@@ -2,7 +2,7 @@
 
 This module imports only the standard library, so a program can check and list the options before it
 imports torch. `run.parsing` reads them from a command line; the options of the data are in
-`data.arguments`, those of the Trainer in `training.trainer`.
+`data.arguments`, those of the Trainer in `training.training_arguments`.
 """
 
 import math

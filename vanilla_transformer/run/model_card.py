@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
@@ -20,7 +21,7 @@ from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 _LOADED = (".json", ".safetensors")
-_NOT_LOADED = ("_results.json", TRAINER_STATE)
+_NOT_LOADED = ("_results.json", TRAINER_STATE, PROBE_FILE)
 _SPLITS = {"eval": "validation", "test": "test"}
 _ALWAYS_SHOWN = (
     "encoder_layers",
@@ -124,7 +125,8 @@ def _needed_files(folder: Path) -> str:
     listed = ", ".join(f"`{name}`" for name in names if not name.endswith(_NOT_LOADED))
     return (
         f"Loading reads {listed} and the code, `*.py`. It reads no other file: "
-        "`training_args.bin` and the folders `checkpoint-*` need not be downloaded."
+        "`training_args.bin` and the folders `checkpoint-*` need not be downloaded. "
+        f"`vanilla-transformer verify` reads `{PROBE_FILE}`."
     )
 
 

@@ -13,6 +13,8 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.training.schedules import NOAM
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 logger = logging.get_logger(__name__)
 
@@ -148,9 +150,20 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
         ValueError: If the weights cannot be read, or do not fit the config.
     """
     if plan.start is None:
+        _warn_of_a_small_rate(plan.training)
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(plan.start, config=config)
     model.set_attn_implementation(plan.attention)
     model.generation_config = deepcopy(plan.search.settings)  # Trainer may change the model's own
     return model
+
+
+def _warn_of_a_small_rate(training: TokenBudgetTrainingArguments) -> None:
+    """Warns if a new model learns with the rate that transformers has for fine-tuning."""
+    default = TokenBudgetTrainingArguments.__dataclass_fields__["learning_rate"].default
+    if training.learning_rate == default and training.lr_scheduler_type != NOAM:
+        logger.warning(
+            f"`learning_rate` is {default}, the default of transformers, which suits fine-tuning. "
+            "A new model learns slowly with it: try `--learning_rate 1e-3 --warmup_steps 400`."
+        )

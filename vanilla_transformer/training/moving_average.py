@@ -19,17 +19,21 @@ from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
 class ExponentialMovingAverage(TrainerCallback):
     """Keeps an exponential moving average of the weights, which is evaluated and saved.
 
-    After step t the average moves by 1 - min(decay, t / (t + 9)) towards the weights, so that the
-    initial weights are soon forgotten. Evaluations, checkpoints and the model at the end of the
-    training hold the average. The training continues with its own
-    weights, which each checkpoint keeps in training_weights.safetensors. A resumed run equals the
-    uninterrupted run bit for bit.
+    After the first step, the average is a copy of the weights. After step t, it moves towards the
+    weights by 1 - min(decay, t / (t + 9)), so that the initial weights are soon forgotten.
+    Evaluations, checkpoints and the model at the end of the training hold the average. The training
+    continues with its own weights, which each checkpoint keeps in training_weights.safetensors. A
+    resumed run equals the uninterrupted run bit for bit.
 
     Args:
         decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000
             steps.
-        checkpoint: Directory that the training is resumed from. Only needed if it is not in
-            `output_dir` and not named by `TrainingArguments.resume_from_checkpoint`.
+        checkpoint: Directory that the training is resumed from. Only needed with the stock
+            Trainer, if the directory is not in `output_dir` and not named by
+            `TrainingArguments.resume_from_checkpoint`.
+
+    Attributes:
+        resumed_from: The same, as `TokenBudgetSeq2SeqTrainer` sets it.
 
     Raises:
         ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
@@ -40,6 +44,7 @@ class ExponentialMovingAverage(TrainerCallback):
         if not 0 < decay < 1:
             raise ValueError(f"`decay` is {decay}: it must be between 0 and 1, e.g. 0.999.")
         self.decay, self.checkpoint = decay, checkpoint
+        self.resumed_from: str | None = None
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
@@ -75,7 +80,7 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def _find_checkpoint(self, args: TrainingArguments, state: TrainerState) -> Path:
         """Returns the directory that the training is resumed from."""
-        named = self.checkpoint or args.resume_from_checkpoint
+        named = self.checkpoint or self.resumed_from or args.resume_from_checkpoint
         if named is not None and Path(named).is_dir():
             return Path(named)
         return _checkpoint_path(args, state)

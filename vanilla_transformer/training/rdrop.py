@@ -47,10 +47,11 @@ def rdrop_loss(
     }
     outputs = model(**{"use_cache": False, **doubled})  # without labels the model returns a cache
     if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORE_INDEX).sum().clamp(min=1)
+        num_items_in_batch = (labels != IGNORE_INDEX).sum()
     both = torch.cat([labels, labels])  # (2 · batch, target_len)
     nll = token_loss(outputs["logits"], both, label_smoothing, num_items_in_batch) / 2
-    divergence = symmetric_divergence(outputs["logits"], labels) / num_items_in_batch
+    divided_by = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
+    divergence = symmetric_divergence(outputs["logits"], labels) / divided_by
     return nll + alpha / 4 * divergence, outputs
 
 
@@ -65,6 +66,7 @@ def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
         A scalar in nats.
     """
     counted = labels != IGNORE_INDEX
-    # (tokens to predict, vocab) for each pass
-    first, second = (F.log_softmax(half[counted].float(), dim=-1) for half in logits.chunk(2))
+    sum_type = torch.promote_types(logits.dtype, torch.float32)
+    halves = (half[counted].to(sum_type) for half in logits.chunk(2))  # (tokens to predict, vocab)
+    first, second = (F.log_softmax(half, dim=-1) for half in halves)
     return ((first.exp() - second.exp()) * (first - second)).sum()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -93,6 +94,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _guide: GuidedHead | None = None
     # The checkpoint that the current step has saved.
     _saved: Path | None = None
+    # Examples that this process has trained on since the last call of `train`.
+    _examples: int = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -150,14 +153,19 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: Under the conditions of `newest_checkpoint` and `check_checkpoint`.
         """
-        means = (isinstance(c, ExponentialMovingAverage) for c in self.callback_handler.callbacks)
+        self._examples = 0
+        found_callbacks = self.callback_handler.callbacks
+        means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
         scaler = getattr(self.accelerator, "scaler", None)
-        needs = ResumptionNeeds(any(means), scaler is not None, self.args.world_size)
+        needs = ResumptionNeeds(bool(means), scaler is not None, self.args.world_size)
         if resume_from_checkpoint is True:
             found = newest_checkpoint(str(self.args.output_dir), needs)
             resume_from_checkpoint = True if found is None else str(found)
         elif resume_from_checkpoint:
             check_checkpoint(resume_from_checkpoint, needs)
+        for mean in means:
+            is_path = isinstance(resume_from_checkpoint, str | os.PathLike)
+            mean.resumed_from = str(resume_from_checkpoint) if is_path else None
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
@@ -167,13 +175,20 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not self.control.should_training_stop:
             cast(Any, super())._run_epoch(*args, **options)
 
-    def training_step(self, *args: Any, **options: Any) -> torch.Tensor:
+    def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
         """Returns the loss of one batch, after its gradient has been added.
+
+        Args:
+            model: The model, as Accelerate has prepared it.
+            inputs: The batch.
+            *args: Further arguments of transformers.
+            **options: Further arguments of transformers.
 
         Raises:
             DivergenceError: If the loss is not finite.
         """
-        loss = super().training_step(*args, **options)
+        self._examples += len(inputs["labels"])
+        loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
             self._finite.check("loss", loss, self.state.global_step, False)
         return loss
@@ -252,6 +267,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
         start_time = time.time() - self.record.seconds  # also if the clock was set anew
+        steps = self.state.global_step - self.record.processes[-1][0]
+        if self._is_stream and steps:  # the sizes of its batches were not known before
+            num_train_samples = self._examples / steps * self.args.world_size * self.state.max_steps
         output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint
@@ -333,11 +351,18 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         )
 
     @property
+    def _is_stream(self) -> bool:
+        has_budget = getattr(self.args, "max_tokens", None) is not None
+        return has_budget and not has_length(self.train_dataset)
+
+    @property
     def _order_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Returns the number of examples per optimizer step; its mean if `max_tokens` is set.
+
+        For a stream with `max_tokens` it is not known, and is that without `max_tokens`.
 
         Args:
             args: Arguments of the training.
