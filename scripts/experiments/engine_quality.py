@@ -2,9 +2,11 @@
 
     python scripts/experiments/engine_quality.py runs/en-de --source test.en --target test.de
     python scripts/experiments/engine_quality.py runs/cmudict-demo --metric wer
+    python scripts/experiments/engine_quality.py runs/first --ensemble-with runs/second \
+        --metric wer --engines transformers
 
-Without files, the texts are the test words of the pronunciation demo. The first engine is the base:
-the table shows the score of each engine, the difference, and the share of equal outputs.
+Without files, the texts are words of the pronunciation demo. The first engine is the base: the
+table shows the score of each engine, the difference, and the share of equal outputs.
 """
 
 import argparse
@@ -35,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options = parse_options(argv)
     sources, references = read_texts(options)
+    models = [options.model, *options.ensemble_with]
     first: list[str] = []
     print(f"{len(sources)} texts, beam {options.num_beams}")
     print(f"| engine | {options.metric} | difference | equal outputs | texts per second |")
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     base = 0.0
     for name in options.engines:
         engine, compute_type = ENGINES[name]
-        translator = Translator.from_pretrained(options.model, engine, compute_type=compute_type)
+        translator = Translator.from_pretrained(models, engine, compute_type=compute_type)
         translator.translate(sources[:8], num_beams=options.num_beams)  # warms up
         start = time.process_time()
         outputs = translator.translate(sources, num_beams=options.num_beams)
@@ -67,8 +70,16 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("model", metavar="MODEL", help="directory of a saved model")
+    add(
+        "--ensemble-with",
+        nargs="+",
+        default=[],
+        metavar="MODEL",
+        help="further models of an ensemble",
+    )
     add("--source", metavar="FILE", help="source texts, one per line")
     add("--target", metavar="FILE", help="reference texts, one per line")
+    add("--split", choices=("validation", "test"), default="test", help="words of the demo")
     add("--metric", choices=sorted(METRICS), default="bleu", help="metric of the table")
     add(
         "--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="what to compare"
@@ -88,8 +99,8 @@ def read_texts(options: argparse.Namespace) -> tuple[list[str], list[list[str]]]
         ValueError: If the files have different numbers of lines.
     """
     if options.source is None:
-        test = load_cmudict()["test"]
-        rows = list(zip(test["source"], test["references"], strict=True))
+        words = load_cmudict()[options.split]
+        rows = list(zip(words["source"], words["references"], strict=True))
     else:
         pairs = read_line_pairs(options.source, options.target)
         rows = [(source, [target]) for source, target in pairs]

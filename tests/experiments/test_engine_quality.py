@@ -20,6 +20,16 @@ def test_each_engine_is_compared_with_the_first(trained, corpus, capsys, monkeyp
     assert by_name["int8"][2] > 50
 
 
+def test_an_ensemble_is_scored(trained, corpus, capsys):
+    files = ["--source", str(corpus / "test.en"), "--target", str(corpus / "test.de")]
+    options = [str(trained), *files, "--limit", "12", "--engines", "transformers"]
+    engine_quality.main(options)
+    alone = printed(capsys)[0]
+    engine_quality.main([*options, "--ensemble-with", str(trained)])
+    scores = [re.findall(r"transformers \| ([\d.]+)", text) for text in (alone, printed(capsys)[0])]
+    assert scores[0] == scores[1] != []  # a model and itself
+
+
 def printed(capsys):
     return capsys.readouterr().out, re.MULTILINE
 
