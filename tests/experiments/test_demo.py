@@ -98,7 +98,13 @@ def test_a_user_who_declines_to_reuse_a_model_trains_a_new_one(
         return answer
 
     trainings = []
-    monkeypatch.setattr(demo, "train_model", lambda *given, overwrite: trainings.append(overwrite))
+
+    def train(*given, overwrite, command):
+        assert command[:3] == ["bash", "scripts/demo.sh", "--output_dir"]
+        assert command[-2:] == ["--words", "reuse"]
+        trainings.append(overwrite)
+
+    monkeypatch.setattr(demo, "train_model", train)
     monkeypatch.setattr(demo.sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", answered)
     run_demo("--words", "reuse")
