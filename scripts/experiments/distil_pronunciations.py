@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return data
 
     task = replace(TASKS["pronunciation"], load=load)
-    command = ["python", "scripts/experiments/distil_pronunciations.py", *(argv or sys.argv[1:])]
+    words_given = sys.argv[1:] if argv is None else argv
+    command = ["python", "scripts/experiments/distil_pronunciations.py", *words_given]
     train_model(task, options.recipe, folder, overrides, overwrite=False, command=command)
 
 

@@ -211,8 +211,9 @@ def score_checkpoints(
     record = folder / "scores.json"
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])
+    search = f"{held_out.metric} {held_out.num_beams} {held_out.digest}"
     for step in sorted(step for step in clock if step >= 0):
-        key = f"{step} {held_out.metric} {held_out.num_beams} {held_out.digest}"
+        key = f"{step} {search}"
         if key not in known:
             if score is None:
                 path = CHECKPOINTS_OF_TRAINER.path(folder / "run", step)

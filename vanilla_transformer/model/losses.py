@@ -39,7 +39,7 @@ def token_loss(
         reduction="sum",
         label_smoothing=label_smoothing,
     )
-    return _mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
+    return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
 
 
 def projected_token_loss(
@@ -72,7 +72,7 @@ def projected_token_loss(
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing
     )
-    return _mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
+    return mean_per_item(total, (labels != IGNORE_INDEX).sum(), num_items_in_batch)
 
 
 def _is_plain_product(head: nn.Module) -> bool:
@@ -135,18 +135,30 @@ def sequence_loss(
     values = labels.to(logits.device, logits.dtype).reshape(logits.shape)
     if problem_type == "regression":
         total = F.mse_loss(logits, values, reduction="sum")
-        return _mean_per_item(total, torch.tensor(values.numel()), num_items_in_batch)
+        return mean_per_item(total, torch.tensor(values.numel()), num_items_in_batch)
     known = values != IGNORE_INDEX
     total = F.binary_cross_entropy_with_logits(
         logits, values.masked_fill(~known, 0.0), weight=known.to(logits.dtype), reduction="sum"
     )
-    return _mean_per_item(total, known.sum(), num_items_in_batch)
+    return mean_per_item(total, known.sum(), num_items_in_batch)
 
 
-def _mean_per_item(
+def mean_per_item(
     total: torch.Tensor, count: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Divides a sum of losses; without labels it is 0, and so is the mean."""
+    """Divides a sum of losses; without labels it is 0, and so is the mean.
+
+    Args:
+        total: The sum.
+        count: Number of the items here.
+        num_items_in_batch: What the sum is divided by. None: `count`.
+
+    Returns:
+        The mean.
+
+    Raises:
+        ValueError: If the number is negative, or is 0 although there are items.
+    """
     if num_items_in_batch is None:
         return total / count.clamp(min=1)
     _check_number_of_items(num_items_in_batch, count)

@@ -161,9 +161,9 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
 
 def _warn_of_a_small_rate(training: TokenBudgetTrainingArguments) -> None:
     """Warns if a new model learns with the rate that transformers has for fine-tuning."""
-    default = TokenBudgetTrainingArguments.__dataclass_fields__["learning_rate"].default
-    if training.learning_rate == default and training.lr_scheduler_type != NOAM:
+    if training.has_default("learning_rate") and training.lr_scheduler_type != NOAM:
         logger.warning(
-            f"`learning_rate` is {default}, the default of transformers, which suits fine-tuning. "
-            "A new model learns slowly with it: try `--learning_rate 1e-3 --warmup_steps 400`."
+            f"`learning_rate` is {training.learning_rate}, the default of transformers, which "
+            "suits fine-tuning. A new model learns slowly with it: try "
+            "`--learning_rate 1e-3 --warmup_steps 400`."
         )

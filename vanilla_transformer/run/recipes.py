@@ -34,30 +34,11 @@ def read_recipe(path: str | os.PathLike[str]) -> list[str]:
     """Reads a recipe as command-line arguments.
 
     Args:
-        path: As for `read_settings`. An option whose value is null is left out.
+        path: YAML or JSON file with one mapping of option names to values. An option whose value
+            is null is left out.
 
     Returns:
         The arguments, e.g. `["--d_model=64", "--metrics", "wer", "per"]`.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is damaged, or does not hold one mapping.
-    """
-    arguments: list[str] = []
-    for name, value in read_settings(path).items():
-        if value is not None:
-            arguments += _command_line_form(f"--{name}", value)
-    return arguments
-
-
-def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a recipe as values by the names of their options.
-
-    Args:
-        path: YAML or JSON file with one mapping of option names to values.
-
-    Returns:
-        The mapping.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -78,7 +59,11 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} must hold one mapping of option names to values."
         )
-    return values
+    arguments: list[str] = []
+    for name, value in values.items():
+        if value is not None:
+            arguments += _command_line_form(f"--{name}", value)
+    return arguments
 
 
 def _command_line_form(option: str, value: Any) -> list[str]:

@@ -33,7 +33,8 @@ class ExponentialMovingAverage(TrainerCallback):
             `TrainingArguments.resume_from_checkpoint`.
 
     Attributes:
-        resumed_from: The same, as `TokenBudgetSeq2SeqTrainer` sets it.
+        resumed_from: What `TokenBudgetSeq2SeqTrainer.train` was resumed from: a directory, or
+            True or None, which name none.
 
     Raises:
         ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
@@ -44,7 +45,7 @@ class ExponentialMovingAverage(TrainerCallback):
         if not 0 < decay < 1:
             raise ValueError(f"`decay` is {decay}: it must be between 0 and 1, e.g. 0.999.")
         self.decay, self.checkpoint = decay, checkpoint
-        self.resumed_from: str | None = None
+        self.resumed_from: str | bool | None = None
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
@@ -80,9 +81,9 @@ class ExponentialMovingAverage(TrainerCallback):
 
     def _find_checkpoint(self, args: TrainingArguments, state: TrainerState) -> Path:
         """Returns the directory that the training is resumed from."""
-        named = self.checkpoint or self.resumed_from or args.resume_from_checkpoint
-        if named is not None and Path(named).is_dir():
-            return Path(named)
+        for named in (self.checkpoint, self.resumed_from, args.resume_from_checkpoint):
+            if named and named is not True and Path(named).is_dir():
+                return Path(named)
         return _checkpoint_path(args, state)
 
     def _load_training_weights(self, checkpoint: Path) -> None:

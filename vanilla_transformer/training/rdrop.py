@@ -12,7 +12,7 @@ from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from vanilla_transformer.model.labels import IGNORE_INDEX
-from vanilla_transformer.model.losses import token_loss
+from vanilla_transformer.model.losses import mean_per_item, token_loss
 
 
 def rdrop_loss(
@@ -46,13 +46,13 @@ def rdrop_loss(
         if name != "labels"
     }
     outputs = model(**{"use_cache": False, **doubled})  # without labels the model returns a cache
+    count = (labels != IGNORE_INDEX).sum()
     if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORE_INDEX).sum()
+        num_items_in_batch = count
     both = torch.cat([labels, labels])  # (2 · batch, target_len)
     nll = token_loss(outputs["logits"], both, label_smoothing, num_items_in_batch) / 2
-    divided_by = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
-    divergence = symmetric_divergence(outputs["logits"], labels) / divided_by
-    return nll + alpha / 4 * divergence, outputs
+    divergence = symmetric_divergence(outputs["logits"], labels)
+    return nll + alpha / 4 * mean_per_item(divergence, count, num_items_in_batch), outputs
 
 
 def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

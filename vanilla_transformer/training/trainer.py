@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +20,7 @@ from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
 from vanilla_transformer.training.checksums import write_checksums
@@ -94,7 +94,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _guide: GuidedHead | None = None
     # The checkpoint that the current step has saved.
     _saved: Path | None = None
-    # Examples that this process has trained on since the last call of `train`.
+    # Examples of a stream that this process has trained on since the last call of `train`.
     _examples: int = 0
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -164,8 +164,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         elif resume_from_checkpoint:
             check_checkpoint(resume_from_checkpoint, needs)
         for mean in means:
-            is_path = isinstance(resume_from_checkpoint, str | os.PathLike)
-            mean.resumed_from = str(resume_from_checkpoint) if is_path else None
+            mean.resumed_from = resume_from_checkpoint
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
@@ -187,7 +186,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Raises:
             DivergenceError: If the loss is not finite.
         """
-        self._examples += len(inputs["labels"])
+        if self._is_stream:
+            self._examples += len(inputs["labels"])
         loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
             self._finite.check("loss", loss, self.state.global_step, False)
@@ -499,10 +499,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self, total: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Divides a sum by the number of tokens to predict, as the tokens' loss is divided."""
-        share = self._share_of_processes(num_items)
-        if num_items is None:
-            num_items = (labels != IGNORE_INDEX).sum()
-        return total * share / torch.as_tensor(num_items, device=total.device).clamp(min=1)
+        count = (labels != IGNORE_INDEX).sum()
+        return mean_per_item(total, count, num_items) * self._share_of_processes(num_items)
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:
         """Returns the factor for the processes whose tokens `num_items` counts together."""

@@ -181,9 +181,16 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if self.max_tokens is not None:
             self._check_token_budget(self.max_tokens)
 
+    def has_default(self, name: str) -> bool:
+        """Returns whether an option has the value that it has if it is not given.
+
+        Args:
+            name: Name of the option.
+        """
+        return bool(getattr(self, name) == type(self).__dataclass_fields__[name].default)
+
     def _check_noam_options(self) -> None:
-        default = type(self).__dataclass_fields__["learning_rate"].default
-        if self.learning_rate != default:
+        if not self.has_default("learning_rate"):
             raise ValueError(
                 f"`learning_rate` of {self.learning_rate} has no effect with `lr_scheduler_type` "
                 '"noam", whose formula sets the rate: use lr_scheduler_kwargs={"factor": ...}.'
@@ -220,9 +227,9 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
                     )
             return
         for name in ("muon_learning_rate", "muon_momentum"):
-            if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+            if not self.has_default(name):
                 raise ValueError(
-                    f"`{name}` of {value} has no effect with `optim` "
+                    f"`{name}` of {getattr(self, name)} has no effect with `optim` "
                     f"{OptimizerNames(self.optim).value!r}: set "
                     "`optim` to muon, or leave it out."
                 )
