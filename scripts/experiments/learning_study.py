@@ -32,7 +32,10 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inspection.figures import new_figure
-from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    CHOICES,
+    POST_NORM_INITIALIZERS,
+)
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -248,7 +251,7 @@ def list_runs(options: StudyArguments) -> list[Settings]:
         options.warmup_steps,
         options.optimizers,
     ):
-        if initializer == "deepnorm" and placement != "post":
+        if initializer in POST_NORM_INITIALIZERS and placement != "post":
             continue
         rates = parse_optimizer(optimizer)
         scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)

@@ -41,6 +41,7 @@ VARIANTS = {
     "no biases": {"attention_bias": False, "ffn_bias": False, "lm_head_bias": True},
     "scaled residuals": {"residual_scale": 0.5, "fused_qkv": True},
     "DeepNorm": {"norm_placement": "post", "initializer": "deepnorm"},
+    "Admin": {"norm_placement": "post", "initializer": "admin"},
     "two vocabularies": {"decoder_vocab_size": 44, "tie_word_embeddings": False},
 }
 

@@ -1,4 +1,4 @@
-"""Initial values: variances, DeepNorm's factors, and what loading keeps."""
+"""Initial values: variances, the factors of DeepNorm and Admin, and what loading keeps."""
 
 import math
 
@@ -12,7 +12,10 @@ from vanilla_transformer import (
     VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    CHOICES,
+    POST_NORM_INITIALIZERS,
+)
 from vanilla_transformer.model.layers import EncoderLayer
 from vanilla_transformer.model.stack_config import config_with
 
@@ -27,13 +30,14 @@ SIZES = {
     "decoder_ffn_dim": 160,
     "dropout": 0.0,
 }
-PLACEMENTS = {"t_fixup": "none", "deepnorm": "post"}
+PLACEMENTS = {"t_fixup": "none"} | dict.fromkeys(POST_NORM_INITIALIZERS, "post")
 ENCODER_BETA = 0.87 * (2**4 * 3) ** (-1 / 16)
 DECODER_BETA = (12 * 3) ** (-1 / 4)
 ROLES = ("q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2", "gate")
 LAST, VALUES = ("out_proj", "fc2"), ("v_proj", "out_proj", "fc1", "fc2", "gate")
 EXPECTED_GAINS = {  # of (stack, layer, role)
     "xavier": lambda stack, layer, role: 1,
+    "admin": lambda stack, layer, role: 1,
     "half_xavier": lambda stack, layer, role: 0.5,
     "residual_scaled": lambda stack, layer, role: (
         {"encoder": 2 * 2, "decoder": 3 * 3}[stack] ** -0.5 if role in LAST else 1
@@ -113,7 +117,7 @@ def test_embeddings_and_other_projections(initializer):
 def test_it_draws_the_same_numbers_as_xavier_but_for_the_factors(initializer):
     """A change of the initializer is a change of scale: so seeds compare."""
     reference = make_model("xavier", norm_placement="none")
-    changes = {} if initializer == "deepnorm" else {"norm_placement": "none"}
+    changes = {} if initializer in POST_NORM_INITIALIZERS else {"norm_placement": "none"}
     found = dict(make_model(initializer, **changes).named_parameters())
     for name, one in reference.named_parameters():
         if one.ndim == 2:
@@ -131,7 +135,7 @@ def test_the_default_is_half_of_xavier_and_published_systems_keep_xavier():
     assert config.decoder_residual_scale is None
 
 
-# DeepNorm ----------------------------------------------------------------------------------------
+# DeepNorm and Admin ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), [(6, 6), (2, 3), (100, 100)])
@@ -154,20 +158,34 @@ def test_the_factors_of_one_stack():
             assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
 
 
-def test_a_layer_computes_the_norm_of_alpha_x_plus_f():
-    config = make_config("deepnorm", encoder_layers=18)
+@pytest.mark.parametrize(
+    ("layers", "alphas"), [((6, 6), (2.0170, 2.3351)), ((1, 1), (1.3156, 1.3731))]
+)
+def test_the_factors_of_admin(layers, alphas):
+    """Of 12 and 18, and of 2 and 3 sublayers: sqrt((n + 1)/ln(n + 1) - 1)."""
+    config = make_config("admin", encoder_layers=layers[0], decoder_layers=layers[1])
+    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
+    assert found == pytest.approx(alphas, abs=1e-4)
+    alone = make_config("admin", decoder_layers=layers[1], is_encoder_decoder=False)
+    assert 1 / alone.decoder_residual_scale == pytest.approx(alphas[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
+def test_a_layer_computes_the_norm_of_alpha_x_plus_f(initializer):
+    config = make_config(initializer, encoder_layers=18)
     layer = EncoderLayer(config, 0)
     for one in layer.parameters():
         nn.init.normal_(one, std=0.3)
-    states, alpha = torch.randn(2, 5, 96), 0.81 * (18**4 * 3) ** (1 / 16)
+    states, alpha = torch.randn(2, 5, 96), 1 / config.encoder_residual_scale
     hidden = layer.self_attn_post_norm(alpha * states + layer.self_attn(states)[0])
     expected = layer.feed_forward_post_norm(alpha * hidden + layer.feed_forward(hidden))
     torch.testing.assert_close(layer(states), expected, rtol=1e-4, atol=1e-4)
     assert alpha > 1.7
 
 
-def test_the_encoder_alone_computes_what_it_does_beside_a_decoder(tmp_path):
-    whole = make_model("deepnorm").eval()
+@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
+def test_the_encoder_alone_computes_what_it_does_beside_a_decoder(tmp_path, initializer):
+    whole = make_model(initializer).eval()
     whole.save_pretrained(tmp_path)
     alone = VanillaTransformerEncoderModel.from_pretrained(tmp_path).eval()
     assert alone.config.is_encoder_decoder is False
@@ -181,6 +199,10 @@ def test_the_encoder_alone_computes_what_it_does_beside_a_decoder(tmp_path):
     [
         ({"initializer": "deepnorm", "norm_placement": "pre"}, "'deepnorm' is made for .* 'pre'"),
         ({"initializer": "deepnorm", "residual_scale": 0.5}, "`residual_scale` is 0.5, but"),
+        ({"initializer": "admin", "norm_placement": "none"}, "'admin' is made for .* 'none'"),
+        ({"initializer": "admin", "residual_scale": 0.5}, "0.5, but `initializer` 'admin' sets"),
+        ({"initializer": "deepnorm", "decoder_layers": 0}, "`decoder_layers` must be at least 1"),
+        ({"initializer": "admin", "encoder_layers": -1}, "`encoder_layers` must be at least 1"),
         ({"initializer": "kaiming"}, "`initializer` must be one of .*xavier.*got 'kaiming'"),
         ({"encoder_residual_scale": 0.0}, "`encoder_residual_scale` must be above 0"),
         ({"decoder_residual_scale": "1"}, "`decoder_residual_scale` must be of type"),

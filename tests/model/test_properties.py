@@ -22,6 +22,7 @@ from vanilla_transformer import (
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     CHOICES,
     POSITIONS_WITH_OFFSET,
+    POST_NORM_INITIALIZERS,
 )
 from vanilla_transformer.model.rope_parameters import ROPE_TYPES
 
@@ -88,8 +89,9 @@ def draw_config(seed):
     fields |= {"rope_parameters": draw_rope(rng, fields)} if rope else {}
     for side in ("encoder", "decoder"):
         fields[f"{side}_residual_scale"] = rng.choice((None, None, 1, 0.7))
-    has_deepnorm = fields["norm_placement"] == "post" and fields["residual_scale"] == 1
-    names = [name for name in CHOICES["initializer"] if name != "deepnorm" or has_deepnorm]
+    fits_all = fields["norm_placement"] == "post" and fields["residual_scale"] == 1
+    left_out = () if fits_all else POST_NORM_INITIALIZERS
+    names = [name for name in CHOICES["initializer"] if name not in left_out]
     fields["initializer"] = rng.choice(names)
     aligned = ([[0, 0]],) if fields["decoder_layers"] else ()
     return fields | {"alignment_heads": rng.choice((None, *aligned))}

@@ -128,7 +128,7 @@ def fold_residual_scale(draft: Draft) -> Draft:
     def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
         return tensor * scales[name.split(".")[1]] if _is_last_projection(name) else tensor
 
-    # DeepNorm's factors would be filled in again.
+    # The factors of DeepNorm and Admin would be filled in again.
     nothing = {f"{stack}_residual_scale": None for stack in _STACKS} | {"initializer": "xavier"}
     return draft.map_weights(scale).with_fields(residual_scale=1.0, **nothing)
 

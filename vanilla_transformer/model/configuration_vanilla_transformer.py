@@ -43,6 +43,7 @@ CHOICES = {
         "depth_scaled",
         "t_fixup",
         "deepnorm",
+        "admin",
     ),
     "norm_placement": ("post", "pre", "none"),
     "norm_type": ("layer_norm", "rms_norm", "unbiased_std"),
@@ -58,6 +59,9 @@ CHOICES = {
     ),
 }
 """The legal values of each field that is a choice between names."""
+
+POST_NORM_INITIALIZERS = ("deepnorm", "admin")
+"""Initializers that give the residual stream a larger share in each sum before a norm."""
 
 BIASED_SCHEMES = ("alibi", "relative")
 """The values of `position_embedding_type` that add a bias to the scores."""
@@ -204,7 +208,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         residual_scale: Positive factor on each sublayer's output before the residual sum. A factor
             of 1/sqrt(layers) keeps the residual stream of a deep stack from growing.
         encoder_residual_scale, decoder_residual_scale: The same factor for one stack. None:
-            `residual_scale`; with the initializer "deepnorm" 1/alpha, which the config then holds.
+            `residual_scale`; with the initializers "deepnorm" and "admin" 1/alpha, which the
+            config then holds.
         initializer: How the weights of a new model are drawn; loaded weights stay. The variance of
             a projection is that of Glorot and Bengio 2010 ("Xavier"), uniform, and embeddings are
             normal with std d_model^-0.5, unless said otherwise. "half_xavier" halves projections
@@ -219,7 +224,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
             (Huang et al. 2020). "deepnorm" needs `norm_placement="post"`: it computes
             norm(alpha · x + f(x)) as norm(x + f(x)/alpha), which is the same but for
             `layer_norm_eps`, and scales values, outputs and feed-forward by beta. Alpha and beta
-            follow from the numbers of layers (Wang et al. 2022, figure 2).
+            follow from the numbers of layers (Wang et al. 2022, figure 2). "admin" is the same
+            without beta, and with alpha = sqrt((n + 1)/ln(n + 1) - 1) in a stack of n sublayers
+            (Liu et al. 2020, in the closed form of the authors' package admin-torch).
         dropout: Dropout probability on each sublayer's output and on the sum of embeddings and
             positions (§5.4).
         attention_dropout: Dropout probability on the attention weights.
@@ -524,8 +531,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 setattr(self, f"{stack}_num_key_value_heads", heads)
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
-        if self.initializer == "deepnorm":
-            self._fill_in_deepnorm_scales()
+        if self.initializer in POST_NORM_INITIALIZERS:
+            self._fill_in_residual_scales()
         if "head_dim" in self.__dict__ and self.head_dim is None:
             del self.head_dim  # transformers takes a model that has it for one that sets it
         given = getattr(self, "rope_parameters", None)
@@ -534,15 +541,28 @@ class VanillaTransformerConfig(PreTrainedConfig):
         elif not given and "rope_parameters" in self.__dict__:
             del self.rope_parameters  # transformers takes a model that has it for a rotary one
 
-    def _fill_in_deepnorm_scales(self) -> None:
-        encoder, decoder = self.encoder_layers, self.decoder_layers
-        alphas = {"encoder": (2 * encoder) ** 0.25, "decoder": (2 * decoder) ** 0.25}
-        if self.is_encoder_decoder:
-            alphas["encoder"] = 0.81 * (encoder**4 * decoder) ** 0.0625
-            alphas["decoder"] = (3 * decoder) ** 0.25
-        for stack, alpha in alphas.items():
+    def _fill_in_residual_scales(self) -> None:
+        for stack, alpha in self._shares_of_the_residual_stream().items():
             if getattr(self, f"{stack}_residual_scale") is None:
                 setattr(self, f"{stack}_residual_scale", 1 / alpha)
+
+    def _shares_of_the_residual_stream(self) -> dict[str, float]:
+        """Returns alpha in norm(alpha · x + f(x)) by stack."""
+        # The sizes are checked later: a wrong one must get that far.
+        encoder, decoder = max(self.encoder_layers, 1), max(self.decoder_layers, 1)
+        if self.initializer == "admin":
+            sublayers_of_decoder = 3 if self.is_encoder_decoder else 2
+            counts = {"encoder": 2 * encoder, "decoder": sublayers_of_decoder * decoder}
+            return {
+                stack: math.sqrt((count + 1) / math.log(count + 1) - 1)
+                for stack, count in counts.items()
+            }
+        if not self.is_encoder_decoder:
+            return {"encoder": (2 * encoder) ** 0.25, "decoder": (2 * decoder) ** 0.25}
+        return {
+            "encoder": 0.81 * (encoder**4 * decoder) ** 0.0625,
+            "decoder": (3 * decoder) ** 0.25,
+        }
 
     def _check_choices_and_ranges(self) -> None:
         for name, choices in CHOICES.items():
@@ -589,17 +609,18 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
 
     def _check_initializer(self) -> None:
-        if self.initializer != "deepnorm":
+        if self.initializer not in POST_NORM_INITIALIZERS:
             return
         if self.norm_placement != "post":
             raise ValueError(
-                "`initializer` 'deepnorm' is made for `norm_placement` 'post', got "
+                f"`initializer` {self.initializer!r} is made for `norm_placement` 'post', got "
                 f"{self.norm_placement!r}: change one of them."
             )
         if self.residual_scale != 1:
             raise ValueError(
-                f"`residual_scale` is {self.residual_scale}, but `initializer` 'deepnorm' sets the "
-                "factors: leave it out, or give `encoder_residual_scale` and "
+                f"`residual_scale` is {self.residual_scale}, but `initializer` "
+                f"{self.initializer!r} sets the factors: leave it out, or give "
+                "`encoder_residual_scale` and "
                 "`decoder_residual_scale`."
             )
 
