@@ -45,6 +45,8 @@ class EoleRun:
     ) -> None:
         """Writes the texts as pieces, the vocabulary and the configuration.
 
+        White space of every kind becomes single spaces.
+
         Args:
             sources: Source texts.
             targets: Target texts.
@@ -61,9 +63,7 @@ class EoleRun:
         tokenizer = make_tokenizer(self.recipe, sources, targets)
         tokenizer.save_pretrained(self.folder / "tokenizer")
         rows = {"source": sources, "target": targets}
-        pieces = {
-            side: [tokenizer.tokenize(text) for text in texts] for side, texts in rows.items()
-        }
+        pieces = {side: [_pieces(tokenizer, text) for text in rows[side]] for side in rows}
         for side, texts in pieces.items():
             self._write_lines(f"train.{side}", [" ".join(text) for text in texts])
         used = {piece for texts in pieces.values() for text in texts for piece in text}
@@ -149,7 +149,7 @@ class EoleRun:
             RuntimeError: If Eole fails.
         """
         tokenizer = VanillaTransformerTokenizer.from_pretrained(self.folder / "tokenizer")
-        pieces = [" ".join(tokenizer.tokenize(text)) for text in held_out.sources]
+        pieces = [" ".join(_pieces(tokenizer, text)) for text in held_out.sources]
         self._write_lines("held-out.source", pieces)
         written = self.folder / f"held-out.{step}"
         command = [self.program, "predict", "-world_size", "0"]
@@ -162,3 +162,8 @@ class EoleRun:
             raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
         rows = written.read_text(encoding="utf-8").splitlines()
         return held_out.score([tokenizer.convert_tokens_to_string(row.split()) for row in rows])
+
+
+def _pieces(tokenizer: VanillaTransformerTokenizer, text: str) -> list[str]:
+    """Splits a text; its white space becomes single spaces, since Eole separates pieces by them."""
+    return tokenizer.tokenize(" ".join(text.split()))

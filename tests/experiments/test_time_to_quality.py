@@ -174,7 +174,7 @@ def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
     program = tmp_path / "eole"
     program.write_text(EOLE.format(python=sys.executable))
     program.chmod(0o755)
-    rows = "a small dog runs home\nthe dog sees a tree\na tree is very small\n"
+    rows = "a small dog runs home\nthe dog\tsees\xa0a tree\na tree is very small\n"
     for name in ("train.en", "train.de", "val.en", "val.de"):
         with gzip.open(tmp_path / f"{name}.gz", "wt") as file:
             file.write(rows)
@@ -194,7 +194,7 @@ def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
     width, warmup = settings["model"]["hidden_size"], settings["training"]["warmup_steps"]
     highest = settings["training"]["learning_rate"] * width**-0.5 * warmup**-0.5
     assert highest == pytest.approx(2e-3)
-    pieces = (own / "train.source").read_text().split()
+    pieces = (own / "train.source").read_text().replace("\n", " ").rstrip().split(" ")
     assert set(pieces) == set((own / "vocabulary.txt").read_text().split("\n")[:-1])
     assert "eole:2e-3: best bleu 100.00" in capsys.readouterr().out
 
