@@ -11,6 +11,7 @@ from vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     CHOICES,
@@ -156,6 +157,29 @@ def test_the_factors_of_one_stack():
             gain = (8 * layers) ** -0.25 if role in VALUES else 1
             bound = gain * math.sqrt(6 / sum(matrix.shape))
             assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
+def test_a_model_of_one_stack_has_the_factors_of_one_stack(initializer):
+    whole, alone = (
+        make_config(initializer, encoder_layers=12, decoder_layers=6, is_encoder_decoder=is_whole)
+        for is_whole in (True, False)
+    )
+    classifier = VanillaTransformerForSequenceClassification(whole).config
+    language_model = VanillaTransformerForCausalLM(whole).config
+    assert classifier.encoder_residual_scale == alone.encoder_residual_scale
+    assert language_model.decoder_residual_scale == alone.decoder_residual_scale
+    assert language_model.encoder_residual_scale == alone.decoder_residual_scale
+    given = make_config(initializer, encoder_residual_scale=0.25)
+    assert VanillaTransformerEncoderModel(given).config.encoder_residual_scale == 0.25
+
+
+@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
+def test_a_part_of_a_trained_model_keeps_its_factors(initializer, tmp_path):
+    config = make_config(initializer)
+    VanillaTransformerForConditionalGeneration(config).save_pretrained(tmp_path)
+    part = VanillaTransformerEncoderModel.from_pretrained(tmp_path)
+    assert part.config.encoder_residual_scale == config.encoder_residual_scale
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS, field_desc
 from vanilla_transformer.run.arguments import METRIC_NAMES, TOKENIZER_KINDS
 from vanilla_transformer.run.command_line import launcher_command
 from vanilla_transformer.run.parsing import option_parser, parse_arguments
+from vanilla_transformer.run.recipes import read_recipe
 from vanilla_transformer.training.metrics import METRICS
 
 
@@ -97,6 +98,8 @@ def test_files_hold_odd_values(tmp_path):
         ("a.json", b'{"a": 1', r"a\.json' cannot be read"),
         ("a.yaml", b"seed: 1\nx: \xff\n", r"a\.yaml, line 2: byte 0xff"),
         ("a.yaml", b"", "one mapping"),
+        ("a.yaml", b"seed: 1\nd_model: 8\nseed: 2\n", r"a\.yaml' cannot .* 'seed' occurs twice"),
+        ("a.json", b'{"seed": 1, "seed": 2}', r"a\.json' cannot be read: 'seed' occurs twice"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(tmp_path, name, content, message):
@@ -183,12 +186,29 @@ def test_names_of_options_old_and_with_hyphens(tmp_path, old):
         (["--bpe_dropout", "2"], "`bpe_dropout` is 2.0"),
         (["--unigram_alpha=-1"], "`unigram_alpha` is -1.0"),
         (["--sampled_sides", "all"], "`sampled_sides` is 'all'"),
+        (["--sampled_sides", "source"], "`sampled_sides` of 'source' has no effect without"),
+        (["--dataset_config_name", "a"], "`dataset_config_name` 'a' has no effect without"),
+        (
+            ["--source_lang", "en", "--test_source", "a.en"],
+            "`source_lang` 'en' has no effect on .* such as `test_source`",
+        ),
+        (["--guided_alignment_layer", "0"], "`guided_alignment_layer` of 0 has no effect without"),
         (["--target-tokenizer-kind", "letters"], "`target_tokenizer_kind` 'letters' is unknown"),
     ],
 )
 def test_illegal_options_are_refused_when_they_are_parsed(tmp_path, argv, message):
     with pytest.raises(ValueError, match=message):
         parse_arguments(["--output_dir", str(tmp_path), *argv])
+
+
+def test_a_recipe_may_repeat_a_part_of_itself(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"output_dir: {tmp_path}\naccelerator_config: &a {{split_batches: true}}\n"
+        "lr_scheduler_kwargs: {<<: *a, factor: 2}\n"
+    )
+    words = read_recipe(recipe)
+    assert words[-1] == '--lr_scheduler_kwargs={"split_batches": true, "factor": 2}'
 
 
 def test_options_cannot_be_changed(tmp_path):

@@ -11,6 +11,7 @@ from toy import arguments
 
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.output_directory import OutputDirectory, overwritten_contents
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.results import read_results, save_results
 from vanilla_transformer.run.training_run import main
 
@@ -59,6 +60,37 @@ def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, ca
     assert more["train_runtime"] > 0
     assert versions(tmp_path) != before
     assert (tmp_path / "checkpoint-6").is_dir()
+
+
+def test_a_finished_run_is_scored_again_on_other_data(argv, corpus, tmp_path, caplog):
+    main(argv(tmp_path))
+    (tmp_path.parent / "other.en").write_text((corpus / "val.en").read_text())
+    (tmp_path.parent / "other.de").write_text((corpus / "val.de").read_text())
+    other = {"test_source": tmp_path.parent / "other.en", "test_target": corpus / "val.de"}
+    figures = main(argv(tmp_path, resume_from_checkpoint=True, **other))
+    assert figures["test_loss"] == figures["eval_loss"]
+    assert "was finished with other test data: its last checkpoint is scored again" in caplog.text
+    main(argv(tmp_path, resume_from_checkpoint=True, **other, generation_num_beams=1))
+    assert "finished with other search settings" in caplog.text
+    assert "training data" not in caplog.text
+
+
+def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("learning_rate: 0.02\n")
+    parsed = parse_arguments([str(recipe), *argv(tmp_path / "out", "train")])
+    recipe.unlink()
+    training_run.run(parsed)
+    assert "```yaml\nlearning_rate: 0.02\n```" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_other_training_data_are_told(argv, corpus, tmp_path, caplog):
+    main(argv(tmp_path, "train"))
+    main(argv(tmp_path, "train", resume_from_checkpoint=True, max_train_samples=300))
+    assert "was finished with other training data" in caplog.text
+    more = {"resume_from_checkpoint": True, "max_train_samples": 300, "max_steps": 6}
+    main(argv(tmp_path, "train", **more))
+    assert "the training had other training data" in caplog.text
 
 
 def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):

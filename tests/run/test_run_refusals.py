@@ -159,6 +159,27 @@ def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, 
     assert contents(copy) == before
 
 
+def test_overwriting_keeps_the_links_of_a_guided_alignment(copy, corpus):
+    links = copy / "train.align"
+    links.write_text("0-0\n" * 400)
+    argv = arguments(corpus, copy, "train", overwrite=True, guided_alignment=links)
+    with pytest.raises(ValueError, match="`overwrite` would delete `guided_alignment`"):
+        main(argv)
+    assert links.exists()
+
+
+def test_a_directory_is_continued_or_overwritten(copy, corpus):
+    argv = arguments(corpus, copy, "train", overwrite=True, resume_from_checkpoint=True)
+    with pytest.raises(ValueError, match=r"`overwrite` deletes .* leave one of them out"):
+        main(argv)
+
+
+def test_a_directory_that_cannot_be_written_to_is_named_at_once(corpus):
+    for folder in ("/proc/self/out", "/proc/self"):
+        with pytest.raises(ValueError, match=r"cannot be written to \('/proc/self' is read-only"):
+            main(arguments(corpus, folder, "train"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -261,6 +261,20 @@ def test_options_that_cannot_work_are_refused(tmp_path, options, message):
         trainer(tmp_path, data=linked_rows(), **{**GUIDED, **options})
 
 
+def test_a_model_that_the_trainer_makes_names_the_head(tmp_path):
+    options = {**GUIDED, "guided_alignment_head": 1, "max_steps": 1}
+    made = trainer(tmp_path, data=linked_rows(), **options)
+    of_a_function = type(made)(
+        model_init=lambda: model(),
+        args=made.args,
+        train_dataset=linked_rows(),
+        data_collator=made.data_collator.collator,
+        processing_class=tokenizer(),
+    )
+    of_a_function.train()
+    assert of_a_function.model.config.alignment_heads == [[0, 1]]
+
+
 def test_data_that_cannot_work_are_refused(tmp_path):
     with pytest.raises(ValueError, match="The batch has no 'alignment'"):
         trainer(tmp_path, data=rows(), max_steps=1, **GUIDED).train()

@@ -1,6 +1,7 @@
 """Resumed trainings: from which checkpoint, with what, and with which figures."""
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -187,6 +188,23 @@ def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, cha
     run(tmp_path, 2, **{name: changes[name] for name in PLATEAU if name in changes}).train()
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **changes).train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"max_tokens": 40}, r"other `max_tokens` \(60, now 40\)\."),
+        ({"seed": 7, "max_tokens": 40}, r"`max_tokens` \(60, now 40\) and `seed` \(42, now 7\)\."),
+        ({}, None),
+    ],
+)
+def test_another_order_of_the_examples_is_told(tmp_path, caplog, changes, told):
+    run(tmp_path, 2, max_tokens=60).train()
+    run(tmp_path, 4, **{"max_tokens": 60, **changes}).train(resume_from_checkpoint=True)
+    if told is None:
+        assert "Before this resumption" not in caplog.text
+    else:
+        assert re.search(told, caplog.text)
 
 
 def test_a_changed_factor_of_the_papers_schedule_is_refused(tmp_path):

@@ -239,6 +239,20 @@ def test_patience_survives_an_interruption(tmp_path):
     assert second.state.global_step == 4
 
 
+def test_a_trainer_that_has_stopped_early_trains_again(tmp_path):
+    made = trainer(
+        tmp_path,
+        max_steps=6,
+        metric_for_best_model="wer",
+        early_stopping_patience=2,
+        extra={"compute_metrics": script_of_scores("wer", [1.0, 2.0, 3.0] * 2)},
+        **CHOOSING,
+    )
+    for _ in range(2):
+        made.train()
+        assert made.state.global_step == 3
+
+
 def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
     options = {"max_steps": 8, "learning_rate": 0, "metrics": "wer", "early_stopping_patience": 2}
     options |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}

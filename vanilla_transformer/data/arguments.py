@@ -21,7 +21,7 @@ class DataArguments:
     one file per split, or two plain text files per split.
 
     Raises:
-        ValueError: If a limit is below 1.
+        ValueError: If a limit is below 1, or an option has no effect on the kind of data.
     """
 
     dataset_name: str | None = _option_with_help(
@@ -82,4 +82,16 @@ class DataArguments:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(
                     f"`{name}` is {value}: set it to at least 1, or leave it out for no limit."
+                )
+        if self.dataset_config_name is not None and self.dataset_name is None:
+            raise ValueError(
+                f"`dataset_config_name` {self.dataset_config_name!r} has no effect without "
+                "`dataset_name`: give both, or leave it out."
+            )
+        texts = [name for name in vars(self) if name.endswith("_source") and getattr(self, name)]
+        for name in ("source_lang", "target_lang"):
+            if texts and getattr(self, name) is not None:
+                raise ValueError(
+                    f"`{name}` {getattr(self, name)!r} has no effect on plain text files such as "
+                    f"`{texts[0]}`: leave it out."
                 )

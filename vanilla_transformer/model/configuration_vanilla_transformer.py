@@ -11,6 +11,7 @@ import difflib
 import math
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -531,8 +532,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 setattr(self, f"{stack}_num_key_value_heads", heads)
         if self.final_layer_norm is None:
             self.final_layer_norm = self.norm_placement == "pre"
-        if self.initializer in POST_NORM_INITIALIZERS:
-            self._fill_in_residual_scales()
+        self.fill_residual_scales(
+            stack
+            for stack in ("encoder", "decoder")
+            if getattr(self, f"{stack}_residual_scale") is None
+        )
         if "head_dim" in self.__dict__ and self.head_dim is None:
             del self.head_dim  # transformers takes a model that has it for one that sets it
         given = getattr(self, "rope_parameters", None)
@@ -541,10 +545,26 @@ class VanillaTransformerConfig(PreTrainedConfig):
         elif not given and "rope_parameters" in self.__dict__:
             del self.rope_parameters  # transformers takes a model that has it for a rotary one
 
-    def _fill_in_residual_scales(self) -> None:
-        for stack, alpha in self._shares_of_the_residual_stream().items():
-            if getattr(self, f"{stack}_residual_scale") is None:
-                setattr(self, f"{stack}_residual_scale", 1 / alpha)
+    def filled_residual_scales(self) -> list[str]:
+        """Returns the stacks whose residual scale is the one that `initializer` sets."""
+        if self.initializer not in POST_NORM_INITIALIZERS:
+            return []
+        return [
+            stack
+            for stack, alpha in self._shares_of_the_residual_stream().items()
+            if getattr(self, f"{stack}_residual_scale") == 1 / alpha
+        ]
+
+    def fill_residual_scales(self, stacks: Iterable[str]) -> None:
+        """Sets the residual scales that `initializer` sets, if it sets any.
+
+        Args:
+            stacks: Any of "encoder" and "decoder".
+        """
+        if self.initializer in POST_NORM_INITIALIZERS:
+            alphas = self._shares_of_the_residual_stream()
+            for stack in stacks:
+                setattr(self, f"{stack}_residual_scale", 1 / alphas[stack])
 
     def _shares_of_the_residual_stream(self) -> dict[str, float]:
         """Returns alpha in norm(alpha · x + f(x)) by stack."""

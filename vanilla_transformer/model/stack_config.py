@@ -20,8 +20,11 @@ def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTrans
     if all(getattr(config, name) == value for name, value in fields.items()):
         return config
     config = deepcopy(config)
+    # Scales that belong to a trained model, which has a name, stay as they are.
+    filled = [] if config.name_or_path else config.filled_residual_scales()
     for name, value in fields.items():
         setattr(config, name, value)
+    config.fill_residual_scales(filled)
     return config
 
 

@@ -166,6 +166,11 @@ class SubwordArguments:
                 f"`sampled_sides` is {self.sampled_sides!r}: choose from "
                 f"{', '.join(SAMPLED_SIDES)}."
             )
+        if self.sampled_sides != "both" and not self.enabled:
+            raise ValueError(
+                f"`sampled_sides` of {self.sampled_sides!r} has no effect without `bpe_dropout` "
+                "or `unigram_alpha`: give one of them, or leave it out."
+            )
 
     @property
     def enabled(self) -> bool:

@@ -1,5 +1,6 @@
 """Recognises a run that is finished, so that its resume command changes nothing."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,26 @@ from vanilla_transformer.training.checkpoints import (
     read_trainer_state,
 )
 from vanilla_transformer.training.checksums import changed_files
-from vanilla_transformer.training.training_record import leads_to
+from vanilla_transformer.training.training_record import leads_to, read_record
 
 logger = logging.get_logger(__name__)
 
 _NEVER_EDITED = (".safetensors", "tokenizer.json", "_results.json", TRAINER_STATE)
+_SCORED_INPUTS = {
+    "validation": "validation data",
+    "test": "test data",
+    "search": "search settings",
+}
 _PREFIXES = {"validation": "eval", "test": "test"}
 
 
-def finished_figures(plan: RunPlan, max_steps: int) -> dict[str, float]:
+def finished_figures(plan: RunPlan, max_steps: int, inputs: Mapping[str, Any]) -> dict[str, float]:
     """Returns the figures of a run that its output directory holds complete.
 
     Args:
         plan: Plan of the run.
         max_steps: Number of steps of its training.
+        inputs: What it trains on and scores with, as its record keeps it.
 
     Returns:
         The figures of all_results.json; empty if something is left to do.
@@ -47,6 +54,17 @@ def finished_figures(plan: RunPlan, max_steps: int) -> dict[str, float]:
             "is completed again from its last checkpoint."
         )
         return {}
+    saved = read_record(folder).get("inputs", {})
+    changed = [name for name in inputs.keys() & saved.keys() if inputs[name] != saved[name]]
+    if scored := sorted(_SCORED_INPUTS.keys() & set(changed)):
+        logger.warning(
+            f"The run in {str(folder)!r} was finished with other "
+            f"{' and '.join(_SCORED_INPUTS[name] for name in scored)}: its last checkpoint is "
+            "scored again."
+        )
+        return {}
+    if "train" in changed:
+        logger.warning(f"The run in {str(folder)!r} was finished with other training data.")
     figures = read_results(folder)
     wanted = {"train_loss"}
     for split, prefix in _PREFIXES.items():

@@ -77,7 +77,7 @@ def write_model_card(
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
         command=shlex.join(plan.command),
-        recipe=_recipe_listing(plan.recipe),
+        recipe=_recipe_listing(plan.recipe, plan.recipe_text),
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
@@ -143,11 +143,10 @@ def _results_table(
     return "\n".join(rows)
 
 
-def _recipe_listing(path: Path | None) -> str:
-    if path is None:
+def _recipe_listing(path: Path | None, text: str | None) -> str:
+    if path is None or text is None:
         return ""
-    text = path.read_text(encoding="utf-8").strip()
-    return f"The recipe `{path.name}` contains:\n\n```yaml\n{text}\n```\n"
+    return f"The recipe `{path.name}` contains:\n\n```yaml\n{text.strip()}\n```\n"
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:

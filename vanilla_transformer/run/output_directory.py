@@ -23,6 +23,7 @@ logger = logging.get_logger(__name__)
 
 _SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
 _INPUT_OPTIONS = ("_path", "_file", "_source", "_target", "dataset_name")
+_INPUTS_OF_TRAINING = ("guided_alignment", "generation_config", "deepspeed", "fsdp_config")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
         check_checkpoint(resume, needs)
         checkpoint = resume
         resumes_here = Path(resume).resolve().parent == folder.resolve()
+    if resumes_here and overwrite:
+        raise ValueError(
+            f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
+            "`resume_from_checkpoint` continues it: leave one of them out."
+        )
+    _check_is_writable(folder)
     in_use = folder.exists() and any(folder.iterdir())
     if training.process_index == 0 and in_use and not resumes_here:
         if not overwrite:
@@ -83,6 +90,16 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
             )
         _check_inputs_are_elsewhere(arguments, checkpoint, folder.resolve())
     return OutputDirectory(folder, checkpoint, overwrite and not resumes_here)
+
+
+def _check_is_writable(folder: Path) -> None:
+    """Refuses a directory that cannot be written to, before the training and not after it."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"`output_dir` {str(folder)!r} cannot be written to ({str(existing)!r} is read-only "
+            "for this user): choose another directory."
+        )
 
 
 def _newest_checkpoint(folder: Path, needs: ResumptionNeeds) -> str | None:
@@ -110,10 +127,12 @@ def _check_inputs_are_elsewhere(
 ) -> None:
     """Refuses to overwrite a directory that holds an input of the run."""
     options = {**vars(arguments.data), **vars(arguments.model), **vars(arguments.tokenizer)}
+    options = {name: value for name, value in options.items() if name.endswith(_INPUT_OPTIONS)}
+    options |= {name: getattr(arguments.training, name) for name in _INPUTS_OF_TRAINING}
     paths = {
         f"`{name}`": Path(value)
         for name, value in options.items()
-        if name.endswith(_INPUT_OPTIONS) and value is not None and Path(value).exists()
+        if isinstance(value, str | os.PathLike) and Path(value).exists()
     }
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:

@@ -46,6 +46,7 @@ class RunArguments:
         architecture: The fields of the config that were given, by name.
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
+        recipe_text: What the file held; None: no file.
     """
 
     model: ModelArguments
@@ -59,6 +60,7 @@ class RunArguments:
     training: TokenBudgetTrainingArguments
     command: tuple[str, ...]
     recipe: Path | None = None
+    recipe_text: str | None = None
 
 
 def option_parser() -> HfArgumentParser:
@@ -93,6 +95,7 @@ def parse_arguments(
     command = run_command(argv) if command is None else command
     recipe = Path(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
     words = argv if recipe is None else [*read_recipe(recipe), *argv[1:]]
+    recipe_text = None if recipe is None else recipe.read_text(encoding="utf-8-sig")
     parser = option_parser()
     parsed: Any = parser.parse_args_into_dataclasses(
         words, return_remaining_strings=True, look_for_args_file=False
@@ -107,7 +110,7 @@ def parse_arguments(
         if (value := getattr(training, name)) is not None and value < smallest:
             raise ValueError(f"`{name}` is {value}: it must be at least {smallest}.")
     changes = architecture_changes(architecture)
-    return RunArguments(*[model, changes, *topics, training, tuple(command), recipe])
+    return RunArguments(*[model, changes, *topics, training, tuple(command), recipe, recipe_text])
 
 
 def _unknown_option_message(word: str) -> str:

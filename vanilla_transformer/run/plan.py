@@ -87,6 +87,7 @@ class RunPlan:
     card: CardArguments
     command: tuple[str, ...]
     recipe: Path | None
+    recipe_text: str | None
 
 
 def starting_point(arguments: RunArguments, directory: OutputDirectory) -> str | None:
@@ -183,6 +184,7 @@ def make_plan(
         card=arguments.card,
         command=arguments.command,
         recipe=arguments.recipe,
+        recipe_text=arguments.recipe_text,
     )
 
 

@@ -13,6 +13,7 @@ from vanilla_transformer.data.text_files import read_lines
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
 
 _BOOL_TAG = "tag:yaml.org,2002:bool"
+_MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 class _RecipeLoader(yaml.SafeLoader):
@@ -27,6 +28,24 @@ class _RecipeLoader(yaml.SafeLoader):
     }
 
 
+def _construct_mapping(loader: _RecipeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [key for key, _ in node.value if key.tag != _MERGE_TAG]
+    _without_repetition([(loader.construct_object(key), None) for key in keys])
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Makes a dictionary of pairs, whose names must differ."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{repeated!r} occurs twice")
+    return values
+
+
+_RecipeLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _RecipeLoader.add_implicit_resolver(_BOOL_TAG, re.compile(r"(?i:true|false)$"), list("tTfF"))
 
 
@@ -50,7 +69,10 @@ def read_recipe(path: str | os.PathLike[str]) -> list[str]:
     text = "\n".join(read_lines(path))
     try:
         # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
-        values = json.loads(text) if path.suffix == ".json" else yaml.load(text, _RecipeLoader)
+        if path.suffix == ".json":
+            values = json.loads(text, object_pairs_hook=_without_repetition)
+        else:
+            values = yaml.load(text, _RecipeLoader)
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."

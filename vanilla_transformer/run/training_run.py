@@ -18,6 +18,7 @@ from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.run.finished_run import finished_figures
+from vanilla_transformer.run.inputs import inputs_of
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.model_loading import (
     load_generation_settings,
@@ -117,6 +118,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     trainer, encoded = make_trainer(plan, model, tokenizer, scorer)
 
+    trainer.record.inputs = dict(inputs_of(plan))
     if "train" in splits and (finished := _figures_if_finished(trainer, plan)):
         return finished
     with overwritten_contents(directory, plan.training.process_index == 0) as former:
@@ -135,7 +137,7 @@ def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> d
     with torch.random.fork_rng([]):  # making the loader may draw a random number
         loader = trainer.get_train_dataloader()
     max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
-    figures = finished_figures(plan, max_steps)
+    figures = finished_figures(plan, max_steps, trainer.record.inputs)
     trainer.accelerator.wait_for_everyone()  # all processes have read the files
     if figures:
         logger.warning(

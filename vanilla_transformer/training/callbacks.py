@@ -27,8 +27,9 @@ class EarlyStopping(EarlyStoppingCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Restores the count of the checkpoint, if the run is resumed; called by Trainer."""
+        """Begins a count, or restores that of the checkpoint; called by Trainer."""
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
+        self.early_stopping_patience_counter = 0  # a Trainer may train several times
         counts = cast("dict[str, Any]", state.stateful_callbacks)
         # Earlier versions saved the count under the name of the base class.
         saved = counts.get(type(self).__name__, counts.get("EarlyStoppingCallback"))

@@ -126,6 +126,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         config.alignment_heads = [[guide.layer, guide.head]]
         return guide
 
+    def call_model_init(self, trial: Any = None) -> Any:
+        """Makes the model of a training, with the guided head in its config."""
+        model = super().call_model_init(trial)
+        if self._guide is not None:
+            model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
+        return model
+
     def _set_signature_columns_if_needed(self) -> None:
         """Also keeps the column of links where a head is guided."""
         super()._set_signature_columns_if_needed()

@@ -258,6 +258,13 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             )
         if self.guided_alignment is not None:
             self._check_guided_alignment()
+            return
+        for name in ("weight", "layer", "head"):
+            if not self.has_default(f"guided_alignment_{name}"):
+                raise ValueError(
+                    f"`guided_alignment_{name}` of {getattr(self, f'guided_alignment_{name}')} has "
+                    "no effect without `guided_alignment`: give both, or leave it out."
+                )
 
     def _check_guided_alignment(self) -> None:
         if self.guided_alignment_weight == 0:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.utils import logging
 
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
@@ -15,6 +16,8 @@ from vanilla_transformer.training.checkpoints import (
     read_trainer_state,
 )
 from vanilla_transformer.training.checksums import needed_files
+
+logger = logging.get_logger(__name__)
 
 
 class TrainingRecord(TrainerCallback, ExportableState):
@@ -26,6 +29,8 @@ class TrainingRecord(TrainerCallback, ExportableState):
         seconds: Time of the training up to the last call of `update`.
         loss: Sum of the losses of all steps up to the last call of `update`.
         learning_rate: Learning rate in the arguments of the training.
+        inputs: What the training reads, in short, by name: "max_tokens", "seed", and what the run
+            adds, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved, whose files `state` lists.
         seconds_before: Time of the training before this process.
         loss_before: Sum of the losses of the steps before this process.
@@ -35,6 +40,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
         self.processes: list[list[Any]] = []
         self.num_processes, self.learning_rate = 1, 0.0
         self.seconds = self.loss = self.seconds_before = self.loss_before = 0.0
+        self.inputs: dict[str, Any] = {}
         self.folder: Path | None = None
         self._started = time.monotonic()
 
@@ -51,6 +57,8 @@ class TrainingRecord(TrainerCallback, ExportableState):
         saved = _saved_attributes(states) if state.global_step else {}
         self.processes = [*saved.get("processes", []), [state.global_step, secrets.token_hex(8)]]
         self.num_processes, self.learning_rate = args.world_size, args.learning_rate
+        self.inputs |= _order_of_examples(args)
+        _warn_of_changes(self.inputs, saved.get("inputs", {}))
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
         self.loss = self.loss_before = saved.get("loss", 0.0)
         self._started = time.monotonic()
@@ -67,7 +75,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """Returns what the checkpoint keeps; called by Trainer."""
-        names = ("processes", "num_processes", "seconds", "loss", "learning_rate")
+        names = ("processes", "num_processes", "seconds", "loss", "learning_rate", "inputs")
         attributes = {name: getattr(self, name) for name in names}
         files = [] if self.folder is None else needed_files(self.folder)
         return {"args": {}, "attributes": {**attributes, "files": [path.name for path in files]}}
@@ -92,6 +100,29 @@ def recorded_processes(state: TrainerState) -> list[list[Any]]:
         state: State of the training.
     """
     return list(_saved_attributes(cast(Any, state.stateful_callbacks)).get("processes", []))
+
+
+def _order_of_examples(args: TrainingArguments) -> dict[str, Any]:
+    """Returns the options that decide which examples make a batch."""
+    seed = args.seed if args.data_seed is None else args.data_seed
+    return {"max_tokens": getattr(args, "max_tokens", None), "seed": seed}
+
+
+def _warn_of_changes(own: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Tells what a resumed training reads differently, so that it is not exact."""
+    names = {"train": "training data", "max_tokens": "`max_tokens`", "seed": "`seed`"}
+    changed = [name for name in names if name in saved and own.get(name) != saved[name]]
+    if not changed:
+        return
+    told = [
+        names[name] if name == "train" else f"{names[name]} ({saved[name]}, now {own.get(name)})"
+        for name in changed
+    ]
+    logger.warning(
+        f"Before this resumption, the training had other {' and '.join(told)}. The rest of its "
+        "epoch may repeat some examples and leave out others. To train on other data, give "
+        "`--model_name_or_path` and another directory."
+    )
 
 
 def _saved_attributes(callbacks: Mapping[str, Any]) -> dict[str, Any]:

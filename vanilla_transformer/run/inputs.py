@@ -1,0 +1,42 @@
+"""What a run trains on and scores with, in short, so that a resumed run notices a change."""
+
+import hashlib
+import json
+
+from datasets import Dataset
+
+from vanilla_transformer.run.plan import RunPlan
+
+_SEARCH_SETTINGS = (
+    "num_beams",
+    "max_length",
+    "max_new_tokens",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "early_stopping",
+    "do_sample",
+)
+
+
+def inputs_of(plan: RunPlan) -> dict[str, str]:
+    """Describes the texts of a run and the search of its evaluations.
+
+    Args:
+        plan: Plan of the run.
+
+    Returns:
+        A digest of the texts of each split, by the name of the split, and the settings of the
+        search, by "search".
+    """
+    settings = {name: getattr(plan.search.settings, name) for name in _SEARCH_SETTINGS}
+    digests = {split: _digest(rows) for split, rows in plan.splits.items()}
+    return {**digests, "search": json.dumps(settings)}
+
+
+def _digest(rows: Dataset) -> str:
+    """Returns the SHA-256 of all columns of a split."""
+    found = hashlib.sha256()
+    names = sorted(rows.column_names)
+    for batch in rows.select_columns(names).iter(1000):
+        found.update(json.dumps([batch[name] for name in names]).encode())
+    return found.hexdigest()
