@@ -80,6 +80,17 @@ class HeldOut:
         return score <= target if self.lower_is_better else score >= target
 
     @property
+    def search(self) -> dict[str, Any]:
+        """Arguments of `generate`: the same for all systems, whatever was saved with a model."""
+        return {
+            "num_beams": self.num_beams,
+            "max_length": self.max_length,
+            "do_sample": False,
+            "early_stopping": True,
+            "length_penalty": 1.0,
+        }
+
+    @property
     def digest(self) -> str:
         """A name for the texts: a hash of sources and references."""
         return _digest(json.dumps([self.sources, self.references]))
@@ -211,7 +222,7 @@ def score_checkpoints(
     record = folder / "scores.json"
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])
-    search = f"{held_out.metric} {held_out.num_beams} {held_out.digest}"
+    search = f"{held_out.metric} {json.dumps(held_out.search)} {held_out.digest}"
     for step in sorted(step for step in clock if step >= 0):
         key = f"{step} {search}"
         if key not in known:
@@ -229,7 +240,7 @@ def score_checkpoints(
 
 
 def score_model(path: Path, held_out: HeldOut) -> float:
-    """Scores a saved model of transformers, ours among them."""
+    """Scores a saved model of transformers, ours among them, with the search of `held_out`."""
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(path)
     rows = generate_lines(
@@ -237,8 +248,6 @@ def score_model(path: Path, held_out: HeldOut) -> float:
         tokenizer,
         held_out.sources,
         batch_size=128,
-        num_beams=held_out.num_beams,
-        max_length=held_out.max_length,
-        do_sample=False,
+        **held_out.search,
     )
     return held_out.score([outputs[0] for outputs in rows])

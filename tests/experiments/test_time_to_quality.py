@@ -4,12 +4,14 @@ import gzip
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import marian_run
 import pytest
 import time_to_quality
 import yaml
+from conftest import make_model
 from eole_run import EoleRun
 from quality_runs import (
     CHECKPOINTS_OF_TRAINER,
@@ -17,7 +19,11 @@ from quality_runs import (
     HeldOut,
     run_clocked,
     score_checkpoints,
+    score_model,
 )
+
+from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 RUN = """
 import json, pathlib, sys, time
@@ -88,6 +94,37 @@ def test_scores_of_other_texts_are_not_reused(tmp_path):
         clock = {-1: 2.0, 10: 1.0}
         found += score_checkpoints("one", tmp_path, clock, held_out, lambda *_, s=score: s).scores
     assert found == [1.0, 2.0, 1.0]
+
+
+def test_the_search_does_not_depend_on_what_a_model_was_saved_with(tmp_path):
+    words = [x + y for x in "abc" for y in "abc"]
+    tokenizer = VanillaTransformerTokenizer.train(words, words, kind="char", shared=True)
+    model = make_model(vocab_size=len(tokenizer), seed=1)
+    found, outputs = [], []
+    for name, early_stopping, length_penalty in (("one", True, 3.0), ("other", "never", -3.0)):
+        model.generation_config.num_beams = 2
+        model.generation_config.early_stopping = early_stopping
+        model.generation_config.length_penalty = length_penalty
+        for part in (model, tokenizer):
+            part.save_pretrained(tmp_path / name)
+        rows = generate_lines(model, tokenizer, words, num_beams=4, max_length=12)
+        outputs.append([row[0] for row in rows])
+        held_out = HeldOut(words, [["b"]] * len(words), "wer", num_beams=4, max_length=12)
+        found.append(score_model(tmp_path / name, held_out))
+    assert outputs[0] != outputs[1]  # the saved settings matter where nothing replaces them
+    assert found[0] == found[1]
+
+
+def test_scores_of_another_search_are_not_reused(tmp_path):
+    held_out = HeldOut(["a"], [["x"]], "wer", num_beams=1, max_length=8)
+    old = {f"10 wer 1 {held_out.digest}": 50.0}  # as it was kept before the whole search was
+    (tmp_path / "scores.json").write_text(json.dumps(old))
+    clock = {-1: 2.0, 10: 1.0}
+    scored = [
+        score_checkpoints("one", tmp_path, clock, texts, lambda *_, s=score: s).scores
+        for score, texts in enumerate((held_out, replace(held_out, max_length=9), held_out))
+    ]
+    assert scored == [[0.0], [1.0], [0.0]]
 
 
 def test_a_recipe_is_read_as_train_reads_it(tmp_path):
@@ -180,6 +217,7 @@ def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
             file.write(rows)
     recipe = tmp_path / "recipe.yaml"
     sizes = RECIPE[RECIPE.index("d_model") :]
+    sizes = sizes.replace("dropout: 0.0", "dropout: 0.2\nattention_dropout: 0.1")
     recipe.write_text("tokenizer_kind: bpe\nvocab_size: 60\n" + sizes)
     time_to_quality.main(
         f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 --eole {program} "
