@@ -113,7 +113,7 @@ class EoleRun:
                 "param_init_method": "xavier_uniform",
                 "label_smoothing": self.recipe["label_smoothing"],
                 "dropout": [self.recipe["dropout"]],
-                "attention_dropout": [self.recipe["dropout"]],
+                "attention_dropout": [self.recipe["attention_dropout"]],
             },
             "model": {
                 "architecture": "transformer",

@@ -38,6 +38,7 @@ _SIZES = (
     "encoder_attention_heads",
     "decoder_attention_heads",
     "dropout",
+    "attention_dropout",
 )
 
 

@@ -229,12 +229,23 @@ def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
     own = tmp_path / "out" / "eole-2e-3"
     settings = yaml.safe_load((own / "eole.yaml").read_text())
     assert settings["model"]["encoder"] == {"layers": 1}
+    training = settings["training"]
+    assert (training["dropout"], training["attention_dropout"]) == ([0.2], [0.1])
     width, warmup = settings["model"]["hidden_size"], settings["training"]["warmup_steps"]
     highest = settings["training"]["learning_rate"] * width**-0.5 * warmup**-0.5
     assert highest == pytest.approx(2e-3)
     pieces = (own / "train.source").read_text().replace("\n", " ").rstrip().split(" ")
     assert set(pieces) == set((own / "vocabulary.txt").read_text().split("\n")[:-1])
     assert "eole:2e-3: best bleu 100.00" in capsys.readouterr().out
+
+
+def test_marian_drops_what_the_recipe_drops(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE.replace("dropout: 0.0", "dropout: 0.2\nattention_dropout: 0.1"))
+    recipe = marian_run.recipe_settings(str(path))
+    tokenizer = marian_run.make_tokenizer(recipe, ["a b"], ["A B"])
+    config = marian_run.make_marian(recipe, tokenizer).config
+    assert (config.dropout, config.attention_dropout) == (0.2, 0.1)
 
 
 def test_peers_have_as_many_parameters_as_gated_networks():
