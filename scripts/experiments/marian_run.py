@@ -11,6 +11,7 @@ not learn), and attention is the eager one, which is faster under bfloat16 on a 
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -52,11 +53,12 @@ class MarianArguments:
     threads: int = field(default=1, metadata={"help": "CPU threads."})
 
 
-def recipe_settings(path: str) -> dict[str, Any]:
+def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a recipe as `vanilla-transformer train` does.
 
     Args:
         path: The recipe.
+        overrides: Arguments that replace those of the recipe.
 
     Returns:
         The fields of the config; under "tokenizer", the arguments of
@@ -65,7 +67,7 @@ def recipe_settings(path: str) -> dict[str, Any]:
     Raises:
         ValueError: If an option is unknown, or a value is illegal.
     """
-    run = parse_arguments([path, "--output_dir", "unused"])
+    run = parse_arguments([path, "--output_dir", "unused", *overrides])
     config = VanillaTransformerConfig(**run.architecture).to_dict()
     return {
         **config,

@@ -22,7 +22,8 @@ imports, tokenizer, training and saving, but no scoring. Eole's texts are split 
 its clock starts. Finished runs and scores are kept in the output directory, so that a second call
 adds systems. Run it on an idle machine: processor time depends on what else the machine does.
 Options that this program does not have replace those of our recipes, such as
-`--num_train_epochs 8`.
+`--num_train_epochs 8`. Beside Marian or Eole, they cannot change the model or its tokenizer: a
+recipe with these values gives them to all.
 """
 
 import argparse
@@ -60,8 +61,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     Args:
         argv: Arguments. None: those of the process.
+
+    Raises:
+        ModuleNotFoundError: If matplotlib is not installed.
+        RuntimeError: If a training fails.
     """
     options = parse_options(argv)
+    new_figure((1, 1))  # a missing matplotlib fails here, before the training
     folder = Path(options.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     held_out = write_texts(options, folder / "texts")
@@ -79,7 +85,8 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     """Reads the command line.
 
     Raises:
-        SystemExit: If a system is unknown, or what it needs is missing.
+        SystemExit: If a system is unknown, if what it needs is missing, or if options would change
+            our model and not its peers.
     """
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -104,6 +111,12 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
     options, overrides = parser.parse_known_args(argv)
     options.overrides = overrides
+    _check_options(options, parser)
+    return options
+
+
+def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Exits with a message if options are missing or do not fit."""
     for system in options.systems:
         kind, _, rest = system.partition(":")
         known = kind in ("ours", "marian", "eole", "phonetisaurus")
@@ -116,11 +129,29 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error(f"{rest} does not exist")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
             parser.error("phonetisaurus is not installed: pip install phonetisaurus")
+    overrides = " ".join(options.overrides)
     if overrides and not any(system.startswith("ours:") for system in options.systems):
-        parser.error(f"unknown options: {' '.join(overrides)}")
+        parser.error(f"unknown options: {overrides}")
+    if changed := _changes_of_ours_alone(options.systems, options.overrides):
+        parser.error(
+            f"{overrides} would change our model ({', '.join(changed)}), and neither "
+            "Marian nor Eole: write the values into a recipe, from which all systems take them"
+        )
     if options.task == "translation" and not options.data:
         parser.error("translation needs --data")
-    return options
+
+
+def _changes_of_ours_alone(systems: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Returns what overrides change in our models or tokenizers, if there are peers of them."""
+    if not (overrides and any(system.startswith(("marian:", "eole:")) for system in systems)):
+        return []
+    changed = set[str]()
+    for system in systems:
+        kind, _, recipe = system.partition(":")
+        if kind == "ours":
+            before, after = recipe_settings(recipe), recipe_settings(recipe, overrides)
+            changed |= {name for name in before if before[name] != after[name]}
+    return sorted(changed - {"num_train_epochs", "num_hidden_layers"})  # the latter: a second name
 
 
 def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:

@@ -284,6 +284,31 @@ def test_wrong_options_are_named(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("--d_model 64", "d_model"),
+        ("--encoder-layers 2 --dropout=0.45", "dropout, encoder_layers"),
+        ("--vocab_size 500", "tokenizer"),
+    ],
+)
+def test_options_that_change_our_model_alone_are_refused(override, named, capsys):
+    ours = f"ours:{Path(time_to_quality.RECIPES, 'multi30k.yaml')}"
+    shared = ["translation", "--data", "x", "--output-dir", "x", "--target", "1", *override.split()]
+    with pytest.raises(SystemExit):
+        time_to_quality.parse_options([*shared, "--systems", ours, "marian:1e-3"])
+    assert f"would change our model ({named})" in capsys.readouterr().err
+    assert time_to_quality.parse_options([*shared, "--systems", ours]).overrides
+
+
+def test_a_missing_matplotlib_is_named_before_the_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    words = f"translation --data x --output-dir {tmp_path}/out --target 1 --systems marian:1e-3"
+    with pytest.raises(ModuleNotFoundError, match="plot"):
+        time_to_quality.main(words.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     commands = []
 
@@ -304,12 +329,12 @@ def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     recipe = Path(time_to_quality.RECIPES, "multi30k.yaml")
     time_to_quality.main(
         f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 "
-        f"--systems ours:{recipe} marian:1e-3 --dropout 0.2".split()
+        f"--systems ours:{recipe} marian:1e-3 --max_tokens 999".split()
     )
     ours, marian = commands
     assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
-    assert ours[-2:] == ["--dropout", "0.2"]
-    assert "0.2" not in marian
+    assert ours[-2:] == ["--max_tokens", "999"]
+    assert "999" not in marian
     assert f"--recipe={recipe}" in marian
     assert "--learning_rate=1e-3" in marian
     assert "--num_train_epochs=30" in marian  # those of the recipe
