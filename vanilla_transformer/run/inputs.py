@@ -7,15 +7,15 @@ from datasets import Dataset
 
 from vanilla_transformer.run.plan import RunPlan
 
-_SEARCH_SETTINGS = (
-    "num_beams",
-    "max_length",
-    "max_new_tokens",
-    "length_penalty",
-    "no_repeat_ngram_size",
-    "early_stopping",
-    "do_sample",
-)
+_SEARCH_SETTINGS = {  # with what None stands for
+    "num_beams": 1,
+    "max_length": None,
+    "max_new_tokens": None,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "early_stopping": False,
+    "do_sample": False,
+}
 
 
 def inputs_of(plan: RunPlan) -> dict[str, str]:
@@ -28,7 +28,10 @@ def inputs_of(plan: RunPlan) -> dict[str, str]:
         A digest of the texts of each split, by the name of the split, and the settings of the
         search, by "search".
     """
-    settings = {name: getattr(plan.search.settings, name) for name in _SEARCH_SETTINGS}
+    settings = {
+        name: default if (value := getattr(plan.search.settings, name)) is None else value
+        for name, default in _SEARCH_SETTINGS.items()
+    }
     digests = {split: _digest(rows) for split, rows in plan.splits.items()}
     return {**digests, "search": json.dumps(settings)}
 
