@@ -7,6 +7,7 @@ Dictionary), and English numerals in Korean.
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -89,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: Arguments. None: those of the process.
 
     Raises:
-        ValueError: If training arguments are given although a trained model is reused.
+        ValueError: If training arguments are given although a trained model is reused, or if that
+            model was trained by another recipe.
     """
     options, overrides = _parse_options(argv)
     logging.set_verbosity_warning()
@@ -97,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = task.full_recipe if options.full and task.full_recipe else task.recipe
     folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
+    if trained:
+        _check_recipe(folder, name)
     if trained and overrides:
         raise ValueError(
             f"{folder} holds a trained model, on which {' '.join(overrides)} would have no effect: "
@@ -141,6 +145,24 @@ def _is_trained(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return "test_wer" in figures and (folder / "model.safetensors").is_file()
+
+
+def _check_recipe(folder: Path, wanted: str) -> None:
+    """Refuses a trained model of another recipe: another task, or the short one for the long one.
+
+    The model card names the recipe. Where no card does, the name of the default directory counts.
+    """
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    named = re.search(r"^The recipe `(.+)\.yaml` contains:$", text, re.MULTILINE)
+    found = named[1] if named else folder.resolve().name
+    if found == wanted:
+        return
+    held = f"a model of the recipe {found}" if named else "a model whose card names no recipe"
+    raise ValueError(
+        f"{folder} holds {held}, and {wanted} is wanted: add --retrain, which deletes that model, "
+        "or choose another --output-dir."
+    )
 
 
 def _confirm_reuse(folder: Path) -> bool:

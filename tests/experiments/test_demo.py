@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,25 @@ def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
         run_demo("--seed", "5")
     run_demo("--retrain", "--seed", "5", *SHORT, *SMALL)
     assert (folder / "model.safetensors").stat().st_mtime_ns > trained
+
+
+@pytest.mark.parametrize("options", [["--full"], ["--task", "numerals"]])
+def test_a_model_of_another_recipe_is_not_taken_for_the_wanted_one(run_demo, options):
+    with pytest.raises(ValueError, match=r"the recipe cmudict-demo, and .* is wanted"):
+        run_demo("--words", "reuse", *options)
+
+
+def test_without_a_card_the_name_of_the_default_directory_tells_the_recipe(
+    run_demo, folder, tmp_path
+):
+    copy = shutil.copytree(folder, tmp_path / "other")
+    (copy / "README.md").unlink()
+    with pytest.raises(ValueError, match="whose card names no recipe, and cmudict-demo is wanted"):
+        run_demo("--words", "reuse", output_dir=copy)
+    renamed = copy.rename(tmp_path / "cmudict-demo")
+    assert any(
+        line.startswith("reuse: ") for line in run_demo("--words", "reuse", output_dir=renamed)
+    )
 
 
 @pytest.mark.parametrize(("answer", "anew"), [("n", [True]), ("", []), (None, [])])
