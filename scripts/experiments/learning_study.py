@@ -526,20 +526,25 @@ class Group:
     scheme: dict[str, Any]
     results: list[dict[str, Any]]
 
+    @property
+    def whole(self) -> list[dict[str, Any]]:
+        """The runs that did not diverge."""
+        return [one for one in self.results if one["diverged"] is None and one["validations"]]
+
     def curve(self, key: str) -> list[tuple[int, float, float, float]]:
-        """Returns step, mean, smallest and largest loss at the steps that all runs have reached.
+        """Returns step, mean, smallest and largest loss over the runs that did not diverge.
 
         Args:
             key: "losses" or "validations".
         """
-        by_step = [{row[0]: row[1] for row in result[key]} for result in self.results]
-        steps = sorted(set.intersection(*(set(one) for one in by_step)))
+        by_step = [{row[0]: row[1] for row in result[key]} for result in self.whole]
+        steps = sorted(set.intersection(*(set(one) for one in by_step))) if by_step else []
         values = [(step, [one[step] for one in by_step]) for step in steps]
         return [(step, fmean(found), min(found), max(found)) for step, found in values]
 
     def seconds_at(self, step: int) -> float:
         """Returns the mean processor time of the training before the validation of a step."""
-        rows = [row for result in self.results for row in result["validations"] if row[0] == step]
+        rows = [row for result in self.whole for row in result["validations"] if row[0] == step]
         return fmean(row[3] for row in rows)
 
 
@@ -589,24 +594,26 @@ def format_table(groups: Sequence[Group]) -> str:
         groups: The finished runs by scheme.
 
     Returns:
-        A row for each scheme: mean and range of the last validation loss over the seeds, token
-        accuracy, mean loss at each validation, runs that diverged, processor time.
+        A row for each scheme: its runs, how many of them diverged, and the figures of the others:
+        mean and range of the last validation loss over the seeds, token accuracy, mean loss at
+        each validation, mean processor time.
     """
     shown = varied_settings([group.scheme for group in groups])
     heads = ["scheme", "runs", "diverged", "validation loss", "range", "token accuracy"]
     heads += ["loss on the way", "processor seconds"]
     rows = []
     for group in groups:
-        whole = [one for one in group.results if one["diverged"] is None and one["validations"]]
+        whole = group.whole
         last = [one["validations"][-1] for one in whole]
         losses, accuracies = [row[1] for row in last], [row[2] for row in last]
         way = ", ".join(f"{step}: {mean:.2f}" for step, mean, _, _ in group.curve("validations"))
-        seconds = fmean(one["processor_seconds"] for one in group.results)
+        seconds = [one["processor_seconds"] for one in whole]
         cells = [_name_of(group.scheme, shown), str(len(group.results))]
         cells += [str(len(group.results) - len(whole))]
         cells += [f"{fmean(losses):.3f}" if losses else "-"]
         cells += [f"{min(losses):.3f} to {max(losses):.3f}" if losses else "-"]
-        cells += [f"{fmean(accuracies):.1%}" if losses else "-", way, f"{seconds:.0f}"]
+        cells += [f"{fmean(accuracies):.1%}" if losses else "-", way or "-"]
+        cells += [f"{fmean(seconds):.0f}" if seconds else "-"]
         rows.append((group.scheme["task"], fmean(losses) if losses else float("inf"), cells))
     rows.sort(key=lambda row: row[:2])
     lines = [heads, ["---"] * len(heads), *(cells for _, _, cells in rows)]
@@ -632,7 +639,7 @@ def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
 def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     """Draws the training and validation losses over the steps, and the latter over the time.
 
-    Lines are means over the seeds, areas are their ranges.
+    Lines are means over the seeds, areas are their ranges. Runs that diverged are left out.
 
     Args:
         title: Title of the figure.

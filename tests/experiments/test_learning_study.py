@@ -193,6 +193,21 @@ def test_the_report_has_means_and_ranges_over_the_seeds(tmp_path):
     assert (tmp_path / "table.md").read_text() == format_table(groups)
 
 
+def test_a_run_that_diverged_leaves_the_figures_of_the_others_alone(tmp_path):
+    whole = [make_result(2.0, 1), make_result(3.0, 2)]
+    early = make_result(9.0, 3) | {"validations": [], "losses": [[1, 9.0]], "diverged": 1}
+    late = make_result(9.0, 4) | {"diverged": 2, "processor_seconds": 1.0}
+    (alone,), (group,) = group_by_scheme(whole), group_by_scheme([*whole, early, late])
+    for key in ("losses", "validations"):
+        assert group.curve(key) == alone.curve(key)
+    assert group.seconds_at(2) == alone.seconds_at(2)
+    cells, expected = (format_table([one]).splitlines()[2].split(" | ") for one in (group, alone))
+    assert cells[1:3] == ["4", "2"]
+    assert cells[3:] == expected[3:]
+    append_result(tmp_path / "runs.jsonl", early)
+    assert "| 1 | 1 | - | - | - | - | - |" in learning_study.write_report(tmp_path)
+
+
 def test_the_same_run_in_two_lines_counts_once(tmp_path):
     for loss in (2.0, 3.0):
         append_result(tmp_path / "runs.jsonl", make_result(loss, 1))
