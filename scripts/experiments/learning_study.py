@@ -3,14 +3,16 @@ r"""Studies what makes a model learn sooner: initial values, norms, depth, warm-
 Every combination of the given values is one scheme, and every scheme is trained once per seed by
 the trainer of the package, on the same batches in the same order. Seeds change initial values and
 dropout. Each finished run adds a line to runs.jsonl in the output directory. A program that is
-started again skips the finished runs and begins the others anew, so that it can be killed at any
-time. At the end, and with --report_only, it draws the curves and writes table.md.
+started again skips the finished runs of the same texts and threads, and begins the others anew, so
+that it can be killed at any time. At the end, and with --report_only, it draws the curves and
+writes table.md.
 
     python scripts/experiments/learning_study.py --output_dir runs/study \
         --initializers xavier deepnorm --norm_placements post --layers 3 6 --warmup_steps 0 400 \
         --optimizers adamw:0.003 muon:0.003:0.01 --seeds 1 2 3 --steps 600
 """
 
+import hashlib
 import itertools
 import json
 import sys
@@ -196,6 +198,8 @@ class Settings:
 
     Attributes:
         task: "pronunciation", or name of the directory and languages.
+        texts: What `digest_of` returns. None: they are not read yet, or the run was finished
+            before runs recorded them.
         muon_learning_rate: None: the run has no Muon.
         Others: As in `StudyArguments`.
     """
@@ -219,15 +223,18 @@ class Settings:
     validations: int
     validation_examples: int
     bf16: bool
+    threads: int
+    texts: str | None
 
 
-def list_runs(options: StudyArguments) -> list[Settings]:
+def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
     """Lists the runs: all schemes with the first seed, then all with the second one, and so on.
 
     DeepNorm is made for post-norm alone: its other combinations are left out.
 
     Args:
         options: The values to combine.
+        texts: What `digest_of` returns. None: the texts are not read yet.
 
     Returns:
         The settings of each run, without duplicates.
@@ -255,7 +262,7 @@ def list_runs(options: StudyArguments) -> list[Settings]:
             continue
         rates = parse_optimizer(optimizer)
         scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
-        runs.append(Settings(*scheme, **common))
+        runs.append(Settings(*scheme, **common, texts=texts))
     return list(dict.fromkeys(runs))
 
 
@@ -274,33 +281,58 @@ class Task:
     tokenizer: VanillaTransformerTokenizer
 
 
-def load_task(options: StudyArguments) -> Task:
-    """Loads the data, trains the tokenizer and encodes.
+def load_texts(options: StudyArguments) -> DatasetDict:
+    """Loads the texts.
+
+    The validation texts of the dictionary are drawn at random, as its words stand in the order of
+    the alphabet. Those of --data are the first ones of their file.
 
     Args:
         options: Name the data.
 
     Returns:
-        The task.
+        "train" and "validation", with the columns "source" and "target".
 
     Raises:
         ValueError: If a file is missing.
     """
     if options.data is None:
         texts = load_cmudict()
-        kinds = {"kind": "char", "target_kind": "word", "shared": False}
+        held_out = texts["validation"].shuffle(seed=0)
     else:
         texts = load_parallel_data(_files_of(Path(options.data), options.languages))
+        held_out = texts["validation"]
+    held_out = held_out.select(range(min(options.validation_examples, len(held_out))))
+    splits = {"train": texts["train"], "validation": held_out}
+    columns = ["source", "target"]
+    return DatasetDict({name: rows.select_columns(columns) for name, rows in splits.items()})
+
+
+def digest_of(texts: DatasetDict) -> str:
+    """Returns a name for the texts: a hash of their sources and targets."""
+    digest = hashlib.sha256()
+    for split in ("train", "validation"):
+        for side in ("source", "target"):
+            digest.update(json.dumps(list(texts[split][side])).encode())
+    return digest.hexdigest()
+
+
+def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
+    """Trains the tokenizer and encodes.
+
+    Args:
+        options: Say which tokenizer the task has.
+        texts: What `load_texts` returns.
+
+    Returns:
+        The task.
+    """
+    kinds: dict[str, Any] = {"kind": "char", "target_kind": "word", "shared": False}
+    if options.data is not None:
         kinds = {"kind": "bpe", "vocab_size": options.vocab_size, "shared": True}
     train = texts["train"]
-    tokenizer = VanillaTransformerTokenizer.train(
-        train["source"], train["target"], **cast(Any, kinds)
-    )
-    count = min(options.validation_examples, len(texts["validation"]))
-    held_out = texts["validation"].select(range(count))
-    splits = {name: rows.select_columns(["source", "target"]) for name, rows in
-              (("train", train), ("validation", held_out))}  # fmt: skip
-    return Task(encode(DatasetDict(splits), tokenizer), tokenizer)
+    tokenizer = VanillaTransformerTokenizer.train(train["source"], train["target"], **kinds)
+    return Task(encode(texts, tokenizer), tokenizer)
 
 
 def _files_of(folder: Path, languages: Sequence[str]) -> DataArguments:
@@ -456,12 +488,14 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         The lines as `train` made them. A last line that was cut off is left out; if a run stands
-        there twice, its first line counts.
+        there twice, its first line counts. Settings that a line does not record are None.
     """
+    unknown = dict.fromkeys(one.name for one in fields(Settings))
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             result = json.loads(line)
+            result["settings"] = {**unknown, **result["settings"]}
             found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
         except ValueError:
             continue
@@ -492,13 +526,20 @@ def carry_out(options: StudyArguments) -> None:
     path = Path(options.output_dir, "runs.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     index, count = options.own_part()
-    own = list_runs(options)[index::count]
+    texts = load_texts(options)
+    own = list_runs(options, digest_of(texts))[index::count]
     finished = [result["settings"] for result in read_results(path)]
     left = [settings for settings in own if asdict(settings) not in finished]
     print(f"{len(own)} runs, {len(own) - len(left)} of them finished before", flush=True)
+    if old := sum(None in (one["texts"], one["threads"]) for one in finished):
+        print(
+            f"{old} lines of {path} do not record their texts and threads: they stay in the "
+            "report, and do not count as finished before",
+            flush=True,
+        )
     if not left:
         return
-    task, shown = load_task(options), varied_settings([asdict(settings) for settings in own])
+    task, shown = make_task(options, texts), varied_settings([asdict(one) for one in own])
     for number, settings in enumerate(left, start=1):
         result = train(settings, task)
         append_result(path, result)
@@ -559,9 +600,16 @@ def group_by_scheme(results: Sequence[dict[str, Any]]) -> list[Group]:
 
 
 def varied_settings(schemes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the names of the settings that are not the same in all schemes."""
+    """Returns the names of the settings that are not the same in all schemes.
+
+    The texts are one of them if a task has several.
+    """
     names = schemes[0] if schemes else {}
-    return [name for name in names if len({str(one[name]) for one in schemes}) > 1]
+    varied = [name for name in names if len({str(one[name]) for one in schemes}) > 1]
+    tasks = {(one["task"], one["texts"]) for one in schemes}
+    if len(tasks) == len({task for task, _ in tasks}):
+        return [name for name in varied if name != "texts"]
+    return varied
 
 
 def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
@@ -583,7 +631,10 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
         words.append(f"{scheme['optimizer']} {rates_text}")
     known = ("task", "initializer", "norm_placement", "layers", "d_model", "warmup_steps",
              "optimizer", "learning_rate", "muon_learning_rate")  # fmt: skip
-    words += [f"{name} {scheme[name]}" for name in shown if name not in known]
+    others = {name: scheme[name] for name in shown if name not in known}
+    if others.get("texts"):
+        others["texts"] = others["texts"][:8]
+    words += [f"{name} {'unknown' if value is None else value}" for name, value in others.items()]
     return ", ".join(words) or "all runs"
 
 

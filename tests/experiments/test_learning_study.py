@@ -1,6 +1,7 @@
 """The study of learning: its grid, its runs, what a restart does, and its report."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 
 import learning_study
@@ -12,8 +13,9 @@ from learning_study import (
     format_table,
     group_by_scheme,
     list_runs,
-    load_task,
+    load_texts,
     main,
+    make_task,
     make_trainer,
     parse_optimizer,
     read_results,
@@ -41,7 +43,8 @@ def words_of(settings):
 
 @pytest.fixture(scope="module")
 def task(corpus):
-    return load_task(options(corpus, "nowhere"))
+    study = options(corpus, "nowhere")
+    return make_task(study, load_texts(study))
 
 
 def test_the_grid_has_each_legal_combination_once():
@@ -95,7 +98,13 @@ def test_rates():
 
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"train\.en does not exist, with or without \.gz"):
-        load_task(StudyArguments("nowhere", data=str(tmp_path)))
+        load_texts(StudyArguments("nowhere", data=str(tmp_path)))
+
+
+def test_the_validation_words_of_the_dictionary_have_all_initials():
+    words = load_texts(StudyArguments("nowhere"))["validation"]["source"]
+    assert len(words) == 500
+    assert {word[0] for word in words} >= set("abcdefghijklmnoprstw")
 
 
 @pytest.mark.parametrize(("bf16", "kernel"), [(False, "sdpa"), (True, "eager")])
@@ -163,6 +172,51 @@ def test_a_restart_trains_what_is_not_finished(corpus, tmp_path, monkeypatch, ca
     main(words_of(replace(study, seeds=[1, 2])))
     assert not trained
     assert "4 runs, 4 of them finished before" in capsys.readouterr().out
+
+
+def test_results_of_other_texts_or_threads_are_not_reused(corpus, tmp_path, monkeypatch, capsys):
+    study = options(corpus, tmp_path / "out", norm_placements=["pre"], steps=2)
+    other = shutil.copytree(corpus, tmp_path / "other" / corpus.name)  # the same last part
+    with (other / "val.de").open("r+", encoding="utf-8") as file:
+        file.write("ein")
+
+    def finish(settings, task):
+        return make_result(1.0, settings.seed) | {"settings": asdict(settings)}
+
+    monkeypatch.setattr(learning_study, "train", finish)
+    monkeypatch.setattr(learning_study, "make_task", lambda *_: None)
+    for changes in ({}, {"data": str(other)}, {"threads": 2}):
+        for finished in (0, 1):
+            main(words_of(replace(study, **changes)))
+            assert f"1 runs, {finished} of them finished before" in capsys.readouterr().out
+    torch.set_num_threads(1)
+    results = read_results(tmp_path / "out" / "runs.jsonl")
+    assert [len(group.results) for group in group_by_scheme(results)] == [1, 1, 1]
+    table = format_table(group_by_scheme(results))
+    assert "threads 2, texts " in table
+
+
+def test_lines_without_texts_and_threads_are_reported_and_not_reused(
+    corpus, tmp_path, monkeypatch, capsys
+):
+    study = options(corpus, tmp_path, norm_placements=["pre"], steps=2)
+    (settings,) = (asdict(one) for one in list_runs(study))
+    del settings["texts"], settings["threads"]
+    append_result(tmp_path / "runs.jsonl", make_result(2.0, 1) | {"settings": settings})
+    main([*words_of(study), "--report_only"])
+    assert "| all runs | 1 | 0 | 2.000 |" in capsys.readouterr().out
+    monkeypatch.setattr(learning_study, "make_task", lambda *_: None)
+    monkeypatch.setattr(
+        learning_study,
+        "train",
+        lambda settings, task: make_result(1.0, 1) | {"settings": asdict(settings)},
+    )
+    main(words_of(study))
+    printed = capsys.readouterr().out
+    assert "1 runs, 0 of them finished before" in printed
+    assert "1 lines of" in printed
+    assert "| threads 1, texts " in printed
+    assert "| threads unknown, texts unknown | 1 | 0 | 2.000 |" in printed
 
 
 def make_result(loss, seed, **changes):
