@@ -425,7 +425,7 @@ def compare(data: DataArguments, options: CompareArguments) -> dict[str, dict[st
     tokenizer = VanillaTransformerTokenizer.train(
         texts["source"], texts["target"], kind="bpe", vocab_size=options.vocab_size, shared=True
     )
-    encoded = encode(splits, tokenizer)
+    encoded = encode(splits, tokenizer, data.max_source_length, data.max_target_length)
     results = {}
     for system in options.systems:
         model = make_compared_model(system, options, tokenizer)

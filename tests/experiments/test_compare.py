@@ -163,6 +163,14 @@ def test_the_program_writes_figures_curves_and_a_picture(corpus, tmp_path):
     assert len(picture) < 100_000
 
 
+def test_long_texts_are_truncated_as_asked(corpus, tmp_path):
+    argv = command(corpus, tmp_path, systems="ours", steps=2, max_tokens=12)
+    with pytest.raises(ValueError, match="truncate the example"):
+        main(argv)
+    results = main([*argv, "--max_source_length", "6", "--max_target_length", "6"])
+    assert list(results) == ["ours"]
+
+
 def test_the_table_has_running_means():
     losses = [float(step) for step in range(1, 101)]
     assert running_mean(losses)[:3] == [1.0, 1.5, 2.0]
