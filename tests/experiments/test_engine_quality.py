@@ -1,9 +1,11 @@
 """Scores of the engines on one model."""
 
+import os
 import re
 
 import engine_quality
 import pytest
+import torch
 
 
 def test_each_engine_is_compared_with_the_first(trained, corpus, capsys, monkeypatch, tmp_path):
@@ -18,6 +20,29 @@ def test_each_engine_is_compared_with_the_first(trained, corpus, capsys, monkeyp
     assert by_name["transformers"][1:] == (0, 100)
     assert by_name["ctranslate2"] == by_name["transformers"]
     assert by_name["int8"][2] > 50
+
+
+def test_all_engines_compute_on_the_cpu_with_the_threads_that_are_asked_for(
+    trained, corpus, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # and restores it
+    before, load, seen = torch.get_num_threads(), engine_quality.Translator.from_pretrained, []
+
+    def loaded(models, engine, device, compute_type):
+        seen.append((engine, device, torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]))
+        return load(models, engine, device, compute_type)
+
+    monkeypatch.setattr(engine_quality.Translator, "from_pretrained", loaded)
+    files = ["--source", str(corpus / "test.en"), "--target", str(corpus / "test.de")]
+    options = [str(trained), *files, "--limit", "2", "--engines", "transformers", "ctranslate2"]
+    try:
+        for threads in (1, 2):
+            engine_quality.main([*options, *(["--threads", "2"] if threads == 2 else [])])
+            assert [row[1:] for row in seen[-2:]] == [("cpu", threads, str(threads))] * 2
+    finally:
+        torch.set_num_threads(before)
+    assert "| texts per processor second |" in capsys.readouterr().out
 
 
 def test_an_ensemble_is_scored(trained, corpus, capsys):
