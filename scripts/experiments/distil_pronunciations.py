@@ -7,13 +7,15 @@ The teachers pronounce words that the CMU Pronouncing Dictionary does not have. 
 learns from the training words of the dictionary and from these pronunciations. Sun et al. 2019
 (https://arxiv.org/abs/1904.03446) did so with the probabilities of each token; here, the student
 learns the teachers' outputs. Words of the validation and test splits are left out. The
-pronunciations are kept in a file beside the output directory, and a second call reads them.
+pronunciations are kept in a file beside the output directory, and a second call reads them. A
+training that was stopped goes on if its words and their pronunciations are the same.
 
 `--words` names a file with one word per line, the most frequent first. Without it, the words are
 those of the package wordfreq (`pip install wordfreq`). Other arguments go to the training.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import re
@@ -29,11 +31,14 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from demo import TASKS, train_model
 from pronunciations import load_cmudict, read_cmudict
 
+from vanilla_transformer.data.digests import content_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 
 _WORD = re.compile(r"[a-z][a-z']{1,19}")
 _LABELS = "labels.jsonl"
+_USED = "used-labels.json"
+_TEACHER_FILES = ("*.safetensors", "*tokenizer*.json", "config.json", "generation_config.json")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -43,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv: Arguments. None: those of the process.
 
     Raises:
-        ValueError: If the output directory holds labels that were made with other options.
+        ValueError: If the labels were made with other options, or if the output directory holds a
+            training on other words.
     """
     options, overrides = parse_options(argv)
     folder = Path(options.output_dir)
@@ -55,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = read_labels(labels, words, options.teachers, options.num_beams)
     kept = [row for row in rows if row["target"] and row["score"] >= options.least_score]
     print(f"{len(kept):,} of {len(rows):,} words of the teachers, from {labels}.")
+    check_used_labels(folder, kept, options.least_score)
 
     def load() -> DatasetDict:
         data = load_cmudict()
@@ -138,7 +145,7 @@ def write_labels(path: Path, words: Sequence[str], teachers: list[str], num_beam
     )
     unfinished = path.with_suffix(".part")
     with unfinished.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"teachers": teachers, "num_beams": num_beams}) + "\n")
+        file.write(json.dumps(_label_settings(teachers, num_beams)) + "\n")
         for word, translation in zip(words, found, strict=True):
             row = {"source": word, "target": translation.text, "score": translation.score}
             file.write(json.dumps(row) + "\n")
@@ -151,13 +158,55 @@ def read_labels(
     """Reads what `write_labels` wrote.
 
     Raises:
-        ValueError: If it was written for other words or options.
+        ValueError: If it was written for other words, teachers or options.
     """
     settings, *rows = (json.loads(line) for line in read_lines(path))
     same_words = [row["source"] for row in rows] == list(words)
-    if settings != {"teachers": teachers, "num_beams": num_beams} or not same_words:
-        raise ValueError(f"{path} was made with other options: delete it, or choose another name.")
+    if settings != _label_settings(teachers, num_beams) or not same_words:
+        raise ValueError(
+            f"{path} was made with other options, words or teachers, or before it recorded the "
+            "teachers' files: delete it, or choose another --output-dir."
+        )
     return rows
+
+
+def _label_settings(teachers: list[str], num_beams: int) -> dict[str, Any]:
+    """Returns what decides the labels of given words; a name on the Hub has no digests."""
+    digests = [
+        {
+            file.name: content_digest(file)
+            for pattern in _TEACHER_FILES
+            for file in sorted(Path(teacher).glob(pattern))
+        }
+        for teacher in teachers
+    ]
+    return {"teachers": teachers, "num_beams": num_beams, "digests": digests}
+
+
+def check_used_labels(folder: Path, rows: list[dict[str, Any]], least_score: float) -> None:
+    """Records the words and labels of a training, and makes sure that it goes on with the same.
+
+    Args:
+        folder: The output directory. The record is a file beside it.
+        rows: The words that the training adds, with their labels.
+        least_score: Lowest score of a label.
+
+    Raises:
+        ValueError: If the directory holds a training on other words or labels.
+    """
+    record = folder.parent / f"{folder.name}-{_USED}"
+    digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    used = {"least_score": str(least_score), "words": len(rows), "digest": digest}
+    if any(folder.iterdir()):
+        if not record.is_file():
+            print(f"{folder} does not record its words: they are taken to be the same.")
+        elif (known := json.loads(record.read_text(encoding="utf-8"))) != used:
+            raise ValueError(
+                f"{folder} holds a training on {known['words']:,} words of the teachers, with "
+                f"--least-score {known['least_score']}; now there are {len(rows):,} words or other "
+                "labels: give the same options, delete the directory, or choose another one."
+            )
+    record.write_text(json.dumps(used), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,55 @@ def test_other_words_need_other_labels(run, tmp_path):
         run()
 
 
+def test_teachers_that_were_trained_again_need_other_labels(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_text("weights")
+        (tmp_path / name / "target_tokenizer.json").write_text("tokens")
+    run()
+    (tmp_path / "two" / "all_results.json").write_text("{}")  # no part of the model
+    run()
+    for file in ("model.safetensors", "target_tokenizer.json"):
+        path = tmp_path / "two" / file
+        before = path.read_text()
+        path.write_text("others")
+        with pytest.raises(ValueError, match=r"other options, words or teachers"):
+            run()
+        path.write_text(before)
+    run()
+    assert Teacher.calls == 1
+
+
+def test_labels_that_do_not_record_the_files_of_their_teachers_are_refused(run, tmp_path):
+    run()
+    path = tmp_path / "model-labels.jsonl"
+    settings, *rows = path.read_text().splitlines()
+    first = json.loads(settings)
+    del first["digests"]
+    path.write_text("\n".join([json.dumps(first), *rows]) + "\n")
+    with pytest.raises(ValueError, match="before it recorded the teachers' files"):
+        run()
+
+
+def test_a_training_goes_on_with_the_words_that_it_began_with(run, tmp_path, capsys):
+    run("--least-score -6")
+    (tmp_path / "model" / "checkpoint-1").mkdir()
+    run("--least-score -6")
+    message = r"a training on 1 words of the teachers, with --least-score -6\.0; now there are 2"
+    with pytest.raises(ValueError, match=message):
+        run()
+    (tmp_path / "model" / "checkpoint-1").rmdir()
+    run()  # it begins anew
+    (tmp_path / "model" / "checkpoint-1").mkdir()
+    with pytest.raises(ValueError, match="on 2 words"):
+        run("--least-score -6")
+    (tmp_path / "model-used-labels.json").unlink()
+    capsys.readouterr()
+    run("--least-score -6")
+    assert "does not record its words" in capsys.readouterr().out
+
+
 def test_without_words_the_list_is_asked_for(monkeypatch, capsys):
     monkeypatch.setattr(distil_pronunciations, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
