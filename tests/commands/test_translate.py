@@ -1,6 +1,7 @@
 """`vanilla-transformer translate` and `score`: pipes, files, JSON lines, interruptions."""
 
 import json
+import os
 from functools import partial
 
 import pytest
@@ -63,6 +64,73 @@ def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out.de"]
     translate([str(trained), *files, "--resume"])
     assert "is complete" in capsys.readouterr().err
+
+
+def interrupt_after(count, monkeypatch, output=None):
+    """Makes the next translation stop after some outputs; they may be replaced."""
+    from vanilla_transformer.inference.translator import Translator
+
+    whole = Translator.translate
+
+    def killed(self, texts, **options):
+        monkeypatch.setattr(Translator, "translate", whole)
+        for found in list(whole(self, texts, **options))[:count]:
+            yield output or found
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate", killed)
+
+
+def test_a_plain_run_leaves_an_interrupted_output_alone(trained, files, tmp_path, monkeypatch):
+    argv = [str(trained), *files]
+    interrupt_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        translate([*argv, "--resume"])
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(kept) == 3
+    interrupt_after(2, monkeypatch, output="of another run")
+    with pytest.raises(KeyboardInterrupt):
+        translate(argv)
+    with pytest.raises(ValueError, match="compute_type"):
+        translate([*argv, "--compute-type", "int9"])
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    translate([*argv, "--resume"])
+    assert (tmp_path / "out.de").read_text(encoding="utf-8") == OUTPUTS
+
+
+def test_a_plain_run_that_is_killed_leaves_lines_that_no_other_run_takes(
+    trained, files, tmp_path, monkeypatch
+):
+    """SIGKILL keeps the file of the plain run; the resumed run must not go on with its lines."""
+    argv = [str(trained), *files]
+    interrupt_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        translate([*argv, "--resume"])
+    monkeypatch.setattr(os, "unlink", lambda *args, **options: None)
+    interrupt_after(2, monkeypatch, output="of another run")
+    with pytest.raises(KeyboardInterrupt):
+        translate(argv)
+    monkeypatch.undo()
+    translate([*argv, "--resume"])
+    assert (tmp_path / "out.de").read_text(encoding="utf-8") == OUTPUTS
+
+
+def test_resuming_says_what_it_does_not_know_of_a_complete_output(trained, files, tmp_path, capsys):
+    argv = [str(trained), *files, "--resume"]
+    (tmp_path / "out.de").write_text("of another run\n" * 3)
+    translate(argv)
+    said = capsys.readouterr().err
+    assert "as many lines" in said
+    assert "options that made it are not known" in said
+    (tmp_path / "out.de").write_text("of another run\n")
+    with pytest.raises(ValueError, match=r"has 1 lines, but .*in\.en' has 3: add --overwrite"):
+        translate(argv)
+    (tmp_path / "out.de.unfinished").touch()
+    with pytest.raises(ValueError, match=r"out\.de\.unfinished' would replace it"):
+        translate(argv)
+    assert (tmp_path / "out.de").read_text() == "of another run\n"
+    translate([*argv, "--overwrite"])
+    assert (tmp_path / "out.de").read_text(encoding="utf-8") == OUTPUTS
 
 
 def test_targets_are_scored(trained, tmp_path, capsys):

@@ -19,9 +19,11 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.resumable_output import (
+    check_nothing_is_replaced,
     continued_output,
     file_identity,
     is_complete,
+    report_complete,
 )
 from vanilla_transformer.commands.sources import read_pair_chunks
 from vanilla_transformer.data.text_files import existing_file, read_lines
@@ -97,12 +99,14 @@ def check(options: argparse.Namespace) -> None:
         if options.output:
             replaces = options.overwrite or options.resume
             check_output_file(options.output, replaces, read_from=path)
+    if options.resume and not options.overwrite:
+        check_nothing_is_replaced(options.output)
 
 
 def run(options: argparse.Namespace) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
     if options.resume and is_complete(options.output) and not options.overwrite:
-        print(f"{options.output} is complete: nothing to do.", file=sys.stderr)
+        report_complete(options.output, options.source)
         return
     found: list[Links] = []
     with _opened_output(options) as (stream, done):

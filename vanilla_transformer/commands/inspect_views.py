@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
 from vanilla_transformer.commands.options import positive_integer
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
+from vanilla_transformer.data.whole_files import replaced_file
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -118,12 +119,8 @@ def save_picture(figure: "Figure", path: str) -> None:
         figure: The picture.
         path: Where it is written; the end of the name tells the format.
     """
-    unfinished = Path(f"{path}.unfinished")
-    try:
+    with replaced_file(path) as unfinished:
         figure.savefig(unfinished, format=Path(path).suffix[1:].lower(), dpi=150)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def show_view(options: argparse.Namespace) -> None:

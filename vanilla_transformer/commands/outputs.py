@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TextIO, cast
 
+from vanilla_transformer.data.whole_files import replaced_file
+
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
@@ -34,14 +36,12 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         with open(path, "w", encoding="utf-8") as stream:
             yield stream
     else:
-        unfinished = Path(f"{path}.unfinished")
-        try:
-            opened = gzip.open if path.endswith(".gz") else open
-            with opened(unfinished, "wt", encoding="utf-8") as file:
-                yield cast(TextIO, file)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        opened = gzip.open if path.endswith(".gz") else open
+        with (
+            replaced_file(path) as unfinished,
+            opened(unfinished, "wt", encoding="utf-8") as file,
+        ):
+            yield cast(TextIO, file)
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """An output file that goes on after an interruption, without losing or doubling a line."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.text_files import read_lines
 
 
 @contextmanager
@@ -47,6 +49,48 @@ def is_complete(path: str) -> bool:
         path: The file.
     """
     return Path(path).exists() and not Path(f"{path}.unfinished").exists()
+
+
+def check_nothing_is_replaced(path: str) -> None:
+    """Checks that no interrupted file waits to take the place of a complete one.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If both are there.
+    """
+    unfinished = Path(f"{path}.unfinished")
+    if Path(path).exists() and unfinished.exists():
+        raise ValueError(
+            f"`--output` {path!r} exists, and {str(unfinished)!r} would replace it: add "
+            "--overwrite to go on with the latter, or delete the latter to keep the former."
+        )
+
+
+def report_complete(path: str, source: str) -> None:
+    """Prints on standard error that a file is complete, and what is not known of it.
+
+    Args:
+        path: The file.
+        source: The file with the lines that it was made from.
+
+    Raises:
+        ValueError: If they do not have as many lines.
+    """
+    with open(path, "rb") as stream:
+        found = sum(1 for _ in stream)
+    wanted = sum(1 for _ in read_lines(source))
+    if found != wanted:
+        raise ValueError(
+            f"`--output` {path!r} exists and has {found:,} lines, but {source!r} has {wanted:,}: "
+            "add --overwrite to make it again, or choose another file."
+        )
+    print(
+        f"{path} is complete, with as many lines as {source} ({found:,}): nothing to do. The model "
+        "and the options that made it are not known; add --overwrite to make it again.",
+        file=sys.stderr,
+    )
 
 
 def file_identity(path: str) -> list[Any]:

@@ -18,9 +18,11 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.resumable_output import (
+    check_nothing_is_replaced,
     continued_output,
     file_identity,
     is_complete,
+    report_complete,
 )
 from vanilla_transformer.commands.search_options import (
     add_compute_type_option,
@@ -123,6 +125,8 @@ def check(options: argparse.Namespace) -> None:
     if options.output:
         replaces = options.overwrite or options.resume
         check_output_file(options.output, replaces, read_from=options.input)
+    if options.resume and not options.overwrite:
+        check_nothing_is_replaced(options.output)
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")
     if options.minimum_risk:
@@ -137,7 +141,7 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.inference.translator import Translator
 
     if options.resume and is_complete(options.output) and not options.overwrite:
-        print(f"{options.output} is complete: nothing to do.", file=sys.stderr)
+        report_complete(options.output, options.input)
         return
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(

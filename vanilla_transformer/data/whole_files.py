@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from tempfile import NamedTemporaryFile
 from typing import TextIO, cast
 
@@ -26,6 +27,25 @@ def write_whole(path: Path, text: str) -> None:
         os.fsync(unfinished.fileno())
         os.chmod(unfinished.name, _usual_mode())
         os.replace(unfinished.name, path)
+
+
+@contextmanager
+def replaced_file(path: str | Path) -> Iterator[Path]:
+    """Makes a file that takes its place, also that of an older one, when it is complete.
+
+    Args:
+        path: The file. Its folder must exist.
+
+    Yields:
+        A path beside it for the new file, which does not exist yet. Its name is used by nobody
+        else, so that several processes may write the same file: the last one stays.
+    """
+    unfinished = Path(f"{path}.{token_hex(4)}.partial")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
