@@ -24,6 +24,17 @@ def test_an_export_translates_without_the_package(trained, tmp_path, capsys):
     export([*options, "--overwrite"])
 
 
+def test_an_export_fills_the_working_directory(trained, tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for more in ([], ["--overwrite"]):
+        export([str(trained), ".", "--to", "ctranslate2", *more])
+        assert (folder / "model.bin").samefile("model.bin")
+        assert not list(folder.glob(".*"))
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_an_export_to_transformers_translates_and_proves_itself(trained, tmp_path, capsys):
     options = [str(trained), str(tmp_path / "out"), "--to", "hf"]
     export([*options, "--positions", "100"])

@@ -1,13 +1,11 @@
-"""Writing of results: all of a file or directory, or nothing."""
+"""Writing of lines: all of a file, or nothing."""
 
 import gzip
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TextIO, cast
 
 from vanilla_transformer.data.whole_files import replaced_file
@@ -42,26 +40,6 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             opened(unfinished, "wt", encoding="utf-8") as file,
         ):
             yield cast(TextIO, file)
-
-
-@contextmanager
-def replaced_directory(path: str) -> Iterator[Path]:
-    """Makes a directory that takes its place, also that of an older one, when it is complete.
-
-    Args:
-        path: The directory. Its parents are made.
-
-    Yields:
-        A path for the new directory, which does not exist yet.
-    """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as unfinished:
-        made = Path(unfinished, target.name)
-        yield made
-        if target.exists():
-            shutil.rmtree(target)
-        made.rename(target)
 
 
 def print_line(text: str, stream: TextIO) -> None:

@@ -3,10 +3,10 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from huggingface_hub import save_torch_state_dict
 
+from vanilla_transformer.data.whole_files import replaced_directory
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints
 from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
@@ -52,14 +52,9 @@ def average_checkpoints(
             )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as unfinished:
-        made = Path(unfinished, "model")
+    with replaced_directory(target) as made:
         shutil.copytree(folders[-1], made, ignore=_files_not_copied)
         save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
-        if target.exists():
-            shutil.rmtree(target)
-        made.rename(target)
 
 
 def _check_replaceable(target: Path, folders: Sequence[Path]) -> None:

@@ -1,0 +1,89 @@
+"""Directories that take their place when they are complete."""
+
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer.data.whole_files import replaced_directory
+
+
+def fill(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+
+
+def content(folder):
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A directory that holds a model."""
+    fill(tmp_path / "out", config="old", weights="old")
+    return tmp_path / "out"
+
+
+def test_a_directory_is_made_or_replaced(old, tmp_path):
+    for path in (old, tmp_path / "above" / "new"):
+        with replaced_directory(path) as made:
+            assert made.name == path.name
+            fill(made, config="new")
+        assert content(path) == {"config": "new"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["above", "out"]
+
+
+def test_the_working_directory_keeps_its_place(old, tmp_path, monkeypatch):
+    """Its shell would stand in a deleted directory otherwise."""
+    monkeypatch.chdir(old)
+    for path in (".", f"../{old.name}", old):
+        with replaced_directory(path) as made:
+            assert made.name == old.name
+            fill(made, config="new", card=str(path))
+        assert content(Path()) == content(old) == {"config": "new", "card": str(path)}
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_a_directory_that_exists_is_filled(old):
+    """A mount point cannot be renamed, and no file can be renamed into it from its parent."""
+    place = old.stat().st_ino
+    with replaced_directory(old) as made:
+        assert made.is_relative_to(old)
+        fill(made, config="new")
+    assert content(old) == {"config": "new"}
+    assert old.stat().st_ino == place
+
+
+@pytest.mark.parametrize("held", [{}, {"config": "old"}])
+def test_a_link_stays_a_link(tmp_path, held):
+    fill(tmp_path / "disk", **held)
+    (tmp_path / "out").symlink_to("disk")
+    with replaced_directory(tmp_path / "out") as made:
+        fill(made, config="new")
+    assert (tmp_path / "out").is_symlink()
+    assert content(tmp_path / "disk") == {"config": "new"}
+
+
+def replace(path, error=None, **files):
+    with replaced_directory(path) as made:
+        fill(made, **files)
+        if error is not None:
+            raise error
+
+
+def test_a_failure_keeps_the_old_directory(old, tmp_path, monkeypatch):
+    before, rename = content(old), Path.rename
+    with pytest.raises(KeyboardInterrupt):
+        replace(old, KeyboardInterrupt(), config="new")
+    assert content(old) == before
+
+    def fails_at_the_new_weights(self, target):
+        if self.name == "weights" and self.read_text() == "new":
+            raise OSError("the disk has failed")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_at_the_new_weights)
+    with pytest.raises(OSError, match="the disk has failed"):
+        replace(old, config="new", weights="new")
+    assert content(old) == before
+    assert list(tmp_path.iterdir()) == [old]
