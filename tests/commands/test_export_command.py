@@ -87,5 +87,5 @@ def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, 
 
 
 def test_a_model_is_never_replaced_by_its_own_export(trained):
-    with pytest.raises(ValueError, match="also the model"):
+    with pytest.raises(ValueError, match="is read, and lies in"):
         export([str(trained), str(trained), "--to", "ctranslate2", "--overwrite"])

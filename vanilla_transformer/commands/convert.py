@@ -175,15 +175,16 @@ def check(options: argparse.Namespace) -> None:
 
     Raises:
         OSError: If a file does not exist, or the output is a file.
-        ValueError: If the output directory is in use.
+        ValueError: If the output directory is in use, or holds a file that is read.
     """
     paths = [options.source, *(getattr(options, name) for name in _FILES)]
+    read_from = tuple(paths)
     if options.kind in MODEL_KINDS:
         check_model_path(paths.pop(0))
     for path in paths:
         if path and not Path(path).exists():
             raise FileNotFoundError(f"{path!r} does not exist.")
-    check_output_directory(options.output_dir, options.overwrite)
+    check_output_directory(options.output_dir, options.overwrite, read_from)
 
 
 def run(options: argparse.Namespace) -> None:

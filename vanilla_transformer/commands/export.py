@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_directory
@@ -63,19 +62,14 @@ def check(options: argparse.Namespace) -> None:
     Raises:
         UsageError: If an option does not fit the format.
         OSError: If the model does not exist, or the output is a file.
-        ValueError: If the output directory is in use.
+        ValueError: If the output directory is in use, or holds the model.
         ModuleNotFoundError: If the extra is not installed.
     """
     for name, kinds in KINDS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
     check_model_path(options.model)
-    if (
-        Path(options.model).exists()
-        and Path(options.model).resolve() == Path(options.output_dir).resolve()
-    ):
-        raise ValueError(f"OUT {options.output_dir!r} is also the model: give another directory.")
-    check_output_directory(options.output_dir, options.overwrite)
+    check_output_directory(options.output_dir, options.overwrite, [options.model])
     if extra := KINDS[options.to]:
         check_extra(extra)
 
