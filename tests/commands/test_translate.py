@@ -37,6 +37,7 @@ def test_json_lines_hold_scores(trained, capsys):
     assert found["source"] == LINES[0]
     assert found["outputs"][0]["text"] == "Hund sieht Katze ."
     assert found["outputs"][0]["score"] > found["outputs"][1]["score"]
+    assert found["outputs"][0]["is_complete"] is True
     assert len(found["outputs"][0]["tokens"]) == len(found["outputs"][0]["token_scores"]) == 5
 
 
@@ -64,6 +65,15 @@ def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out.de"]
     translate([str(trained), *files, "--resume"])
     assert "is complete" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["translate", "generate"])
+def test_outputs_that_are_cut_off_are_counted(trained, name):
+    done = command(name, trained, "--max-new-tokens", "2", *LINES)
+    assert (done.stdout, done.returncode) == ("Hund sieht\n\nVogel findet\n", 0)
+    assert "of 2 tokens: 2. Give a larger `max_new_tokens` (--max-new-tokens)." in done.stderr
+    done = command(name, trained, *LINES)
+    assert (done.stdout, done.stderr) == (OUTPUTS, "")
 
 
 def interrupt_after(count, monkeypatch, output=None):

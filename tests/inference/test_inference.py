@@ -51,6 +51,19 @@ def test_several_outputs_a_line(loaded):
     assert len(set(outputs[0])) == 3
 
 
+def test_outputs_that_are_cut_off_are_counted(loaded, heard):
+    def said():
+        return [message for message in heard.messages if "cut off" in message]
+
+    model, tokenizer = loaded
+    assert len(list(generate_lines(model, tokenizer, LINES))) == 5
+    assert said() == []
+    texts = list(generate_lines(model, tokenizer, LINES, num_beams=1, max_new_tokens=3))
+    assert texts[0] == ["Hund sieht Katze"]
+    (message,) = said()
+    assert "at the longest length of 3 tokens: 3. Give a larger `max_new_tokens`" in message
+
+
 def test_directories_without_a_model_of_ours_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         check_model_directory(str(tmp_path / "nowhere"))

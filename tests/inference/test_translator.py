@@ -7,6 +7,7 @@ import pytest
 import torch
 from toy import NOUNS, VERBS
 
+from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.minimum_risk import least_risk, metric_by_name
 from vanilla_transformer.inference.results import perplexity_of
@@ -64,6 +65,45 @@ def test_the_form_of_the_input_is_the_form_of_the_output(engines):
         assert translator.translate([]) == []
         assert translator.translate(f"{LINE}\r\n\n{LINE}\n") == f"{OUTPUT}\r\n\n{OUTPUT}\n"
         assert translator.translate([LINE], num_beams=2, n_best=1) == [[OUTPUT]]
+
+
+def warnings_of(heard):
+    return [message for message in heard.messages if "cut off" in message]
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2", "int8"])
+def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
+    translator = engines[name]
+    texts = [LINE, "", f"{LINE}\n{LINE}"]
+    assert translator.translate(texts, num_beams=1, max_new_tokens=5)[0] == OUTPUT
+    assert warnings_of(heard) == []
+    found = translator.translate(texts, num_beams=1, max_new_tokens=4, return_scores=True)
+    assert [one.is_complete for one in found] == [False, True, False]
+    expected = "cut off at the longest length of 4 tokens: 2. Give a larger `max_new_tokens`"
+    assert [expected in message for message in warnings_of(heard)] == [True]
+    assert translator.translate(LINE, num_beams=1, max_new_tokens=2) == "Hund sieht"
+    assert "of 2 tokens: 1." in warnings_of(heard)[-1]
+    stream = translator.translate(iter(texts * 3), num_beams=2, n_best=2, max_new_tokens=3)
+    assert len(warnings_of(heard)) == 2
+    assert len(list(stream)) == 9
+    assert "of 3 tokens: 12." in warnings_of(heard)[-1]
+
+
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
+    """Marian and BART force the end at the longest length: the output is cut off all the same."""
+    monkeypatch.setattr(engines[name].settings, "forced_eos_token_id", engines[name].end_token_id)
+    found = engines[name].translate([LINE], num_beams=1, max_new_tokens=3, return_tokens=True)
+    assert (found[0].text, found[0].is_complete) == ("Hund sieht", False)
+    assert "of 3 tokens: 1." in warnings_of(heard)[-1]
+
+
+def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, heard):
+    options = {"stop_strings": ["sieht"], "max_new_tokens": 3, "num_beams": 1}
+    model, tokenizer = engines["transformers"].engine.model, engines["transformers"].tokenizer
+    texts = list(generate_lines(model, tokenizer, [LINE, SOURCES[-1]], **options))
+    assert texts[0] == ["Hund sieht"]
+    assert "of 3 tokens: 1." in warnings_of(heard)[-1]
 
 
 def test_a_stream_is_read_as_it_is_needed(engines, monkeypatch):

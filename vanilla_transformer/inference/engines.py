@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig
 
 from vanilla_transformer.inference.search import Search
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
@@ -93,7 +94,7 @@ class TransformersEngine:
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
                 sequences = self._generate_batch(inputs, search)
-                found = [self._read_hypothesis(ids, search) for ids in sequences.tolist()]
+                found = [read_hypothesis(ids, search.settings) for ids in sequences.tolist()]
                 for position, row in enumerate(rows):
                     outputs[row] = found[position * search.n_best : (position + 1) * search.n_best]
         return outputs
@@ -185,13 +186,35 @@ class TransformersEngine:
             "attention_mask": pad_sequence(masks, batch_first=True).to(device),
         }
 
-    def _read_hypothesis(self, sequence: list[int], search: Search) -> Hypothesis:
-        """Takes the tokens between the start and the end."""
-        ends = search.settings.eos_token_id
-        ends = ends if isinstance(ends, list) else [ends]
-        ids = sequence[1:]
-        stop = next((i for i, token in enumerate(ids) if token in ends), None)
-        return Hypothesis(tuple(ids if stop is None else ids[:stop]), stop is not None)
+
+def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
+    """Takes the tokens between the start and the end.
+
+    Args:
+        sequence: Ids that `generate()` returned for one output, with the start and padding.
+        settings: The settings of the search.
+    """
+    ends = settings.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    ids = sequence[1:]
+    stop = next((i for i, token in enumerate(ids) if token in ends), None)
+    return Hypothesis(tuple(ids if stop is None else ids[:stop]), stop is not None)
+
+
+def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> bool:
+    """Returns whether an output has the longest length, and the model had not ended it before.
+
+    The end that `forced_eos_token_id` puts there is not the model's. An output that ends with
+    padding was stopped by something else, such as `stop_strings`.
+
+    Args:
+        output: The output.
+        settings: The settings of the search.
+        longest: Longest output in tokens, the end included.
+    """
+    forced = settings.forced_eos_token_id is not None
+    ended = (output.is_complete and not forced) or output.ids[-1:] == (settings.pad_token_id,)
+    return not ended and len(output.ids) >= longest - forced
 
 
 def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

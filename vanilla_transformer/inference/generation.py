@@ -1,6 +1,7 @@
 """Generates text for lines of text."""
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from itertools import islice
 from typing import Any
 
@@ -8,6 +9,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from vanilla_transformer.inference.engines import is_cut_off, read_hypothesis
+from vanilla_transformer.inference.search import longest_output, warn_of_cut_outputs
 from vanilla_transformer.model.pipeline_vanilla_transformer import (
     NO_LIMIT,
     Seq2SeqGenerationPipeline,
@@ -16,6 +19,8 @@ from vanilla_transformer.model.pipeline_vanilla_transformer import (
 logger = logging.get_logger(__name__)
 
 _LINES_PER_CHUNK = 4096
+_LENGTH_OF_GENERATE = 20
+"""Longest output in tokens of `generate()` where no setting names a length."""
 
 
 def generate_lines(
@@ -42,12 +47,20 @@ def generate_lines(
         **generation: Arguments of `model.generate`, e.g. `num_beams`, `num_return_sequences`.
 
     Yields:
-        The outputs of each line: `num_return_sequences` texts (1 by default).
+        The outputs of each line: `num_return_sequences` texts (1 by default). After the last line,
+        a warning tells how many outputs are cut off at the longest length.
     """
-    remaining = iter(lines)
+    remaining, num_cut = iter(lines), 0
+    settings = deepcopy(generation.get("generation_config") or model.generation_config)
+    settings.update(**{name: value for name, value in generation.items() if value is not None})
+    longest = longest_output(settings, _LENGTH_OF_GENERATE)
     with tqdm(disable=not progress, unit=" lines") as bar:
         while chunk := list(islice(remaining, _LINES_PER_CHUNK)):
-            yield from _generate_chunk(model, tokenizer, chunk, batch_size, bar, generation)
+            for rows in _generate_chunk(model, tokenizer, chunk, batch_size, bar, generation):
+                found = (read_hypothesis(ids, settings) for ids in rows if ids)
+                num_cut += sum(is_cut_off(one, settings, longest) for one in found)
+                yield tokenizer.batch_decode(rows, skip_special_tokens=True)
+    warn_of_cut_outputs(num_cut, longest)
 
 
 def _generate_chunk(
@@ -57,19 +70,21 @@ def _generate_chunk(
     batch_size: int,
     bar: "tqdm[Any]",
     generation: dict[str, Any],
-) -> list[list[str]]:
-    """Generates for the lines of a chunk, shortest first, and restores their order."""
+) -> list[list[list[int]]]:
+    """Returns ids for the lines of a chunk, which are computed shortest first, in their order."""
     device = None if getattr(model, "hf_device_map", None) else model.device
     pipe = Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, device=device)
     default = model.generation_config.num_return_sequences or 1
-    outputs = [[""] * (generation.get("num_return_sequences") or default) for _ in chunk]
+    num_outputs = generation.get("num_return_sequences") or default
+    outputs: list[list[list[int]]] = [[[]] * num_outputs for _ in chunk]
     _warn_about_truncation(tokenizer, chunk)
     filled = [index for index, line in enumerate(chunk) if line.strip()]
     by_length = sorted(filled, key=lambda index: len(chunk[index]))
     bar.update(len(chunk) - len(by_length))
-    results = pipe((chunk[i] for i in by_length), batch_size=batch_size, **generation)
+    texts = (chunk[index] for index in by_length)
+    results = pipe(texts, batch_size=batch_size, return_tensors=True, **generation)
     for index, found in zip(by_length, results, strict=True):
-        outputs[index] = [output["generated_text"] for output in found]
+        outputs[index] = [output["generated_token_ids"] for output in found]
         bar.update()
     return outputs
 

@@ -23,6 +23,8 @@ class Translation:
             the count.
         word_alignment: (source word, target word) by their indices among the words of the source
             text and of `text`. A word is text between white space.
+        is_complete: Whether the model ended the output; False if it, or a segment of it, is cut
+            off at the longest length.
     """
 
     text: str
@@ -31,6 +33,7 @@ class Translation:
     token_scores: tuple[float, ...] | None = None
     alignment: Links | None = None
     word_alignment: Links | None = None
+    is_complete: bool = True
 
     @property
     def pharaoh(self) -> str:
@@ -124,6 +127,7 @@ class SegmentOutput:
         source: The source.
         source_words: Words of each source token.
         words: Words of each token but the end.
+        is_complete: Whether the model ended it; False if it is cut off at the longest length.
     """
 
     text: str
@@ -134,6 +138,7 @@ class SegmentOutput:
     source: str = ""
     source_words: tuple[range, ...] = ()
     words: tuple[range, ...] = ()
+    is_complete: bool = True
 
 
 def join_segments(
@@ -154,9 +159,10 @@ def join_segments(
         The output. A text without segments gives an empty one.
     """
     text = document.join(lambda number: outputs[number].text) if document.segments else ""
-    if not any(details):
-        return Translation(text)
     parts = [outputs[number] for number in document.segments]
+    is_complete = all(part.is_complete for part in parts)
+    if not any(details):
+        return Translation(text, is_complete=is_complete)
     values = tuple(value for part in parts for value in part.token_scores)
     normaliser = float(max(len(values), 1)) ** length_penalty
     return Translation(
@@ -166,6 +172,7 @@ def join_segments(
         tokens=tuple(token for part in parts for token in part.tokens) if details.tokens else None,
         alignment=_join_alignments(parts) if details.alignment else None,
         word_alignment=_join_word_alignments(document, outputs) if details.words else None,
+        is_complete=is_complete,
     )
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from transformers import GenerationConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 DEFAULT_MAX_NEW_TOKENS = 256
 """Longest output in tokens of a model whose settings name no length; `generate()` stops at 20."""
@@ -57,7 +60,7 @@ def resolve_search(defaults: GenerationConfig, n_best: int, **options: Any) -> S
         )
     num_beams = 1 if settings.num_beams is None else settings.num_beams
     _check_counts(num_beams, n_best, bool(settings.do_sample))
-    new_tokens = _longest_output(settings)
+    new_tokens = longest_output(settings, DEFAULT_MAX_NEW_TOKENS)
     # `generate()` fills in what is None from the model: name the length as the model does.
     by_new_tokens = defaults.max_new_tokens is not None
     settings.max_new_tokens = new_tokens if by_new_tokens else None
@@ -76,16 +79,38 @@ def resolve_search(defaults: GenerationConfig, n_best: int, **options: Any) -> S
     )
 
 
-def _longest_output(settings: GenerationConfig) -> int:
-    """Returns the longest output in tokens; `max_length` counts the start token too."""
+def longest_output(settings: GenerationConfig, default: int) -> int:
+    """Returns the longest output in tokens, the end included.
+
+    Args:
+        settings: The settings. `max_length` counts the start token too.
+        default: Longest output if the settings name none.
+
+    Raises:
+        ValueError: If the settings leave no token.
+    """
     new_tokens = settings.max_new_tokens
     if new_tokens is None and settings.max_length is not None:
         new_tokens = settings.max_length - 1
     if new_tokens is None:
-        return DEFAULT_MAX_NEW_TOKENS
+        return default
     if new_tokens < 1:
         raise ValueError(f"The longest output is {new_tokens} tokens: give at least 1.")
     return int(new_tokens)
+
+
+def warn_of_cut_outputs(count: int, longest: int) -> None:
+    """Warns of outputs that the model had not ended, if there are any.
+
+    Args:
+        count: Number of these outputs.
+        longest: Longest output in tokens.
+    """
+    if count:
+        logger.warning(
+            f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}. "
+            "Give a larger `max_new_tokens` (--max-new-tokens)."
+        )
 
 
 def _check_counts(num_beams: int, n_best: int, samples: bool) -> None:

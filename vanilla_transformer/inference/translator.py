@@ -1,7 +1,7 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -19,7 +19,13 @@ from vanilla_transformer.data.token_words import words_of_encoding, words_of_ids
 from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
-from vanilla_transformer.inference.engines import Engine, Hypothesis, Ids, TransformersEngine
+from vanilla_transformer.inference.engines import (
+    Engine,
+    Hypothesis,
+    Ids,
+    TransformersEngine,
+    is_cut_off,
+)
 from vanilla_transformer.inference.ensemble import EnsembleEngine, check_vocabularies
 from vanilla_transformer.inference.loading import (
     check_model_directory,
@@ -36,7 +42,7 @@ from vanilla_transformer.inference.results import (
     Translation,
     join_segments,
 )
-from vanilla_transformer.inference.search import Search, resolve_search
+from vanilla_transformer.inference.search import Search, resolve_search, warn_of_cut_outputs
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 
 logger = logging.get_logger(__name__)
@@ -194,7 +200,8 @@ class Translator:
         Returns:
             For a text its output, for a list a list of outputs, for another iterable an iterator.
             An output is a text. It is a `Translation` if scores, tokens or alignments are asked
-            for, and a list of these with `n_best`.
+            for, and a list of these with `n_best`. A warning tells how many outputs are cut off at
+            the longest length.
 
         Raises:
             ValueError: If a text is not a `str`, or an option is wrong or not possible with the
@@ -209,10 +216,12 @@ class Translator:
                 options["num_beams"] = 1 if options.get("do_sample") else candidates
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
         call = self.plan_call(wanted, details, batch_tokens, **options)
-        choose = partial(_choose_outputs, n_best=n_best, details=details, metric=metric)
+        choose = partial(_choose_outputs, metric=metric)
+        form = partial(_form_outputs, n_best=n_best, details=details)
         if isinstance(texts, str):
-            return choose(self._translate_chunk([texts], call)[0])
-        stream = self._translate_stream(texts, call, choose, progress)
+            (outputs,) = self._translate_stream([texts], call, choose, progress=False)
+            return form(outputs)
+        stream = map(form, self._translate_stream(texts, call, choose, progress))
         return list(stream) if isinstance(texts, list | tuple) else stream
 
     def plan_call(
@@ -436,16 +445,20 @@ class Translator:
         self,
         texts: Iterable[str],
         call: "TranslatorCall",
-        choose: Callable[[Any], Any],
+        choose: Callable[[list[Translation]], list[Translation]],
         progress: bool,
-    ) -> Iterator[Any]:
-        remaining = iter(texts)
+    ) -> Iterator[list[Translation]]:
+        """Yields the outputs of each text, and warns at the end of those that are cut off."""
+        remaining, num_cut = iter(texts), 0
         total = len(texts) if isinstance(texts, Sequence) else None
         with tqdm(total=total, disable=not progress, unit=" texts") as bar:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                for outputs in self._translate_chunk(chunk, call):
-                    yield choose(outputs)
+                for found in self._translate_chunk(chunk, call):
+                    outputs = choose(found)
+                    num_cut += sum(not one.is_complete for one in outputs)
+                    yield outputs
                 bar.update(len(chunk))
+        warn_of_cut_outputs(num_cut, call.search.max_new_tokens)
 
     def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
         """Returns `n_best` outputs for each text."""
@@ -468,7 +481,13 @@ class Translator:
             described = self._describe_hypotheses(segments, sources, flat, origins, texts, call)
         else:
             described = map(SegmentOutput, texts)
-        outputs = iter(described)
+        search = call.search
+        outputs = (
+            output
+            if not is_cut_off(one, search.settings, search.max_new_tokens)
+            else replace(output, is_complete=False)
+            for one, output in zip(flat, described, strict=True)
+        )
         return [list(islice(outputs, len(row))) for row in found]
 
     def _describe_hypotheses(
@@ -634,12 +653,15 @@ def _check_candidates(candidates: int, n_best: int | None) -> None:
         raise ValueError(f"`candidates` is {candidates}: `minimum_risk` compares at least 2.")
 
 
-def _choose_outputs(
-    outputs: list[Translation], n_best: int | None, details: Details, metric: Metric | None
-) -> Any:
+def _choose_outputs(outputs: list[Translation], metric: Metric | None) -> list[Translation]:
+    """Returns the outputs of a text that are asked for."""
+    if metric is None:
+        return outputs
+    return [outputs[least_risk([one.text for one in outputs], metric)]]
+
+
+def _form_outputs(outputs: list[Translation], n_best: int | None, details: Details) -> Any:
     """Returns the outputs of a text in the form that the caller asked for."""
-    if metric is not None:
-        outputs = [outputs[least_risk([one.text for one in outputs], metric)]]
     found = [one if any(details) else one.text for one in outputs]
     return found[0] if n_best is None else found
 
