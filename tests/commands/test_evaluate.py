@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
 from toy import command
+
+from vanilla_transformer.commands import evaluate
+from vanilla_transformer.commands.program import run_subcommand
 
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
@@ -33,3 +37,35 @@ def test_wrong_data_options_are_found_at_once(tmp_path):
         done = command("evaluate", "someone/model", *options)
         assert (done.returncode, done.stderr.count("\n")) == (status, 1)
         assert message in done.stderr
+
+
+def test_the_scores_are_printed_where_the_report_cannot_be_written(
+    trained, corpus, tmp_path, monkeypatch, capsys
+):
+    def fails(path):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(evaluate, "open_output", fails)
+    data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
+    argv = [str(trained), *data, "--max-test-samples", "2", "--output", str(tmp_path / "report")]
+    with pytest.raises(OSError, match="the disk is full"):
+        run_subcommand("evaluate", argv)
+    assert "chrf" in json.loads(capsys.readouterr().out)
+
+
+def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
+    for name in ("t.en", "t.de", "t.json"):
+        (tmp_path / name).write_text("a dog\n")
+    files = ["--test-source", tmp_path / "t.en", "--test-target", tmp_path / "t.de"]
+    for data, option, output in (
+        (files, "--test-source", tmp_path / "t.en"),
+        (files, "--test-target", tmp_path / "t.de"),
+        (["--test-file", tmp_path / "t.json"], "--test-file", tmp_path / "t.json"),
+    ):
+        words = ["someone/model", *data, "--output", output, "--overwrite"]
+        with pytest.raises(ValueError, match=f"is also the `{option}`"):
+            run_subcommand("evaluate", [str(word) for word in words])
+        assert output.read_text() == "a dog\n"
+    words = ["someone/model", *map(str, files), "--output", "/proc/report.json"]
+    with pytest.raises(OSError, match="no file can be made in '/proc'"):  # not even by root
+        run_subcommand("evaluate", words)

@@ -94,11 +94,12 @@ def check(options: argparse.Namespace) -> None:
     if options.resume and options.gold:
         raise UsageError("give --resume or --gold, which needs the links of all lines")
     check_model_path(options.model)
-    for path in filter(None, (options.source, options.target, options.gold)):
+    for name in ("source", "target", *(["gold"] if options.gold else [])):
+        path = getattr(options, name)
         existing_file(path)
         if options.output:
             replaces = options.overwrite or options.resume
-            check_output_file(options.output, replaces, read_from=path)
+            check_output_file(options.output, replaces, path, f"--{name}")
     if options.resume and not options.overwrite:
         check_nothing_is_replaced(options.output)
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from vanilla_transformer.data.text_files import existing_file
@@ -49,28 +50,43 @@ def check_data_files(options: Mapping[str, Any]) -> None:
     Raises:
         FileNotFoundError: If a file does not exist. The message names its option.
     """
-    for split in ("train", "validation", "test"):
-        for part in ("file", "source", "target"):
-            name = f"{split}_{part}"
-            if path := options.get(name):
-                try:
-                    existing_file(path)
-                except FileNotFoundError as error:
-                    raise FileNotFoundError(f"`{name}`: {error}") from None
+    for name, path in data_files(options).items():
+        try:
+            existing_file(path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"`{name}`: {error}") from None
 
 
-def check_output_file(path: str, overwrite: bool, read_from: str | None = None) -> None:
-    """Checks that a file may be written.
+def data_files(options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the data files among the options by the names of their options.
+
+    Args:
+        options: As `check_data_files`.
+    """
+    names = [
+        f"{split}_{part}"
+        for split in ("train", "validation", "test")
+        for part in ("file", "source", "target")
+    ]
+    return {name: options[name] for name in names if options.get(name)}
+
+
+def check_output_file(
+    path: str, overwrite: bool, read_from: str | None = None, option: str = "--input"
+) -> None:
+    """Checks that a file may be written, and can be.
 
     Args:
         path: The file.
         overwrite: Whether it may replace an existing file.
         read_from: A file that is read at the same time.
+        option: The option that names `read_from`.
 
     Raises:
         ValueError: If the file exists and `overwrite` is False, or if it is `read_from`.
         IsADirectoryError: If it is a directory.
         FileNotFoundError: If its directory does not exist.
+        OSError: If no file can be made in its directory.
     """
     output = Path(path)
     if output.is_dir():
@@ -78,11 +94,20 @@ def check_output_file(path: str, overwrite: bool, read_from: str | None = None) 
     if output.exists() and not overwrite:
         raise ValueError(f"`--output` {path!r} exists: add --overwrite, or choose another file.")
     if read_from and output.exists() and output.samefile(read_from):
-        raise ValueError(f"`--output` {path!r} is also the `--input`: choose another file.")
+        raise ValueError(f"`--output` {path!r} is also the `{option}`: choose another file.")
     if not output.parent.is_dir():
         raise FileNotFoundError(
             f"`--output` {path!r}: the directory {str(output.parent)!r} does not exist."
         )
+    if output.is_file() or not output.exists():  # not a device or a pipe
+        try:
+            with TemporaryFile(dir=output.parent):
+                pass
+        except OSError as error:
+            raise OSError(
+                f"`--output` {path!r}: no file can be made in {str(output.parent)!r} "
+                f"({error.strerror}): choose another directory."
+            ) from error
 
 
 def check_output_directory(

@@ -10,6 +10,7 @@ from vanilla_transformer.commands.checks import (
     check_data_files,
     check_model_path,
     check_output_file,
+    data_files,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -70,7 +71,7 @@ def check(options: argparse.Namespace) -> None:
     Raises:
         UsageError: If an option of the data is wrong.
         OSError: If the model or a file does not exist.
-        ValueError: If the output file exists.
+        ValueError: If the output file exists, or is a file of the data.
         ModuleNotFoundError: If the extra `train` is not installed.
     """
     _data_arguments(options)
@@ -78,6 +79,9 @@ def check(options: argparse.Namespace) -> None:
     check_data_files(vars(options))
     if options.output:
         check_output_file(options.output, options.overwrite)
+        for name, path in data_files(vars(options)).items():
+            option = f"--{name.replace('_', '-')}"
+            check_output_file(options.output, options.overwrite, path, option)
     check_extra("train")
 
 
@@ -97,10 +101,10 @@ def run(options: argparse.Namespace) -> None:
         progress=sys.stderr is not None and sys.stderr.isatty(),
         **search,
     )
+    print(json.dumps(evaluation.scores, indent=2), flush=True)
     if options.output:
         with open_output(options.output) as stream:
             json.dump(asdict(evaluation), stream, indent=1, ensure_ascii=False)
-    print(json.dumps(evaluation.scores, indent=2))
 
 
 def _data_arguments(options: argparse.Namespace) -> DataArguments:

@@ -49,10 +49,11 @@ def check(options: argparse.Namespace) -> None:
         ModuleNotFoundError: If the engine is not installed.
     """
     check_model_path(options.model)
-    for path in (options.source, options.target):
+    for name in ("source", "target"):
+        path = getattr(options, name)
         existing_file(path)
         if options.output:
-            check_output_file(options.output, options.overwrite, read_from=path)
+            check_output_file(options.output, options.overwrite, path, f"--{name}")
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")
 
