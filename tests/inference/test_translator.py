@@ -3,6 +3,7 @@
 import math
 import random
 
+import ctranslate2
 import pytest
 import torch
 from toy import NOUNS, VERBS
@@ -206,6 +207,42 @@ def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatc
     assert sorted(path.name for path in (cache / "ctranslate2").iterdir()) == before
     with pytest.raises(AssertionError, match="exported again"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
+
+
+@pytest.mark.parametrize("home", [False, True])
+def test_a_cache_that_cannot_be_written(trained, monkeypatch, heard, home):
+    if home:  # as a container does for a user without a name
+        for name in ("VANILLA_TRANSFORMER_CACHE", "XDG_CACHE_HOME", "HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    else:
+        monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", "/dev/null/x")
+    translator = Translator.from_pretrained(str(trained), "auto", "cpu")
+    assert translator.engine.name == "transformers"
+    assert translator.translate(LINE) == OUTPUT
+    (message,) = [one for one in heard.messages if "VANILLA_TRANSFORMER_CACHE" in one]
+    assert "transformers computes this model" in message
+    for engine, compute_type in (("ctranslate2", "float32"), ("auto", "int8")):
+        with pytest.raises(OSError, match="VANILLA_TRANSFORMER_CACHE"):
+            Translator.from_pretrained(str(trained), engine, "cpu", compute_type)
+
+
+@pytest.mark.parametrize(
+    ("value", "threads"), [("", 0), ("4,2", 4), (" 3 ", 3), ("2", 2), ("many", 0), (None, 0)]
+)
+def test_the_threads_are_those_of_openmp(trained, monkeypatch, value, threads):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if value is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+    made, translator = [], ctranslate2.Translator
+
+    def make(*args, **options):
+        made.append(options["intra_threads"])
+        return translator(*args, **{**options, "intra_threads": 1})
+
+    monkeypatch.setattr(ctranslate2, "Translator", make)
+    Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
+    assert made == [threads]
 
 
 @pytest.mark.parametrize(

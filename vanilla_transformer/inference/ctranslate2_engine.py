@@ -56,6 +56,10 @@ _WITHOUT_EFFECT = (
 """Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
 
 
+class CacheError(OSError):
+    """The folder of the exports cannot be found or written."""
+
+
 class CTranslate2Engine:
     """Computes with CTranslate2.
 
@@ -93,7 +97,7 @@ class CTranslate2Engine:
             device_index=int(index or 0),
             compute_type=compute_type,
             inter_threads=workers,
-            intra_threads=int(os.environ.get("OMP_NUM_THREADS", "0")),
+            intra_threads=_number_of_threads(),
         )
         self.end_token, self.positions, self.aligns = end_token, positions, aligns
         self.source_tokens, self.target_tokens = vocabularies
@@ -177,6 +181,12 @@ class CTranslate2Engine:
         return Hypothesis(tuple(self.target_ids[token] for token in kept), complete, aligned)
 
 
+def _number_of_threads() -> int:
+    """Returns the first number of `$OMP_NUM_THREADS`, a list; 0, CTranslate2's choice, if none."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() else 0
+
+
 def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothesis:
     """Returns an output whose first token is aligned by the first of the given weights."""
     if not output.aligned:
@@ -212,6 +222,7 @@ def load_ctranslate2(
 
     Raises:
         ValueError: If CTranslate2 cannot compute the model, or has no such type on this device.
+        CacheError: If the cache holds no export of the model, and cannot be written.
     """
     device = device if device.startswith("cuda") else "cpu"
     possible = sorted(ctranslate2.get_supported_compute_types(device.partition(":")[0]))
@@ -244,10 +255,21 @@ def _positions_to_store(config: Any, tokenizer: Any) -> int:
 
 
 def cache_directory() -> Path:
-    """Returns the folder of the exports: `$VANILLA_TRANSFORMER_CACHE`, or one in `~/.cache`."""
-    given = os.environ.get("VANILLA_TRANSFORMER_CACHE")
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return (Path(given) if given else default / "vanilla_transformer") / "ctranslate2"
+    """Returns the folder of the exports: `$VANILLA_TRANSFORMER_CACHE`, or one in `~/.cache`.
+
+    Raises:
+        CacheError: If neither variables nor the system name a folder.
+    """
+    if given := os.environ.get("VANILLA_TRANSFORMER_CACHE"):
+        return Path(given, "ctranslate2")
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise CacheError(
+            "This user has no home directory for the export to CTranslate2: set "
+            "VANILLA_TRANSFORMER_CACHE to a folder that can be written."
+        ) from error
+    return caches / "vanilla_transformer" / "ctranslate2"
 
 
 def _model_digest(path: Path) -> str:
@@ -261,8 +283,14 @@ def _model_digest(path: Path) -> str:
 
 def _export_once(path: Path, tokenizer: Any, exported: Path, stored: str, positions: int) -> None:
     """Exports into a folder of its own, which then takes its place: several processes may try."""
-    exported.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(mkdtemp(dir=exported.parent, prefix=f".{exported.name}-"))
+    try:
+        exported.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(mkdtemp(dir=exported.parent, prefix=f".{exported.name}-"))
+    except OSError as error:
+        raise CacheError(
+            f"The export to CTranslate2 cannot be written to {str(exported.parent)!r} "
+            f"({error.strerror}): set VANILLA_TRANSFORMER_CACHE to a folder that can be written."
+        ) from error
     try:
         made = unfinished / "model"
         convert_to_ctranslate2(load_weights(str(path)), tokenizer, made, stored, positions)

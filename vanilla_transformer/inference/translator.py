@@ -122,6 +122,7 @@ class Translator:
                 ensemble have different vocabularies.
             FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
             ModuleNotFoundError: If CTranslate2 is asked for and not installed.
+            OSError: If CTranslate2 is asked for, and the export cannot be written to the cache.
         """
         if engine not in ENGINES:
             raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
@@ -683,14 +684,20 @@ def _choose_engine(
     compute_type: str,
     workers: int,
 ) -> Engine:
-    if engine == "auto":
-        engine = "ctranslate2" if _suits_ctranslate2(config) else "transformers"
-    if engine == "ctranslate2":
+    if engine == "ctranslate2" or (engine == "auto" and _suits_ctranslate2(config)):
         with optional_packages():
-            from vanilla_transformer.inference.ctranslate2_engine import load_ctranslate2
+            from vanilla_transformer.inference.ctranslate2_engine import (
+                CacheError,
+                load_ctranslate2,
+            )
 
         folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(path))
-        return load_ctranslate2(folder, config, tokenizer, compute_type, device, workers)
+        try:
+            return load_ctranslate2(folder, config, tokenizer, compute_type, device, workers)
+        except CacheError as error:
+            if engine == "ctranslate2" or compute_type != "float32":
+                raise
+            logger.warning(f"{error} Until then, transformers computes this model, more slowly.")
     if compute_type != "float32":
         raise ValueError(
             f"`compute_type` is {compute_type!r}, but CTranslate2 is not installed or cannot "
@@ -699,7 +706,7 @@ def _choose_engine(
     model = load_weights(path).to(device).eval()
     if engine == "int8":
         model = with_int8_weights(model)
-    return TransformersEngine(model, engine)
+    return TransformersEngine(model, "int8" if engine == "int8" else "transformers")
 
 
 def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -> Engine:
