@@ -209,6 +209,31 @@ def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatc
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
 
 
+@pytest.mark.parametrize("engine", ["auto", "transformers", "int8", "ctranslate2"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99", "cpu0"])
+def test_a_device_that_is_not_there_is_named(trained, engine, device):
+    with pytest.raises(ValueError, match=f"`device` '{device}' cannot be used"):
+        Translator.from_pretrained(str(trained), engine, device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use the GPU")
+def test_ctranslate2_may_see_a_gpu_that_torch_does_not(trained, monkeypatch):
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 2)
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: [])
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(ValueError, match="no compute_type 'float32' on this device"):
+            Translator.from_pretrained(str(trained), "ctranslate2", device)
+    for engine, device in (("ctranslate2", "cuda:2"), ("transformers", "cuda:1")):
+        with pytest.raises(ValueError, match="cannot be used"):
+            Translator.from_pretrained(str(trained), engine, device)
+
+
+def test_ctranslate2_leaves_other_devices_to_torch(trained):
+    with pytest.raises(ValueError, match="CTranslate2 computes on cpu and cuda, not on 'meta'"):
+        Translator.from_pretrained(str(trained), "ctranslate2", "meta")
+    assert Translator.from_pretrained(str(trained), "auto", "meta").engine.name == "transformers"
+
+
 @pytest.mark.parametrize("home", [False, True])
 def test_a_cache_that_cannot_be_written(trained, monkeypatch, heard, home):
     if home:  # as a container does for a user without a name

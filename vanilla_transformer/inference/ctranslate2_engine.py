@@ -221,9 +221,15 @@ def load_ctranslate2(
         The engine.
 
     Raises:
-        ValueError: If CTranslate2 cannot compute the model, or has no such type on this device.
+        ValueError: If CTranslate2 cannot compute the model or use the device, or has no such type
+            on this device.
         CacheError: If the cache holds no export of the model, and cannot be written.
     """
+    if not device.startswith(("cpu", "cuda")):
+        raise ValueError(
+            f"CTranslate2 computes on cpu and cuda, not on {device!r}: use the engine "
+            "'transformers', or another device."
+        )
     device = device if device.startswith("cuda") else "cpu"
     possible = sorted(ctranslate2.get_supported_compute_types(device.partition(":")[0]))
     if compute_type not in possible:
@@ -243,6 +249,17 @@ def load_ctranslate2(
     return CTranslate2Engine(
         exported, vocabularies, end_token, positions, compute_type, device, aligns, workers
     )
+
+
+def sees_gpu(device: str) -> bool:
+    """Returns whether CTranslate2 can use a GPU, which torch may have been built without.
+
+    Args:
+        device: "cuda" or "cuda:1".
+    """
+    kind, _, index = device.partition(":")
+    number = int(index) if index.isdecimal() else 0 if not index else -1
+    return kind == "cuda" and 0 <= number < ctranslate2.get_cuda_device_count()
 
 
 def _positions_to_store(config: Any, tokenizer: Any) -> int:

@@ -30,16 +30,30 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
         FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
     """
     check_model_directory(path)
+    device = usable_device(device)
+    tokenizer = load_tokenizer(path)
+    return load_weights(path).to(device).eval(), tokenizer
+
+
+def usable_device(device: str | torch.device | None) -> str:
+    """Returns the name of a device that torch can use.
+
+    Args:
+        device: The device. None: a GPU if there is one, otherwise the CPU.
+
+    Raises:
+        ValueError: If the device cannot be used.
+    """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"`device` {str(device)!r} cannot be used ({error}): give cpu, or a device that this "
+            f"`device` {str(device)!r} cannot be used ({reason}): give cpu, or a device that this "
             "machine and its torch have."
         ) from error
-    tokenizer = load_tokenizer(path)
-    return load_weights(path).to(device).eval(), tokenizer
+    return str(device)
 
 
 def load_tokenizer(path: str) -> Any:

@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-import torch
 from huggingface_hub import snapshot_download
 from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
@@ -31,6 +30,7 @@ from vanilla_transformer.inference.loading import (
     check_model_directory,
     load_tokenizer,
     load_weights,
+    usable_device,
 )
 from vanilla_transformer.inference.minimum_risk import Metric, least_risk, metric_by_name
 from vanilla_transformer.inference.quantization import with_int8_weights
@@ -118,8 +118,8 @@ class Translator:
             The translator.
 
         Raises:
-            ValueError: If the engine is unknown or cannot compute the model, or if the models of an
-                ensemble have different vocabularies.
+            ValueError: If the engine is unknown or cannot compute the model, if the device cannot
+                be used, or if the models of an ensemble have different vocabularies.
             FileNotFoundError: If the directory does not exist, or holds no weights or no tokenizer.
             ModuleNotFoundError: If CTranslate2 is asked for and not installed.
             OSError: If CTranslate2 is asked for, and the export cannot be written to the cache.
@@ -128,7 +128,7 @@ class Translator:
             raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
         if compute_type != "float32" and engine not in ("auto", "ctranslate2"):
             raise ValueError(f"`compute_type` is for the engine 'ctranslate2', not for {engine!r}.")
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        device = _usable_device(device, engine)
         paths = [path] if isinstance(path, str) else list(path)
         for one in paths:
             check_model_directory(one)
@@ -684,7 +684,7 @@ def _choose_engine(
     compute_type: str,
     workers: int,
 ) -> Engine:
-    if engine == "ctranslate2" or (engine == "auto" and _suits_ctranslate2(config)):
+    if engine == "ctranslate2" or (engine == "auto" and _suits_ctranslate2(config, device)):
         with optional_packages():
             from vanilla_transformer.inference.ctranslate2_engine import (
                 CacheError,
@@ -718,9 +718,23 @@ def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -
     return EnsembleEngine([load_weights(path).to(device).eval() for path in paths])
 
 
-def _suits_ctranslate2(config: Any) -> bool:
+def _usable_device(device: str | None, engine: str) -> str:
+    """Returns a device that torch can use, or else CTranslate2."""
+    try:
+        return usable_device(device)
+    except ValueError:
+        if device is None or engine not in ("auto", "ctranslate2") or not find_spec("ctranslate2"):
+            raise
+        from vanilla_transformer.inference.ctranslate2_engine import sees_gpu
+
+        if not sees_gpu(device):
+            raise
+        return device
+
+
+def _suits_ctranslate2(config: Any, device: str) -> bool:
     """Returns whether CTranslate2 is installed and computes the model; says why if not."""
-    if find_spec("ctranslate2") is None:
+    if find_spec("ctranslate2") is None or not device.startswith(("cpu", "cuda")):
         return False
     from vanilla_transformer.interop.ctranslate2 import problems_for_ctranslate2
 
