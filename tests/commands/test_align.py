@@ -12,6 +12,7 @@ from vanilla_transformer.data.word_alignment import format_links, parse_links
 from vanilla_transformer.inference.translator import Translator
 
 align, translate = partial(run_subcommand, "align"), partial(run_subcommand, "translate")
+score = partial(run_subcommand, "score")
 SOURCES = ["a dog sees a cat .", "", "a bird finds a child ."]
 TARGETS = ["Hund sieht Katze .", "", "Vogel findet Kind ."]
 
@@ -93,12 +94,16 @@ def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, mo
     assert "is complete" in capsys.readouterr().err
 
 
-def test_a_line_that_is_too_long_is_found(trained, files, tmp_path, monkeypatch):
+def test_a_line_that_is_too_long_is_named(trained, files, tmp_path, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.commands.sources.PAIRS_PER_CHUNK", 1)
     (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
     (tmp_path / "t").write_text("Hund\nHund\n")
-    with pytest.raises(ValueError, match="s, from line 2: Source 0 has 2001 tokens"):
-        align([str(trained), *files])
+    for run in (align, score):
+        with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
+            run([str(trained), *files])
+    monkeypatch.setattr("vanilla_transformer.commands.sources.PAIRS_PER_CHUNK", 2)
+    with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
+        score([str(trained), *files])
 
 
 @pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])

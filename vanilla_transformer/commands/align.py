@@ -25,7 +25,7 @@ from vanilla_transformer.commands.resumable_output import (
     is_complete,
     report_complete,
 )
-from vanilla_transformer.commands.sources import read_pair_chunks
+from vanilla_transformer.commands.sources import named_lines, read_pair_chunks
 from vanilla_transformer.data.text_files import existing_file, read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
@@ -146,10 +146,8 @@ def _read_alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignm
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, "transformers", options.device)
     for first, sources, targets in read_pair_chunks(options.source, options.target, skip):
-        try:
+        with named_lines(options.source, first):
             yield from translator.align(sources, targets, batch_tokens=options.batch_tokens)
-        except ValueError as error:
-            raise ValueError(f"{options.source}, from line {first}: {error}") from error
 
 
 def _format_alignment(alignment: "Alignment", options: argparse.Namespace) -> str:

@@ -11,7 +11,7 @@ from vanilla_transformer.commands.checks import check_model_path, check_output_f
 from vanilla_transformer.commands.options import CommandParser, add_model_argument, add_pair_options
 from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import add_engine_options
-from vanilla_transformer.commands.sources import read_pair_chunks
+from vanilla_transformer.commands.sources import named_lines, read_pair_chunks
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 
@@ -68,8 +68,10 @@ def run(options: argparse.Namespace) -> None:
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:
-        for _, sources, targets in read_pair_chunks(options.source, options.target):
-            for score in translator.score(sources, targets, batch_tokens=options.batch_tokens):
+        for first, sources, targets in read_pair_chunks(options.source, options.target):
+            with named_lines(options.source, first):
+                scores = translator.score(sources, targets, batch_tokens=options.batch_tokens)
+            for score in scores:
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability
                 print(_format_score(score, options.json), file=stream)

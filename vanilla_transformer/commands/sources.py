@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 
 from vanilla_transformer.commands.options import CommandParser
@@ -65,3 +66,24 @@ def read_pair_chunks(
     while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
         yield first, [one for one, _ in chunk], [other for _, other in chunk]
         first += len(chunk)
+
+
+@contextmanager
+def named_lines(file: str, first: int) -> Iterator[None]:
+    """Names the lines of a file that an error inside of the `with` block is about.
+
+    Args:
+        file: Path of the file of the sources.
+        first: Number of the first line that is computed.
+
+    Raises:
+        ValueError: The same problem, with the line.
+    """
+    from vanilla_transformer.inference.translator import LongSourceError
+
+    try:
+        yield
+    except LongSourceError as error:
+        raise ValueError(f"{file}, line {first + error.number}: it {error.problem}") from error
+    except ValueError as error:
+        raise ValueError(f"{file}, from line {first}: {error}") from error

@@ -52,6 +52,21 @@ TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
 
 
+class LongSourceError(ValueError):
+    """A source is longer than the model takes.
+
+    Args:
+        number: Number of the source among those of the call, from 0.
+        size: Its tokens.
+        limit: Tokens that are possible.
+    """
+
+    def __init__(self, number: int, size: int, limit: int) -> None:
+        self.number = number
+        self.problem = f"has {size:,} tokens, and {limit:,} are possible: split it."
+        super().__init__(f"Source {number} {self.problem}")
+
+
 class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
@@ -423,10 +438,7 @@ class Translator:
         encoded = self.tokenizer(text_target=list(targets), truncation=False, verbose=False)
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
-                raise ValueError(
-                    f"Source {number} has {len(ids)} tokens, and {self.source_limit} are possible: "
-                    "split it."
-                )
+                raise LongSourceError(number, len(ids), self.source_limit)
         return source_ids, encoded
 
     def _engine_for(self, search: Search) -> Engine:
