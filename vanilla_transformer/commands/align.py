@@ -113,7 +113,6 @@ def run(options: argparse.Namespace) -> None:
     with _opened_output(options) as (stream, done):
         for alignment in _read_alignments(options, done):
             print(_format_alignment(alignment, options), file=stream)
-            stream.flush()
             if options.gold:
                 found.append(alignment.words)
     if options.gold:

@@ -93,4 +93,3 @@ def run(options: argparse.Namespace) -> None:
         for texts in outputs:
             for text in texts:
                 print_line(text, stream)
-            stream.flush()

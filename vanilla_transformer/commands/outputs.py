@@ -19,7 +19,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         path: The file, packed if its name ends in `.gz`; None: standard output, in UTF-8.
 
     Yields:
-        The stream. After an error in the `with` block an older file is as it was.
+        The stream. After an error in the `with` block an older file is as it was. Standard output,
+        devices and pipes get each line as it is printed.
 
     Raises:
         ValueError: If standard output is needed and closed.
@@ -28,10 +29,10 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         if sys.stdout is None:
             raise ValueError("Standard output is closed: open it, or give --output.")
         if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")
+            sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
         yield sys.stdout
     elif Path(path).exists() and not Path(path).is_file():  # a device or a pipe
-        with open(path, "w", encoding="utf-8") as stream:
+        with open(path, "w", encoding="utf-8", buffering=1) as stream:
             yield stream
     else:
         opened = gzip.open if path.endswith(".gz") else open

@@ -15,8 +15,8 @@ from vanilla_transformer.data.text_files import read_lines
 def continued_output(path: str, identity: Mapping[str, Any]) -> Iterator[tuple[TextIO, int]]:
     """Opens a text file that keeps what was written when the process ends before it is complete.
 
-    The lines go to `PATH.unfinished`, which takes its place at the end. `PATH.unfinished.json`
-    records what the lines were made from.
+    Each line goes to `PATH.unfinished` as it is printed. This file takes its place at the end.
+    `PATH.unfinished.json` records what the lines were made from.
 
     Args:
         path: The file.
@@ -36,7 +36,7 @@ def continued_output(path: str, identity: Mapping[str, Any]) -> Iterator[tuple[T
     else:
         unfinished.unlink(missing_ok=True)
         record.write_text(json.dumps(identity), encoding="utf-8")
-    with unfinished.open("a", encoding="utf-8", newline="\n") as stream:
+    with unfinished.open("a", encoding="utf-8", newline="\n", buffering=1) as stream:
         yield stream, done
     unfinished.replace(path)
     record.unlink()

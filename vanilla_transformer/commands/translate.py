@@ -195,7 +195,6 @@ def _write_outputs(
         else:
             for output in several:
                 print_line(_output_line(output), stream)
-        stream.flush()
 
 
 def _output_line(output: Any) -> str:
