@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from functools import partial
 
 import pytest
@@ -166,6 +167,10 @@ def test_targets_are_scored(trained, tmp_path, capsys):
         (["--resume", "a dog"], "--resume needs --input and --output"),
         (["--input", "x", "a dog"], "not both"),
         (["--minimum-risk", "chrf", "--n-best", "2", "a"], "not both"),
+        (["--candidates", "4", "a"], "--candidates needs --minimum-risk"),
+        (["--ensemble-with", "x", "--compute-type", "int8", "a"], "no --ensemble-with"),
+        (["--temperature", "0.1", "a"], "--temperature changes sampling only: add --do-sample"),
+        (["--top-k", "1", "a"], "--top-k changes sampling only: add --do-sample"),
         (["--resume", "--input", "x", "--output", "y.gz"], "packed file"),
         (["--resume", "--input", "x", "--output", "y", "--n-best", "2"], "needs --json"),
     ],
@@ -173,3 +178,29 @@ def test_targets_are_scored(trained, tmp_path, capsys):
 def test_options_that_contradict_each_other_are_refused(trained, options, message):
     with pytest.raises(UsageError, match=message):
         translate([str(trained), *options])
+
+
+def test_generate_refuses_options_of_sampling_for_another_search(trained):
+    with pytest.raises(UsageError, match="--top-p changes sampling only: add --do-sample"):
+        run_subcommand("generate", [str(trained), "--top-p", "0.5", "a"])
+
+
+@pytest.mark.parametrize("name", ["translate", "generate"])
+def test_a_model_whose_saved_search_samples_takes_options_of_sampling(
+    trained, tmp_path, capsys, name
+):
+    shutil.copytree(trained, tmp_path / "model")
+    file = tmp_path / "model" / "generation_config.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "do_sample": True, "num_beams": 1}))
+    run_subcommand(name, [str(tmp_path / "model"), "--top-k", "1", LINES[0]])
+    assert capsys.readouterr().out == "Hund sieht Katze .\n"
+
+
+def test_the_least_risk_among_a_beam_that_is_too_narrow_names_its_options(trained, capsys):
+    argv = [str(trained), "--minimum-risk", "chrf", LINES[0]]
+    with pytest.raises(ValueError, match="`candidates` is 16, but `num_beams` keeps 4"):
+        translate([*argv, "--num-beams", "4"])
+    translate([*argv, "--num-beams", "4", "--candidates", "4"])
+    translate([*argv, "--do-sample", "--num-beams", "1"])
+    assert capsys.readouterr().out.startswith("Hund sieht Katze .\n")

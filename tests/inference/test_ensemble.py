@@ -79,6 +79,8 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     other.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="another vocabulary"):
         Translator.from_pretrained([str(trained), str(tmp_path)])
+    with pytest.raises(ValueError, match="`compute_type` is 'int8', but an ensemble"):
+        Translator.from_pretrained(members, compute_type="int8")
     with pytest.raises(ValueError, match="not by 'ctranslate2'"):
         Translator.from_pretrained(members, engine="ctranslate2")
     translator = Translator.from_pretrained(members, device="cpu")

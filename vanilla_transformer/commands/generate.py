@@ -12,7 +12,11 @@ from vanilla_transformer.commands.options import (
     positive_integer,
 )
 from vanilla_transformer.commands.outputs import open_output, print_line
-from vanilla_transformer.commands.search_options import add_search_options, given_search_options
+from vanilla_transformer.commands.search_options import (
+    add_search_options,
+    check_sampling_options,
+    given_search_options,
+)
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
 
@@ -77,6 +81,7 @@ def run(options: argparse.Namespace) -> None:
 
     logging.disable_progress_bar()
     model, tokenizer = load_model(options.model, options.device)
+    check_sampling_options(options, model.generation_config)
     set_seed(options.seed)
     search = given_search_options(options)
     if options.num_return_sequences is not None:

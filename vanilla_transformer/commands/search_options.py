@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from vanilla_transformer.commands.options import (
+    UsageError,
     nonnegative_integer,
     positive_integer,
     positive_number,
@@ -22,6 +23,8 @@ SEARCH_OPTIONS = (
     "top_p",
 )
 """Options that `generate()` of the model takes under the same names."""
+
+_OF_SAMPLING = ("temperature", "top_k", "top_p")
 
 
 def add_search_options(group: argparse._ArgumentGroup) -> None:
@@ -94,3 +97,18 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     """
     named = ((name, getattr(options, name)) for name in SEARCH_OPTIONS)
     return {name: value for name, value in named if value is not None}
+
+
+def check_sampling_options(options: argparse.Namespace, settings: Any) -> None:
+    """Checks that no option of sampling is given to a search that does not sample.
+
+    Args:
+        options: The parsed options.
+        settings: The search that is saved with the model, which may sample.
+
+    Raises:
+        UsageError: If one is given.
+    """
+    given = [name for name in _OF_SAMPLING if getattr(options, name) is not None]
+    if given and not (options.do_sample or settings.do_sample):
+        raise UsageError(f"--{given[0].replace('_', '-')} changes sampling only: add --do-sample")

@@ -28,12 +28,16 @@ from vanilla_transformer.commands.search_options import (
     add_compute_type_option,
     add_engine_options,
     add_search_options,
+    check_sampling_options,
     given_search_options,
 )
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.extras import check_extra
+
+CANDIDATES = 16
+"""Outputs per line that --minimum-risk compares unless --candidates is given."""
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
@@ -78,9 +82,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     search.add_argument(
         "--candidates",
         type=positive_integer,
-        default=16,
         metavar="N",
-        help="outputs per line that --minimum-risk compares",
+        help=f"outputs per line that --minimum-risk compares (default: {CANDIDATES})",
     )
     _add_computation_options(parser.add_argument_group("computation"))
     return parser.parse_words(words)
@@ -112,6 +115,10 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError("give the lines as arguments or in --input, not both")
     if options.minimum_risk and options.n_best:
         raise UsageError("give --n-best or --minimum-risk, not both")
+    if options.candidates and not options.minimum_risk:
+        raise UsageError("--candidates needs --minimum-risk, which compares them")
+    if options.ensemble_with and options.compute_type != "float32":
+        raise UsageError("--compute-type is for CTranslate2, which computes no --ensemble-with")
     if options.resume and not (options.output and options.input):
         raise UsageError("--resume needs --input and --output")
     if options.resume and options.output.endswith(".gz"):
@@ -150,6 +157,7 @@ def run(options: argparse.Namespace) -> None:
         options.device,
         options.compute_type,
     )
+    check_sampling_options(options, translator.settings)
     set_seed(options.seed)
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"engine: {translator.engine.name}", file=sys.stderr)
@@ -173,7 +181,8 @@ def _write_outputs(
 
     choices: dict[str, Any] = {"n_best": options.n_best}
     if options.minimum_risk:
-        choices = {"minimum_risk": options.minimum_risk, "candidates": options.candidates}
+        candidates = options.candidates or CANDIDATES
+        choices = {"minimum_risk": options.minimum_risk, "candidates": candidates}
     outputs = translator.translate(
         remembered(),
         return_scores=options.json,
@@ -218,7 +227,6 @@ def _output_identity(options: argparse.Namespace) -> dict[str, Any]:
         "alignment",
         "n_best",
         "minimum_risk",
-        "candidates",
         "engine",
         "compute_type",
         "seed",
@@ -227,6 +235,7 @@ def _output_identity(options: argparse.Namespace) -> dict[str, Any]:
         "model": file_identity(options.model),
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],
         "input": file_identity(options.input),
+        "candidates": options.candidates or CANDIDATES,
         **{name: getattr(options, name) for name in names},
         **given_search_options(options),
     }

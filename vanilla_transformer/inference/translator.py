@@ -141,10 +141,15 @@ class Translator:
         """
         if engine not in ENGINES:
             raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
+        paths = [path] if isinstance(path, str) else list(path)
+        if compute_type != "float32" and len(paths) > 1:
+            raise ValueError(
+                f"`compute_type` is {compute_type!r}, but an ensemble is computed by transformers: "
+                "leave `compute_type` out, or give one model."
+            )
         if compute_type != "float32" and engine not in ("auto", "ctranslate2"):
             raise ValueError(f"`compute_type` is for the engine 'ctranslate2', not for {engine!r}.")
         device = _usable_device(device, engine)
-        paths = [path] if isinstance(path, str) else list(path)
         for one in paths:
             check_model_directory(one)
         path = paths[0]
@@ -228,8 +233,10 @@ class Translator:
         if metric is not None:
             _check_candidates(candidates, n_best)
             wanted = candidates
+            samples = options.get("do_sample")
             if options.get("num_beams") is None:
-                options["num_beams"] = 1 if options.get("do_sample") else candidates
+                options["num_beams"] = 1 if samples else candidates
+            _check_beams(options["num_beams"], candidates, bool(samples))
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
         call = self.plan_call(wanted, details, batch_tokens, **options)
         choose = partial(_choose_outputs, metric=metric)
@@ -664,6 +671,17 @@ def _check_candidates(candidates: int, n_best: int | None) -> None:
         )
     if candidates < 2:
         raise ValueError(f"`candidates` is {candidates}: `minimum_risk` compares at least 2.")
+
+
+def _check_beams(num_beams: Any, candidates: int, samples: bool) -> None:
+    """Checks that a search gives all candidates; `resolve_search` checks all else."""
+    if samples and num_beams == 1:
+        return
+    if isinstance(num_beams, int) and 1 <= num_beams < candidates:
+        raise ValueError(
+            f"`candidates` is {candidates}, but `num_beams` keeps {num_beams}: lower `candidates`, "
+            "or leave `num_beams` out."
+        )
 
 
 def _choose_outputs(outputs: list[Translation], metric: Metric | None) -> list[Translation]:
