@@ -128,7 +128,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def call_model_init(self, trial: Any = None) -> Any:
         """Makes the model of a training, with the guided head in its config."""
-        model = super().call_model_init(trial)
+        model: Any = super().call_model_init(trial)
         if self._guide is not None:
             model.config.alignment_heads = [[self._guide.layer, self._guide.head]]
         return model
