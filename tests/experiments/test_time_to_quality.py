@@ -287,7 +287,7 @@ def test_wrong_options_are_named(words, message, capsys):
 @pytest.mark.parametrize(
     ("override", "named"),
     [
-        ("--d_model 64", "d_model"),
+        ("--d_model 96", "d_model"),
         ("--encoder-layers 2 --dropout=0.45", "dropout, encoder_layers"),
         ("--vocab_size 500", "tokenizer"),
     ],

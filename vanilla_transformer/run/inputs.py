@@ -32,11 +32,11 @@ def inputs_of(plan: RunPlan) -> dict[str, str]:
         name: default if (value := getattr(plan.search.settings, name)) is None else value
         for name, default in _SEARCH_SETTINGS.items()
     }
-    digests = {split: _digest(rows) for split, rows in plan.splits.items()}
+    digests = {split: _digest_of_rows(rows) for split, rows in plan.splits.items()}
     return {**digests, "search": json.dumps(settings)}
 
 
-def _digest(rows: Dataset) -> str:
+def _digest_of_rows(rows: Dataset) -> str:
     """Returns the SHA-256 of all columns of a split."""
     found = hashlib.sha256()
     names = sorted(rows.column_names)
