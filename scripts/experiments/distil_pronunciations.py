@@ -15,7 +15,6 @@ those of the package wordfreq (`pip install wordfreq`). Other arguments go to th
 """
 
 import argparse
-import hashlib
 import itertools
 import json
 import re
@@ -31,7 +30,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from demo import TASKS, train_model
 from pronunciations import load_cmudict, read_cmudict
 
-from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.data.digests import content_digest, text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 
@@ -195,7 +194,7 @@ def check_used_labels(folder: Path, rows: list[dict[str, Any]], least_score: flo
         ValueError: If the directory holds a training on other words or labels.
     """
     record = folder.parent / f"{folder.name}-{_USED}"
-    digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    digest = text_digest(json.dumps(rows))
     used = {"least_score": str(least_score), "words": len(rows), "digest": digest}
     if any(folder.iterdir()):
         if not record.is_file():

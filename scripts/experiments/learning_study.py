@@ -12,7 +12,6 @@ writes table.md.
         --optimizers adamw:0.003 muon:0.003:0.01 --seeds 1 2 3 --steps 600
 """
 
-import hashlib
 import itertools
 import json
 import sys
@@ -31,6 +30,7 @@ from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallba
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.digests import rows_digest, text_digest
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inspection.figures import new_figure
@@ -310,11 +310,7 @@ def load_texts(options: StudyArguments) -> DatasetDict:
 
 def digest_of(texts: DatasetDict) -> str:
     """Returns a name for the texts: a hash of their sources and targets."""
-    digest = hashlib.sha256()
-    for split in ("train", "validation"):
-        for side in ("source", "target"):
-            digest.update(json.dumps(list(texts[split][side])).encode())
-    return digest.hexdigest()
+    return text_digest(" ".join(rows_digest(texts[split]) for split in ("train", "validation")))
 
 
 def make_task(options: StudyArguments, texts: DatasetDict) -> Task:

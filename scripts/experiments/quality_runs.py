@@ -4,7 +4,6 @@ The clock is the processor time of the process, with its imports. Scoring comes 
 and costs it nothing.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ import psutil
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.data.digests import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.training.metrics import METRICS
@@ -93,7 +93,7 @@ class HeldOut:
     @property
     def digest(self) -> str:
         """A name for the texts: a hash of sources and references."""
-        return _digest(json.dumps([self.sources, self.references]))
+        return text_digest(json.dumps([self.sources, self.references]))
 
     def score(self, outputs: Sequence[str]) -> float:
         """Scores an output for each source, in percent."""
@@ -154,7 +154,7 @@ def run_clocked(
         RuntimeError: If the process fails, or the folder holds checkpoints of another training.
     """
     record = folder / "clock.json"
-    contents = [_digest("\n".join(read_lines(str(path)))) for path in files]
+    contents = [text_digest("\n".join(read_lines(str(path)))) for path in files]
     settings = {"command": list(command), "threads": threads, "files": contents}
     if record.is_file():
         known = json.loads(record.read_text(encoding="utf-8"))
@@ -185,10 +185,6 @@ def run_clocked(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
     record.write_text(json.dumps({**settings, "seconds": seconds}), encoding="utf-8")
     return seconds
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> float:

@@ -207,7 +207,7 @@ def test_a_recipe_may_repeat_a_part_of_itself(tmp_path):
         f"output_dir: {tmp_path}\naccelerator_config: &a {{split_batches: true}}\n"
         "lr_scheduler_kwargs: {<<: *a, factor: 2}\n"
     )
-    words = read_recipe(recipe)
+    words = read_recipe(recipe).words
     assert words[-1] == '--lr_scheduler_kwargs={"split_batches": true, "factor": 2}'
 
 

@@ -94,12 +94,13 @@ def check(options: argparse.Namespace) -> None:
     if options.resume and options.gold:
         raise UsageError("give --resume or --gold, which needs the links of all lines")
     check_model_path(options.model)
-    for name in ("source", "target", *(["gold"] if options.gold else [])):
-        path = getattr(options, name)
+    read_from = {"--source": options.source, "--target": options.target}
+    if options.gold:
+        read_from["--gold"] = options.gold
+    for path in read_from.values():
         existing_file(path)
-        if options.output:
-            replaces = options.overwrite or options.resume
-            check_output_file(options.output, replaces, path, f"--{name}")
+    if options.output:
+        check_output_file(options.output, options.overwrite or options.resume, read_from)
     if options.resume and not options.overwrite:
         check_nothing_is_replaced(options.output)
 

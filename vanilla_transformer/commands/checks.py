@@ -72,18 +72,17 @@ def data_files(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_output_file(
-    path: str, overwrite: bool, read_from: str | None = None, option: str = "--input"
+    path: str, overwrite: bool, read_from: Mapping[str, str | None] | None = None
 ) -> None:
     """Checks that a file may be written, and can be.
 
     Args:
         path: The file.
         overwrite: Whether it may replace an existing file.
-        read_from: A file that is read at the same time.
-        option: The option that names `read_from`.
+        read_from: Files that are read at the same time, by the options that name them.
 
     Raises:
-        ValueError: If the file exists and `overwrite` is False, or if it is `read_from`.
+        ValueError: If the file exists and `overwrite` is False, or if it is one of `read_from`.
         IsADirectoryError: If it is a directory.
         FileNotFoundError: If its directory does not exist.
         OSError: If no file can be made in its directory.
@@ -93,8 +92,9 @@ def check_output_file(
         raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
     if output.exists() and not overwrite:
         raise ValueError(f"`--output` {path!r} exists: add --overwrite, or choose another file.")
-    if read_from and output.exists() and output.samefile(read_from):
-        raise ValueError(f"`--output` {path!r} is also the `{option}`: choose another file.")
+    for option, source in (read_from or {}).items():
+        if source and output.exists() and output.samefile(source):
+            raise ValueError(f"`--output` {path!r} is also the `{option}`: choose another file.")
     if not output.parent.is_dir():
         raise FileNotFoundError(
             f"`--output` {path!r}: the directory {str(output.parent)!r} does not exist."

@@ -78,10 +78,9 @@ def check(options: argparse.Namespace) -> None:
     check_model_path(options.model)
     check_data_files(vars(options))
     if options.output:
-        check_output_file(options.output, options.overwrite)
-        for name, path in data_files(vars(options)).items():
-            option = f"--{name.replace('_', '-')}"
-            check_output_file(options.output, options.overwrite, path, option)
+        files = data_files(vars(options)).items()
+        read_from = {f"--{name.replace('_', '-')}": path for name, path in files}
+        check_output_file(options.output, options.overwrite, read_from)
     check_extra("train")
 
 

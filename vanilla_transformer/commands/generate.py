@@ -68,7 +68,7 @@ def check(options: argparse.Namespace) -> None:
     if options.input:
         existing_file(options.input)
     if options.output:
-        check_output_file(options.output, options.overwrite, read_from=options.input)
+        check_output_file(options.output, options.overwrite, {"--input": options.input})
 
 
 def run(options: argparse.Namespace) -> None:

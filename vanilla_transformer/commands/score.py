@@ -49,11 +49,11 @@ def check(options: argparse.Namespace) -> None:
         ModuleNotFoundError: If the engine is not installed.
     """
     check_model_path(options.model)
-    for name in ("source", "target"):
-        path = getattr(options, name)
+    read_from = {"--source": options.source, "--target": options.target}
+    for path in read_from.values():
         existing_file(path)
-        if options.output:
-            check_output_file(options.output, options.overwrite, path, f"--{name}")
+    if options.output:
+        check_output_file(options.output, options.overwrite, read_from)
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")
 

@@ -113,7 +113,7 @@ def check(options: argparse.Namespace) -> None:
     """
     words = options.words
     if words and words[0].endswith(RECIPE_SUFFIXES):
-        words = [*read_recipe(words[0]), *words[1:]]
+        words = [*read_recipe(words[0]).words, *words[1:]]
     values = _given_values(words)
     check_data_files(values)
     if model := values.get("model_name_or_path"):

@@ -131,7 +131,7 @@ def check(options: argparse.Namespace) -> None:
         existing_file(options.input)
     if options.output:
         replaces = options.overwrite or options.resume
-        check_output_file(options.output, replaces, read_from=options.input)
+        check_output_file(options.output, replaces, {"--input": options.input})
     if options.resume and not options.overwrite:
         check_nothing_is_replaced(options.output)
     if options.engine == "ctranslate2":

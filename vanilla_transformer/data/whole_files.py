@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import TextIO, cast
+from tempfile import TemporaryDirectory
 
 from vanilla_transformer.data.disk_space import explained_full_disk
 
@@ -21,12 +20,14 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: If the file cannot be written; the former file stays.
     """
-    with explained_full_disk(path), _unfinished_file(path.parent) as unfinished:
-        unfinished.write(text)
-        unfinished.flush()
-        os.fsync(unfinished.fileno())
-        os.chmod(unfinished.name, _usual_mode())
-        os.replace(unfinished.name, path)
+    with (
+        explained_full_disk(path),
+        replaced_file(path) as unfinished,
+        unfinished.open("w", encoding="utf-8") as stream,
+    ):
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @contextmanager
@@ -92,25 +93,3 @@ def _rename_all(moves: list[tuple[Path, Path]]) -> None:
         for source, target in reversed(done):
             target.rename(source)
         raise
-
-
-@contextmanager
-def _unfinished_file(folder: Path) -> Iterator[TextIO]:
-    """Opens a file that is deleted if it is not finished."""
-    unfinished = NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False)  # noqa: SIM115
-    try:
-        yield cast(TextIO, unfinished)
-        unfinished.close()
-    except BaseException:
-        # Closing writes what is left in the buffer, which may fail again.
-        with suppress(OSError):
-            unfinished.close()
-        os.unlink(unfinished.name)
-        raise
-
-
-def _usual_mode() -> int:
-    """Returns the permissions of a new file; temporary files are private."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -1,10 +1,9 @@
 """What a run trains on and scores with, in short, so that a resumed run notices a change."""
 
-import hashlib
 import json
+from typing import Any
 
-from datasets import Dataset
-
+from vanilla_transformer.data.digests import rows_digest
 from vanilla_transformer.run.plan import RunPlan
 
 _SEARCH_SETTINGS = {  # with what None stands for
@@ -18,7 +17,7 @@ _SEARCH_SETTINGS = {  # with what None stands for
 }
 
 
-def inputs_of(plan: RunPlan) -> dict[str, str]:
+def inputs_of(plan: RunPlan) -> dict[str, Any]:
     """Describes the texts of a run and the search of its evaluations.
 
     Args:
@@ -32,14 +31,5 @@ def inputs_of(plan: RunPlan) -> dict[str, str]:
         name: default if (value := getattr(plan.search.settings, name)) is None else value
         for name, default in _SEARCH_SETTINGS.items()
     }
-    digests = {split: _digest_of_rows(rows) for split, rows in plan.splits.items()}
+    digests = {split: rows_digest(rows) for split, rows in plan.splits.items()}
     return {**digests, "search": json.dumps(settings)}
-
-
-def _digest_of_rows(rows: Dataset) -> str:
-    """Returns the SHA-256 of all columns of a split."""
-    found = hashlib.sha256()
-    names = sorted(rows.column_names)
-    for batch in rows.select_columns(names).iter(1000):
-        found.update(json.dumps([batch[name] for name in names]).encode())
-    return found.hexdigest()

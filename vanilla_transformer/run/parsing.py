@@ -93,9 +93,8 @@ def parse_arguments(
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     command = run_command(argv) if command is None else command
-    recipe = Path(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
-    words = argv if recipe is None else [*read_recipe(recipe), *argv[1:]]
-    recipe_text = None if recipe is None else recipe.read_text(encoding="utf-8-sig")
+    recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
+    words = [*recipe.words, *argv[1:]] if recipe else argv
     parser = option_parser()
     parsed: Any = parser.parse_args_into_dataclasses(
         words, return_remaining_strings=True, look_for_args_file=False
@@ -110,7 +109,8 @@ def parse_arguments(
         if (value := getattr(training, name)) is not None and value < smallest:
             raise ValueError(f"`{name}` is {value}: it must be at least {smallest}.")
     changes = architecture_changes(architecture)
-    return RunArguments(*[model, changes, *topics, training, tuple(command), recipe, recipe_text])
+    origin = (recipe.path, recipe.text) if recipe else ()
+    return RunArguments(*[model, changes, *topics, training, tuple(command), *origin])
 
 
 def _unknown_option_message(word: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +50,28 @@ _RecipeLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _RecipeLoader.add_implicit_resolver(_BOOL_TAG, re.compile(r"(?i:true|false)$"), list("tTfF"))
 
 
-def read_recipe(path: str | os.PathLike[str]) -> list[str]:
-    """Reads a recipe as command-line arguments.
+@dataclass(frozen=True)
+class Recipe:
+    """One recipe.
+
+    Attributes:
+        path: Its file.
+        text: What the file holds.
+        words: Its options as command-line arguments, e.g.
+            `["--d_model=64", "--metrics", "wer", "per"]`. An option whose value is null is left
+            out.
+    """
+
+    path: Path
+    text: str
+    words: list[str]
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """Reads a recipe.
 
     Args:
-        path: YAML or JSON file with one mapping of option names to values. An option whose value
-            is null is left out.
-
-    Returns:
-        The arguments, e.g. `["--d_model=64", "--metrics", "wer", "per"]`.
+        path: YAML or JSON file with one mapping of option names to values.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -81,11 +95,11 @@ def read_recipe(path: str | os.PathLike[str]) -> list[str]:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} must hold one mapping of option names to values."
         )
-    arguments: list[str] = []
+    words: list[str] = []
     for name, value in values.items():
         if value is not None:
-            arguments += _command_line_form(f"--{name}", value)
-    return arguments
+            words += _command_line_form(f"--{name}", value)
+    return Recipe(path, text, words)
 
 
 def _command_line_form(option: str, value: Any) -> list[str]:

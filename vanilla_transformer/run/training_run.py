@@ -118,9 +118,10 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     trainer, encoded = make_trainer(plan, model, tokenizer, scorer)
 
-    trainer.record.inputs = dict(inputs_of(plan))
-    if "train" in splits and (finished := _figures_if_finished(trainer, plan)):
-        return finished
+    if "train" in splits:
+        trainer.record.inputs = inputs_of(plan)
+        if finished := _figures_if_finished(trainer, plan):
+            return finished
     with overwritten_contents(directory, plan.training.process_index == 0) as former:
         trainer.accelerator.wait_for_everyone()
         trainer.add_callback(former)
