@@ -122,6 +122,25 @@ def test_the_search_of_a_saved_model_stays_unless_said(copy, corpus, tmp_path):
     assert (said.num_beams, said.max_length, said.early_stopping) == (2, 11, "never")
 
 
+def test_the_length_penalty_is_evaluated_and_saved(corpus, tmp_path):
+    changes = {"max_steps": 1, "generation_num_beams": 2}
+    lengths = {}
+    for penalty in (-9.0, 9.0):
+        folder = tmp_path / str(penalty)
+        more = {**changes, "generation_length_penalty": penalty}
+        figures = main(arguments(corpus, folder, "train", "validation", **more))
+        assert GenerationConfig.from_pretrained(folder).length_penalty == penalty
+        lengths[penalty] = figures["eval_gen_len"]
+    assert lengths[-9.0] < lengths[9.0]
+
+
+@pytest.mark.parametrize(("penalty", "beams"), [("nan", 2), ("inf", 2), ("1.5", 1)])
+def test_a_length_penalty_without_effect_is_refused(corpus, tmp_path, penalty, beams):
+    changes = {"generation_num_beams": beams, "generation_length_penalty": penalty}
+    with pytest.raises(ValueError, match=r"length.penalty"):
+        main(arguments(corpus, tmp_path / "out", "train", **changes))
+
+
 def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path):
     out = tmp_path / "out"
     figures = main(arguments(corpus, out, model_name_or_path=trained, do_train=False))

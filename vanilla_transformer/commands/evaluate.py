@@ -20,6 +20,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
 )
 from vanilla_transformer.commands.outputs import open_output
+from vanilla_transformer.commands.search_options import BEAM_OPTIONS, add_beam_options
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.run.arguments import METRIC_NAMES
@@ -30,8 +31,6 @@ vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target t
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
     --source-column en --target-column de --metrics bleu chrf ter --output report.json
 """
-SEARCH_OPTIONS = ("num_beams", "max_new_tokens")
-"""Options that `generate()` of the model takes under the same names."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -52,10 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
     search = parser.add_argument_group("search (default: as saved with the model)")
-    search.add_argument("--num-beams", type=positive_integer, metavar="N", help="beam width")
-    search.add_argument(
-        "--max-new-tokens", type=positive_integer, metavar="N", help="longest output, in tokens"
-    )
+    add_beam_options(search)
     work = parser.add_argument_group("computation")
     work.add_argument(
         "--batch-size", type=positive_integer, default=64, metavar="N", help="examples per batch"
@@ -88,9 +84,7 @@ def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
     from vanilla_transformer.run.evaluation import evaluate_model
 
-    search = {
-        name: value for name in SEARCH_OPTIONS if (value := getattr(options, name)) is not None
-    }
+    search = {name: value for name in BEAM_OPTIONS if (value := getattr(options, name)) is not None}
     evaluation = evaluate_model(
         options.model,
         _data_arguments(options),

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
+from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
@@ -130,6 +131,13 @@ def positive_integer(text: str) -> int:
 def nonnegative_integer(text: str) -> int:
     """Reads a whole number of at least 0."""
     return _at_least(int(text), 0)
+
+
+def finite_number(text: str) -> float:
+    """Reads a finite number."""
+    if not isfinite(float(text)):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return float(text)
 
 
 def positive_number(text: str) -> float:

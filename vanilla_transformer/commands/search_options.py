@@ -5,6 +5,7 @@ from typing import Any
 
 from vanilla_transformer.commands.options import (
     UsageError,
+    finite_number,
     nonnegative_integer,
     positive_integer,
     positive_number,
@@ -13,22 +14,15 @@ from vanilla_transformer.commands.options import (
 
 ENGINES = ("auto", "transformers", "int8", "ctranslate2")
 
-SEARCH_OPTIONS = (
-    "num_beams",
-    "max_new_tokens",
-    "length_penalty",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-)
-"""Options that `generate()` of the model takes under the same names."""
-
+BEAM_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
+"""Options that `generate()` of the model takes under the same names, but for sampling."""
 _OF_SAMPLING = ("temperature", "top_k", "top_p")
+SEARCH_OPTIONS = (*BEAM_OPTIONS, "do_sample", *_OF_SAMPLING)
+"""All options that `generate()` of the model takes under the same names."""
 
 
-def add_search_options(group: argparse._ArgumentGroup) -> None:
-    """Adds `SEARCH_OPTIONS` to a group of options.
+def add_beam_options(group: argparse._ArgumentGroup) -> None:
+    """Adds `BEAM_OPTIONS` to a group of options.
 
     Args:
         group: Where the options are listed.
@@ -37,8 +31,21 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
     group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
     group.add_argument(
-        "--length-penalty", type=float, metavar="X", help="above 0 favours long outputs of a beam"
+        "--length-penalty",
+        type=finite_number,
+        metavar="X",
+        help="exponent of the length by which a beam search divides scores: above 1 favours longer "
+        "outputs",
     )
+
+
+def add_search_options(group: argparse._ArgumentGroup) -> None:
+    """Adds `SEARCH_OPTIONS` to a group of options.
+
+    Args:
+        group: Where the options are listed.
+    """
+    add_beam_options(group)
     group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
     group.add_argument(
         "--temperature",

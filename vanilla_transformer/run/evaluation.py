@@ -8,6 +8,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inference.search import check_length_penalty
 from vanilla_transformer.training.metrics import METRICS
 
 
@@ -51,7 +52,8 @@ def evaluate_model(
         Scores, sources and outputs.
 
     Raises:
-        ValueError: If the data have no such split, or if the model cannot be loaded.
+        ValueError: If the data have no such split, the model cannot be loaded, or a length penalty
+            is given without a beam search.
     """
     data = load_parallel_data(data_arguments)
     if split not in data:
@@ -60,6 +62,8 @@ def evaluate_model(
     model, tokenizer = load_model(model_name_or_path)
     if (limit := data_arguments.max_source_length) is not None:
         tokenizer.model_max_length = min(limit, tokenizer.model_max_length)
+    if (penalty := search.get("length_penalty")) is not None:
+        check_length_penalty(penalty, search.get("num_beams") or model.generation_config.num_beams)
     outputs = generate_lines(
         model, tokenizer, examples["source"], batch_size=batch_size, progress=progress, **search
     )

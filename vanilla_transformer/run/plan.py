@@ -9,6 +9,7 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 
+from vanilla_transformer.inference.search import check_length_penalty
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.arguments import (
     AveragingArguments,
@@ -220,7 +221,7 @@ def plan_search(
 
     Raises:
         ValueError: If the settings ask for no beam, for several outputs per source, or for no
-            token after the start token.
+            token after the start token, or if a length penalty is given without a beam search.
     """
     settings = deepcopy(settings)
     beams, max_length = training.generation_num_beams, training.generation_max_length
@@ -240,6 +241,9 @@ def plan_search(
         keeps_stop = beams > 1 and was_beam_search
         stop = settings.early_stopping if keeps_stop else beams > 1
         settings.update(num_beams=beams, early_stopping=stop)
+    if (penalty := training.generation_length_penalty) is not None:
+        check_length_penalty(penalty, settings.num_beams)
+        settings.update(length_penalty=penalty)
     return Search(settings, beams, max_length)
 
 

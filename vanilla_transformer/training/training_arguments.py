@@ -133,6 +133,13 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     guided_alignment_head: int = field(
         default=0, metadata={"help": "Head that guided_alignment trains, counted from 0."}
     )
+    generation_length_penalty: float | None = field(
+        default=None,
+        metadata={
+            "help": "Exponent of the length by which a beam search divides scores: above 1 favours "
+            "longer outputs. None: as saved with the model, or 1 for a new one."
+        },
+    )
     early_stopping_patience: int | None = field(
         default=None,
         metadata={
