@@ -3,8 +3,10 @@
 import json
 import shlex
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import demo
@@ -19,35 +21,51 @@ SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("demo") / "model"
-
-
-@pytest.fixture
-def run_demo(folder, monkeypatch, capsys):
-    """Runs the demo on a few examples and returns the lines that it prints."""
-
+def use_few_examples(patch):
     def shortened(load):
         data = load()
         for split, count in (("train", 300), ("test", 20)):
             data[split] = data[split].select(range(count))
         return data
 
+    loads = {"pronunciation": load_cmudict, "numerals": partial(load_numerals, count=800)}
+    for name, load in loads.items():
+        task = replace(demo.TASKS[name], load=partial(shortened, load))
+        patch.setitem(demo.TASKS, name, task)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """The directory of a demo that has trained, and the lines that it printed."""
+    folder = tmp_path_factory.mktemp("demo") / "model"
+    printed = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        use_few_examples(patch)
+        patch.chdir(folder.parent)  # the recipe is found from any working directory
+        words = ["--words", "transformer", "attention"]
+        demo.main(["--output_dir", str(folder), *words, *SHORT, *SMALL])
+    return folder, printed.getvalue().splitlines()
+
+
+@pytest.fixture
+def folder(first_run):
+    return first_run[0]
+
+
+@pytest.fixture
+def run_demo(folder, monkeypatch, capsys):
+    """Runs the demo on a few examples and returns the lines that it prints."""
+    use_few_examples(monkeypatch)
+
     def run(*argv, output_dir=folder):
-        loads = {"pronunciation": load_cmudict, "numerals": partial(load_numerals, count=800)}
-        for name, load in loads.items():
-            task = replace(demo.TASKS[name], load=partial(shortened, load))
-            monkeypatch.setitem(demo.TASKS, name, task)
         demo.main(["--output_dir", str(output_dir), *argv])
         return capsys.readouterr().out.splitlines()
 
     return run
 
 
-def test_it_prints_scores_a_table_and_the_given_words(run_demo, folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the recipe is found from any working directory
-    lines = run_demo("--words", "transformer", "attention", *SHORT, *SMALL)
+def test_it_prints_scores_a_table_and_the_given_words(first_run):
+    folder, lines = first_run
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     assert f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}" in lines
     table = lines.index("Ten words that the model has not seen:")
