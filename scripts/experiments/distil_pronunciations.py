@@ -1,4 +1,4 @@
-"""Distils an ensemble of pronunciation models into one model, with words outside the dictionary.
+r"""Distils an ensemble of pronunciation models into one model, with words outside the dictionary.
 
     python scripts/experiments/distil_pronunciations.py --teachers runs/first runs/second \
         --words words.txt --output-dir runs/distilled --recipe cmudict-full

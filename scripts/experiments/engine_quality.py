@@ -1,4 +1,4 @@
-"""Compares the outputs and the scores of `Translator`'s engines on one model and one set of texts.
+r"""Compares the outputs and the scores of `Translator`'s engines on one model and one set of texts.
 
     python scripts/experiments/engine_quality.py runs/en-de --source test.en --target test.de
     python scripts/experiments/engine_quality.py runs/cmudict-demo --metric wer

@@ -702,9 +702,9 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
         curve = group.curve("validations")
         _draw_curve(validation, curve, marker=".")
         _draw_curve(in_time, [(group.seconds_at(step), *rest) for step, *rest in curve], marker=".")
-    training.set(xlabel="step", ylabel="nats per token", title="training")
-    validation.set(xlabel="step", title="validation")
-    in_time.set(xlabel="processor seconds", title="validation")
+    training.set(xlabel="step", ylabel="nats per token", title="training, by step")
+    validation.set(xlabel="step", title="validation, by step")
+    in_time.set(xlabel="processor seconds", title="validation, by processor time")
     training.legend(fontsize="small")
 
 

@@ -1,4 +1,4 @@
-"""Trains and scores one model for all translation directions among several languages.
+r"""Trains and scores one model for all translation directions among several languages.
 
     python scripts/experiments/many_directions.py prepare --data data/multi30k \
         --languages en de fr --output-dir runs/six-texts

@@ -18,6 +18,7 @@ import psutil
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
+from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.data.digests import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.generation import generate_lines
@@ -167,7 +168,12 @@ def run_clocked(
         )
     (folder / "scores.json").unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        LARGE_PAGES: "1",  # as `vanilla-transformer train` sets it for its own training
+    }
     seconds: dict[int, float] = {}
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)

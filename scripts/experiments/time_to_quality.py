@@ -1,4 +1,4 @@
-"""Measures the processor time that several systems need to reach a score, from scratch.
+r"""Measures the processor time that several systems need to reach a score, from scratch.
 
     python scripts/experiments/time_to_quality.py pronunciation --output-dir runs/quality \
         --systems ours:scripts/recipes/cmudict-demo.yaml phonetisaurus --target 30
@@ -99,7 +99,13 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--output-dir", required=True, metavar="DIR", help="runs, scores and the picture")
     add("--target", type=float, required=True, help="score to reach, in percent")
     add("--data", metavar="DIR", help="translation: train, val as FILE.LANGUAGE.gz")
-    add("--languages", nargs=2, default=["en", "de"], metavar=("SOURCE", "TARGET"))
+    add(
+        "--languages",
+        nargs=2,
+        default=["en", "de"],
+        metavar=("SOURCE", "TARGET"),
+        help="languages of --data (default: en de)",
+    )
     add("--peer-recipe", metavar="FILE", help="sizes of the peers (default: the first recipe)")
     add("--epochs", type=float, help="epochs of Marian (default: those of the recipe)")
     add("--eole-steps", type=int, default=5000, help="updates of Eole")
@@ -108,7 +114,11 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--peer-save-steps", type=int, default=1000, help="updates between those of the peers")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
-    add("--bf16", action="store_true", help="Marian under bfloat16, if that is faster here")
+    add(
+        "--bf16",
+        action="store_true",
+        help="train Marian in bfloat16 (ours: as its recipe says; Eole: in float32)",
+    )
     options, overrides = parser.parse_known_args(argv)
     options.overrides = overrides
     _check_options(options, parser)
@@ -325,18 +335,26 @@ def draw_curves(curves: Sequence[Curve], held_out: HeldOut, target: float, path:
     axes = figure.subplots()
     for curve in curves:
         minutes = [seconds / 60 for seconds in curve.seconds]
-        axes.plot(minutes, curve.scores, marker="o", markersize=4, label=curve.system)
-    axes.axhline(target, color="gray", linestyle="--", linewidth=1)
+        axes.plot(minutes, curve.scores, marker="o", markersize=4, label=_title_of(curve.system))
+    unit = held_out.metric.upper()
+    axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"{target:g} {unit}")
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}")
-    axes.set_xlabel("processor minutes")
-    axes.set_ylabel(
-        held_out.metric.upper() + (" (lower is better)" if held_out.lower_is_better else "")
-    )
+    axes.set_xlabel("processor minutes (logarithmic)")
+    better = " (lower is better)" if held_out.lower_is_better else ""
+    axes.set_ylabel(f"{unit} of the held-out texts{better}")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path)
+
+
+def _title_of(system: str) -> str:
+    """Returns a reader's name for a system of the command line."""
+    kind, _, setting = system.partition(":")
+    if kind == "ours":
+        return f"this package ({Path(setting).stem})"
+    return f"{kind.capitalize()} (rate {setting})" if setting else kind.capitalize()
 
 
 if __name__ == "__main__":

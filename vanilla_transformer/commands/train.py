@@ -42,7 +42,7 @@ ARCHITECTURE_OPTIONS = {
 """The most used fields of the config, with the default of a new model in brackets."""
 TRAINING_OPTIONS = {
     "output_dir": "directory of the model and its checkpoints (trainer_output)",
-    "max_tokens": "tokens per batch, instead of a number of examples",
+    "max_tokens": "largest batch in tokens: source and target together, with padding",
     "per_device_train_batch_size": "examples per batch on each device (8)",
     "gradient_accumulation_steps": "batches per optimizer step (1)",
     "learning_rate": "peak learning rate (5e-5)",
@@ -56,7 +56,7 @@ TRAINING_OPTIONS = {
     "load_best_model_at_end": "end with the best checkpoint instead of the last weights",
     "resume_from_checkpoint": "checkpoint to continue from; True: the last one in output_dir",
     "generation_num_beams": "beam width of the evaluation",
-    "generation_length_penalty": "above 1, its outputs are longer (1)",
+    "generation_length_penalty": "length penalty of that search: above 1, outputs are longer (1)",
     "bf16": "train in bfloat16 mixed precision",
     "seed": "seed of all random numbers (42)",
 }

@@ -47,7 +47,7 @@ class ModelArguments:
 
     model_name_or_path: str | None = option(
         "Saved model to fine-tune or to score, a directory or a name on the Hub; its tokenizer is "
-        "used too. None: a new model is trained."
+        "used too. Default: a new model is trained."
     )
     overwrite: bool = option(
         "Delete the contents of output_dir and start a new training. Nothing is deleted before "
@@ -57,7 +57,7 @@ class ModelArguments:
         "--overwrite-output-dir",
     )
     attn_implementation: str | None = option(
-        "Attention kernel: sdpa, eager, flex_attention, ... None: sdpa, or eager for half "
+        "Attention kernel: sdpa, eager, flex_attention, ... Default: sdpa, or eager for half "
         "precision on a CPU, where sdpa is slow."
     )
     metrics: list[str] = field(
@@ -88,25 +88,25 @@ class TokenizerArguments:
     _argument_group_name = "tokenizer"
 
     tokenizer_name_or_path: str | None = option(
-        "Saved tokenizer, a directory or a name on the Hub. None: the tokenizer of the saved "
+        "Saved tokenizer, a directory or a name on the Hub. Default: the tokenizer of the saved "
         "model, or a new one that is trained on the training split."
     )
     tokenizer_kind: str | None = option(
-        f"Kind of a new vocabulary: {', '.join(TOKENIZER_KINDS)}. None: bpe."
+        f"Kind of a new vocabulary: {', '.join(TOKENIZER_KINDS)}. Default: bpe."
     )
     target_tokenizer_kind: str | None = option(
-        "Kind of the target vocabulary; needs separate_vocabularies. None: as tokenizer_kind."
+        "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind."
     )
     vocab_size: int | None = option(
-        "Maximum number of tokens of a new vocabulary, special tokens included. None: 8000."
+        "Maximum number of tokens of a new vocabulary, special tokens included. Default: 8000."
     )
     target_vocab_size: int | None = option(
-        "Maximum number of tokens of a separate target vocabulary. None: as vocab_size."
+        "Maximum number of tokens of a separate target vocabulary. Default: as vocab_size."
     )
     separate_vocabularies: bool | None = option(
-        "Learn one vocabulary for the source and one for the target. None: one shared vocabulary."
+        "Learn one vocabulary for the source and one for the target. Default: one shared one."
     )
-    lowercase: bool | None = option("Convert all text to lower case. None: no.")
+    lowercase: bool | None = option("Convert all text to lower case. Default: no.")
 
     def __post_init__(self) -> None:
         for name in ("tokenizer_kind", "target_tokenizer_kind"):
@@ -226,7 +226,7 @@ class ShowArguments:
     _argument_group_name = "examples during training"
 
     show_every: int | None = option(
-        "Print the model's output for some validation examples every N steps. None: never."
+        "Print the model's output for some validation examples every N steps. Default: never."
     )
     show_examples: int = option("Number of examples to print.", 3)
 

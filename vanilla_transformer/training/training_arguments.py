@@ -126,8 +126,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     guided_alignment_layer: int | None = field(
         default=None,
         metadata={
-            "help": "Layer of the decoder that guided_alignment trains, counted from 0. None: the "
-            "last but one."
+            "help": "Layer of the decoder that guided_alignment trains, counted from 0. Default: "
+            "the last but one."
         },
     )
     guided_alignment_head: int = field(
@@ -137,7 +137,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         default=None,
         metadata={
             "help": "Exponent of the length by which a beam search divides scores: above 1 favours "
-            "longer outputs. None: as saved with the model, or 1 for a new one."
+            "longer outputs. Default: as saved with the model, or 1 for a new one."
         },
     )
     early_stopping_patience: int | None = field(
