@@ -62,6 +62,31 @@ def test_padding_by_minus_100_in_predictions_and_labels_is_scored(tmp_path):
     assert len(scorer.last_predictions) == 7
 
 
+def test_the_length_penalty_of_the_arguments_is_that_of_every_evaluation(tmp_path, monkeypatch):
+    made = trainer(
+        tmp_path,
+        extra={"compute_metrics": lambda prediction: {}},  # without it, nothing is generated
+        generation_num_beams=2,
+        generation_length_penalty=-1.5,
+        **GENERATE,
+    )
+    penalties = []
+    generate = made.model.generate
+
+    def watched(*args, **options):
+        penalties.append(options.get("length_penalty"))
+        return generate(*args, **options)
+
+    monkeypatch.setattr(made.model, "generate", watched)
+    made.evaluate(rows(2))
+    made.predict(rows(2))
+    made.evaluate(rows(2), length_penalty=2.0)
+    made.evaluate(rows(2), num_beams=1)
+    assert penalties == [-1.5, -1.5, 2.0, None]
+    with pytest.raises(ValueError, match=r"`generation_length_penalty` -1.5 has no effect"):
+        trainer(tmp_path, generation_length_penalty=-1.5, **GENERATE)
+
+
 def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
     options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     argv = arguments(corpus, tmp_path, "train", "validation", **options)

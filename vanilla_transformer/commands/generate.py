@@ -14,7 +14,7 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.search_options import (
     add_search_options,
-    check_sampling_options,
+    check_search_options,
     given_search_options,
 )
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
 
     logging.disable_progress_bar()
     model, tokenizer = load_model(options.model, options.device)
-    check_sampling_options(options, model.generation_config)
+    check_search_options(options, model.generation_config)
     set_seed(options.seed)
     search = given_search_options(options)
     if options.num_return_sequences is not None:

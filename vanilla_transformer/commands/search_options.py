@@ -106,8 +106,8 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in named if value is not None}
 
 
-def check_sampling_options(options: argparse.Namespace, settings: Any) -> None:
-    """Checks that no option of sampling is given to a search that does not sample.
+def check_search_options(options: argparse.Namespace, settings: Any) -> None:
+    """Checks that each option has an effect: of sampling if tokens are sampled, of beams if any.
 
     Args:
         options: The parsed options.
@@ -117,5 +117,8 @@ def check_sampling_options(options: argparse.Namespace, settings: Any) -> None:
         UsageError: If one is given.
     """
     given = [name for name in _OF_SAMPLING if getattr(options, name) is not None]
+    beams = options.num_beams or settings.num_beams or 1
+    if options.length_penalty is not None and beams == 1:
+        raise UsageError("--length-penalty changes a beam search only: add --num-beams")
     if given and not (options.do_sample or settings.do_sample):
         raise UsageError(f"--{given[0].replace('_', '-')} changes sampling only: add --do-sample")

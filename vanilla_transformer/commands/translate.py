@@ -28,7 +28,7 @@ from vanilla_transformer.commands.search_options import (
     add_compute_type_option,
     add_engine_options,
     add_search_options,
-    check_sampling_options,
+    check_search_options,
     given_search_options,
 )
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace) -> None:
         options.device,
         options.compute_type,
     )
-    check_sampling_options(options, translator.settings)
+    check_search_options(options, translator.settings)
     set_seed(options.seed)
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"engine: {translator.engine.name}", file=sys.stderr)

@@ -1,6 +1,5 @@
 """How outputs are searched for: the model's settings and a caller's options, resolved once."""
 
-import math
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -98,25 +97,6 @@ def longest_output(settings: GenerationConfig, default: int) -> int:
     if new_tokens < 1:
         raise ValueError(f"The longest output is {new_tokens} tokens: give at least 1.")
     return int(new_tokens)
-
-
-def check_length_penalty(penalty: float, num_beams: int | None) -> None:
-    """Checks a length penalty that a caller gives.
-
-    Args:
-        penalty: Exponent of the length by which scores are divided.
-        num_beams: Beam width of the search; None: 1.
-
-    Raises:
-        ValueError: If it is not finite, or has no effect because there is one beam.
-    """
-    if not math.isfinite(penalty):
-        raise ValueError(f"The length penalty is {penalty}: give a finite number.")
-    if (num_beams or 1) == 1:
-        raise ValueError(
-            f"The length penalty {penalty} has no effect without a beam search: give at least 2 "
-            "beams, or leave it out."
-        )
 
 
 def warn_of_cut_outputs(count: int, longest: int) -> None:

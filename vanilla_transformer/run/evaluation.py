@@ -8,8 +8,8 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.inference.search import check_length_penalty
 from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.option_checks import check_length_penalty
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy, SchedulerType
 
-from vanilla_transformer.inference.search import check_length_penalty
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.arguments import (
     AveragingArguments,
@@ -20,6 +19,7 @@ from vanilla_transformer.run.arguments import (
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.option_checks import check_length_penalty
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DEFAULT_MAX_LENGTH = 256
@@ -221,7 +221,8 @@ def plan_search(
 
     Raises:
         ValueError: If the settings ask for no beam, for several outputs per source, or for no
-            token after the start token, or if a length penalty is given without a beam search.
+            token after the start token, if a length penalty is given without a beam search, or if
+            the settings contradict each other.
     """
     settings = deepcopy(settings)
     beams, max_length = training.generation_num_beams, training.generation_max_length
@@ -241,9 +242,12 @@ def plan_search(
         keeps_stop = beams > 1 and was_beam_search
         stop = settings.early_stopping if keeps_stop else beams > 1
         settings.update(num_beams=beams, early_stopping=stop)
+        if beams == 1:
+            settings.update(length_penalty=None)
     if (penalty := training.generation_length_penalty) is not None:
-        check_length_penalty(penalty, settings.num_beams)
+        check_length_penalty(penalty, settings.num_beams, "generation_")
         settings.update(length_penalty=penalty)
+    _check_can_be_saved(settings)
     return Search(settings, beams, max_length)
 
 
@@ -252,10 +256,9 @@ def _load_settings(given: Any) -> GenerationConfig:
     try:
         return Seq2SeqTrainer.load_generation_config(given)
     except (OSError, TypeError, ValueError) as error:
-        reason = str(error).split("\n")[0]
         raise ValueError(
-            f"`generation_config` {str(given)!r} cannot be loaded ({reason}): give a directory or "
-            "file of saved settings."
+            f"`generation_config` {str(given)!r} cannot be loaded ({_one_line(error)}): "
+            "give a directory or file of saved settings."
         ) from error
 
 
@@ -272,6 +275,21 @@ def _check_settings(settings: GenerationConfig, beams: int | None) -> None:
             f"The generation config has `num_beams` {settings.num_beams}: it must be at least 1. "
             f"{where}"
         )
+
+
+def _check_can_be_saved(settings: GenerationConfig) -> None:
+    """Refuses settings with which saving the model would fail, after the training."""
+    try:
+        deepcopy(settings).validate(strict=True)
+    except ValueError as error:
+        raise ValueError(
+            f"The settings of `generate()` contradict each other ({_one_line(error)}): correct the "
+            "file in `generation_config`, or that of the saved model."
+        ) from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _check_length(settings: GenerationConfig, config: VanillaTransformerConfig) -> None:

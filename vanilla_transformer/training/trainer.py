@@ -34,7 +34,7 @@ from vanilla_transformer.training.guided_alignment import (
 )
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import MUON, make_muon
-from vanilla_transformer.training.option_checks import schedule_options
+from vanilla_transformer.training.option_checks import check_length_penalty, schedule_options
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.resumed_settings import (
     check_learning_rate,
@@ -105,6 +105,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
         self._guide = self._prepare_guide()
+        if (penalty := self._length_penalty) is not None:
+            beams = cast(Any, self.args).generation_num_beams
+            beams = beams or cast(Any, self.model).generation_config.num_beams
+            check_length_penalty(penalty, beams, "generation_")
         self.record, self._finite = TrainingRecord(), FiniteValues()
         self.add_callback(self.record)
         for place, callback in enumerate(callbacks):
@@ -514,6 +518,25 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if num_items is None or not self.args.average_tokens_across_devices:
             return 1
         return int(self.accelerator.num_processes // self.get_tp_size())
+
+    @property
+    def _length_penalty(self) -> float | None:
+        return getattr(self.args, "generation_length_penalty", None)
+
+    def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+        """Evaluates as in transformers, with `args.generation_length_penalty`."""
+        return super().evaluate(*args, **self._with_length_penalty(options))
+
+    def predict(self, *args: Any, **options: Any) -> Any:
+        """Predicts as in transformers, with `args.generation_length_penalty`."""
+        return super().predict(*args, **self._with_length_penalty(options))
+
+    def _with_length_penalty(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Adds the penalty of the arguments, unless the call has one or no beams."""
+        penalty = self._length_penalty
+        if penalty is None or options.get("num_beams") == 1:
+            return options
+        return {"length_penalty": penalty, **options}
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
