@@ -277,6 +277,21 @@ def test_a_missing_matrix_is_drawn_with_its_factor_and_the_others_stay(tmp_path)
     assert not torch.equal(drawn, model.get_parameter(name))
 
 
+@pytest.mark.parametrize("initializer", ["deepnorm", "admin"])
+def test_other_layers_than_those_of_a_loaded_config_are_told(initializer, tmp_path, caplog):
+    make_config(initializer).save_pretrained(tmp_path)
+    deeper = {"encoder_layers": 18, "decoder_layers": 18}
+    changed = VanillaTransformerConfig.from_pretrained(tmp_path, **deeper)
+    assert not caplog.text
+    VanillaTransformerForConditionalGeneration(changed)
+    assert f"`initializer` '{initializer}' does not give 18 and 18 layers" in caplog.text
+    changed.encoder_residual_scale = changed.decoder_residual_scale = None
+    model = VanillaTransformerForConditionalGeneration(changed)
+    fresh = make_config(initializer, **deeper)
+    assert model.config.encoder_residual_scale == fresh.encoder_residual_scale
+    assert model.config.decoder_residual_scale == fresh.decoder_residual_scale
+
+
 @pytest.mark.parametrize("initializer", ["t_fixup", "deepnorm"])
 def test_values_that_are_drawn_twice_are_scaled_once(initializer):
     model = make_model(initializer, tie_word_embeddings=False)

@@ -206,6 +206,41 @@ def test_stacked_projections_learn_as_separate_ones(monkeypatch):
     torch.testing.assert_close(found, torch.cat(expected), rtol=1e-3, atol=1e-4)
 
 
+def test_a_rate_that_is_changed_before_the_schedule_is_made_counts():
+    optimizer = make_muon(model(), lr=0.001, muon_lr=0.01)
+    for group in optimizer.param_groups:
+        group["lr"] *= 5
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    assert {group["lr"] for group in optimizer.param_groups} == {0.005, 0.05}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": -1.0}, "`lr` is -1.0"),
+        ({"lr": float("nan")}, "`lr` is nan"),
+        ({"momentum": 2.0}, "`momentum` is 2.0"),
+        ({"weight_decay": -1.0}, "`weight_decay` is -1.0"),
+        ({"algorithm": "sgd"}, "`algorithm` is 'sgd'"),
+        ({"algorithm": "adamw"}, "A group of adamw has no `betas`"),
+        ({"algorithm": "adamw", "betas": (0.9, 1.0), "eps": 0.0}, "`betas` is"),
+    ],
+)
+def test_settings_that_no_step_can_have_are_refused(changes, message):
+    group = muon_group(matrices((2, 3)), **changes)
+    with pytest.raises(ValueError, match=message):
+        Muon([group], lr=0.1)
+    optimizer = Muon([muon_group(matrices((2, 3)))], lr=0.1)
+    with pytest.raises(ValueError, match=message):
+        optimizer.add_param_group(group)
+
+
+def test_output_embeddings_are_no_layer():
+    net = model()
+    net.lists = nn.ModuleList([net.get_output_embeddings()])
+    assert not [name for name in layer_matrices(net) if name.startswith("lists")]
+
+
 def test_frozen_parameters_are_left_out():
     net = model()
     for one in net.model.encoder.parameters():

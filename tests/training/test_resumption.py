@@ -195,10 +195,15 @@ def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, cha
     [
         ({"max_tokens": 40}, r"other `max_tokens` \(60, now 40\)\."),
         ({"seed": 7, "max_tokens": 40}, r"`max_tokens` \(60, now 40\) and `seed` \(42, now 7\)\."),
+        (
+            {"lr_scheduler_type": "cosine", "warmup_steps": 1},
+            r"`lr_scheduler_type` \(linear, now cosine\) and `warmup_steps` \(0, now 1\)\.",
+        ),
+        ({"max_grad_norm": 0.5}, r"other `max_grad_norm` \(1.0, now 0.5\)\."),
         ({}, None),
     ],
 )
-def test_another_order_of_the_examples_is_told(tmp_path, caplog, changes, told):
+def test_another_course_of_the_training_is_told(tmp_path, caplog, changes, told):
     run(tmp_path, 2, max_tokens=60).train()
     run(tmp_path, 4, **{"max_tokens": 60, **changes}).train(resume_from_checkpoint=True)
     if told is None:

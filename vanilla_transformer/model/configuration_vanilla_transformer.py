@@ -210,7 +210,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             of 1/sqrt(layers) keeps the residual stream of a deep stack from growing.
         encoder_residual_scale, decoder_residual_scale: The same factor for one stack. None:
             `residual_scale`; with the initializers "deepnorm" and "admin" 1/alpha, which the
-            config then holds.
+            config then holds. For a new model with other numbers of layers than a loaded config,
+            set both to None.
         initializer: How the weights of a new model are drawn; loaded weights stay. The variance of
             a projection is that of Glorot and Bengio 2010 ("Xavier"), uniform, and embeddings are
             normal with std d_model^-0.5, unless said otherwise. "half_xavier" halves projections
@@ -224,9 +225,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             N encoder layers, and these and the embeddings by (9M)^-0.25 for M decoder layers
             (Huang et al. 2020). "deepnorm" needs `norm_placement="post"`: it computes
             norm(alpha · x + f(x)) as norm(x + f(x)/alpha), which is the same but for
-            `layer_norm_eps`, and scales values, outputs and feed-forward by beta. Alpha and beta
-            follow from the numbers of layers (Wang et al. 2022, figure 2). "admin" is the same
-            without beta, and with alpha = sqrt((n + 1)/ln(n + 1) - 1) in a stack of n sublayers
+            `layer_norm_eps`, and scales values, outputs and feed-forward by beta. Alpha follows
+            from the numbers of layers, and beta from alpha (Wang et al. 2022, figure 2); a residual
+            scale that is given stands for 1/alpha, and changes both. "admin" is the same without
+            beta, and with alpha = sqrt((n + 1)/ln(n + 1) - 1) in a stack of n sublayers
             (Liu et al. 2020, in the closed form of the authors' package admin-torch).
         dropout: Dropout probability on each sublayer's output and on the sum of embeddings and
             positions (§5.4).
@@ -640,8 +642,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"`residual_scale` is {self.residual_scale}, but `initializer` "
                 f"{self.initializer!r} sets the factors: leave it out, or give "
-                "`encoder_residual_scale` and "
-                "`decoder_residual_scale`."
+                "`encoder_residual_scale` and `decoder_residual_scale`."
+            )
+        if self.is_encoder_decoder and len(self.filled_residual_scales()) < 2:
+            # A trained model keeps its scales. The layers of a loaded config may have been changed.
+            held = [self.encoder_residual_scale, self.decoder_residual_scale]
+            logger.warning_once(
+                f"`encoder_residual_scale` and `decoder_residual_scale` are {held}, which "
+                f"`initializer` {self.initializer!r} does not give {self.encoder_layers} and "
+                f"{self.decoder_layers} layers: for a new model, set both to None."
             )
 
     def _check_positions(self) -> None:

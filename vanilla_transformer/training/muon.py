@@ -1,5 +1,6 @@
 """Muon for the matrices of the layers and AdamW for all else, as one optimizer of torch."""
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
@@ -16,6 +17,10 @@ MUON = "muon"
 MUON_LEARNING_RATE = 0.01
 MUON_MOMENTUM = 0.95
 
+_SETTINGS = {
+    MUON: ("lr", "momentum", "weight_decay", "part_sizes"),
+    "adamw": ("lr", "betas", "eps", "weight_decay"),
+}
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
@@ -74,16 +79,24 @@ class Muon(torch.optim.Optimizer):
         lr: The rate that schedules take for that of the optimizer.
 
     Raises:
-        ValueError: If a parameter of Muon is not a matrix.
+        ValueError: If a setting is missing or out of range, or if a parameter of Muon is not a
+            matrix.
     """
 
     def __init__(self, groups: Sequence[_Group], lr: float) -> None:
-        # The rates of the beginning tell a resumed training whether it has those of its checkpoint.
-        groups = [{**group, "initial_lr": group["lr"]} for group in groups]
         super().__init__(groups, {"lr": lr})
-        for group in self.param_groups:
-            if group["algorithm"] == MUON:
-                _check_matrices(group["params"])
+
+    def add_param_group(self, param_group: _Group) -> None:
+        """Adds a group with its settings; the constructor calls it for each group.
+
+        Raises:
+            ValueError: If a setting is missing or out of range, or if a parameter of Muon is not a
+                matrix.
+        """
+        _check_group(param_group)
+        super().add_param_group(param_group)
+        if param_group["algorithm"] == MUON:
+            _check_matrices(self.param_groups[-1]["params"])
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -171,6 +184,21 @@ def _batches_of_one_shape(
             yield list(matrices), torch.stack(directions)
 
 
+def _check_group(group: _Group) -> None:
+    algorithm = group.get("algorithm")
+    if algorithm not in _SETTINGS:
+        raise ValueError(f"`algorithm` is {algorithm!r}: give one of {', '.join(_SETTINGS)}.")
+    if missing := [name for name in _SETTINGS[algorithm] if name not in group]:
+        raise ValueError(f"A group of {algorithm} has no `{missing[0]}`: give it.")
+    for name in ("lr", "eps", "weight_decay"):
+        value = float(group.get(name, 0.0))
+        if not 0 <= value < math.inf:
+            raise ValueError(f"`{name}` is {value}: give a finite number of at least 0.")
+    for name, values in (("momentum", [group.get("momentum", 0.0)]), ("betas", group.get("betas"))):
+        if any(not 0 <= value < 1 for value in values or []):
+            raise ValueError(f"`{name}` is {group[name]}: each must be at least 0 and below 1.")
+
+
 def _check_matrices(parameters: Sequence[torch.Tensor]) -> None:
     for one in parameters:
         if one.ndim != 2 or hasattr(one, "placements"):
@@ -184,7 +212,8 @@ def _check_matrices(parameters: Sequence[torch.Tensor]) -> None:
 def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     """Finds the matrices that Muon is made for: those of linear maps within layers.
 
-    Embeddings, positions, output projections and classifiers are not among them.
+    They are those of each `nn.Linear` in an `nn.ModuleList`, but for the output embeddings.
+    Embeddings, and projections and classifiers outside of such a list, are not among them.
 
     Args:
         model: Any model whose layers stand in a `ModuleList`.
@@ -193,11 +222,14 @@ def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
     """
     found: dict[str, tuple[int, ...] | None] = {}
+    has_outputs = hasattr(model, "get_output_embeddings")
+    outputs = cast(Any, model).get_output_embeddings() if has_outputs else None
     for path, layers in model.named_modules():
         if not isinstance(layers, nn.ModuleList):
             continue
         for name, module in layers.named_modules(prefix=path):
-            if isinstance(module, nn.Linear) and module.weight.ndim == 2:
+            is_layer = isinstance(module, nn.Linear) and module is not outputs
+            if is_layer and module.weight.ndim == 2:
                 parts = module.part_sizes if isinstance(module, StackedLinear) else None
                 found[f"{name}.weight"] = parts
     return found

@@ -410,6 +410,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 weight_decay=self.args.weight_decay,
                 decayed=self.get_decay_parameter_names(trained),
             )
+            # A schedule that follows a score keeps no rate of the beginning, with which a resumed
+            # training compares its own.
+            for group in self.optimizer.param_groups:
+                group["initial_lr"] = group["lr"]
         return super().create_optimizer(model)
 
     def create_scheduler(

@@ -19,6 +19,9 @@ from vanilla_transformer.training.checksums import needed_files
 
 logger = logging.get_logger(__name__)
 
+_COURSE = ("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
+"""Options that decide the size of the steps, and that no saved state keeps."""
+
 
 class TrainingRecord(TrainerCallback, ExportableState):
     """Keeps the time and the loss of a training, and its resumptions, in the checkpoints.
@@ -29,8 +32,8 @@ class TrainingRecord(TrainerCallback, ExportableState):
         seconds: Time of the training up to the last call of `update`.
         loss: Sum of the losses of all steps up to the last call of `update`.
         learning_rate: Learning rate in the arguments of the training.
-        inputs: What the training reads, in short, by name: "max_tokens", "seed", and what the run
-            adds, such as digests of its texts.
+        inputs: What decides the course of the training, in short, by name: "max_tokens", "seed",
+            the options of the schedule, and what the run adds, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved, whose files `state` lists.
         seconds_before: Time of the training before this process.
         loss_before: Sum of the losses of the steps before this process.
@@ -57,7 +60,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
         saved = _saved_attributes(states) if state.global_step else {}
         self.processes = [*saved.get("processes", []), [state.global_step, secrets.token_hex(8)]]
         self.num_processes, self.learning_rate = args.world_size, args.learning_rate
-        self.inputs |= _order_of_examples(args)
+        self.inputs |= _order_of_examples(args) | _course_of_steps(args)
         _warn_of_changes(self.inputs, saved.get("inputs", {}))
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
         self.loss = self.loss_before = saved.get("loss", 0.0)
@@ -108,8 +111,23 @@ def _order_of_examples(args: TrainingArguments) -> dict[str, Any]:
     return {"max_tokens": getattr(args, "max_tokens", None), "seed": seed}
 
 
+def _course_of_steps(args: TrainingArguments) -> dict[str, Any]:
+    values = {name: getattr(args, name) for name in _COURSE}
+    return {name: getattr(value, "value", value) for name, value in values.items()}
+
+
 def _warn_of_changes(own: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Tells what a resumed training reads differently, so that it is not exact."""
+    """Tells what a resumed training does differently, so that it is not exact."""
+    course = [
+        f"`{name}` ({saved[name]}, now {own[name]})"
+        for name in _COURSE
+        if name in saved and own[name] != saved[name]
+    ]
+    if course:
+        logger.warning(
+            f"Before this resumption, the training had other {' and '.join(course)}. The rest of "
+            "the training follows the new values."
+        )
     names = {"train": "training data", "max_tokens": "`max_tokens`", "seed": "`seed`"}
     changed = [name for name in names if name in saved and own.get(name) != saved[name]]
     if not changed:
