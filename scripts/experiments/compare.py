@@ -70,7 +70,8 @@ class CompareArguments:
     """Options of the comparison: the systems, their size and their training.
 
     Raises:
-        ValueError: If a number is below 1, or a system is unknown.
+        ValueError: If a number is below 1, a system is unknown or given twice, or the schedule
+            follows a score.
     """
 
     output_dir: str = field(
@@ -110,6 +111,13 @@ class CompareArguments:
                 raise ValueError(f"`{name}` is {value}: choose at least 1.")
         if unknown := [name for name in self.systems if name not in SYSTEMS]:
             raise ValueError(f"`systems` {unknown} are unknown: choose from {list(SYSTEMS)}.")
+        if len(set(self.systems)) < len(self.systems):
+            raise ValueError(f"`systems` {self.systems} name a system twice.")
+        if self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
+            raise ValueError(
+                f"`lr_scheduler_type` {self.lr_scheduler_type!r} follows a score, which this "
+                "comparison does not give it: choose another schedule."
+            )
 
 
 # Systems and data -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ writes table.md.
 
 import itertools
 import json
+import math
 import sys
 import tempfile
 import time
@@ -52,6 +53,7 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_SCHEDULES = ("linear", "cosine", "inverse_sqrt", "constant_with_warmup")
 _WIDTH_OF_A_HEAD = 32
 _FEED_FORWARD_FACTOR = 4
 _CURVES_OF_A_PANEL = 10
@@ -154,6 +156,17 @@ class StudyArguments:
         for name in ("steps", "validations", "validation_examples", "threads", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}: choose at least 1.")
+        for name, least in (("layers", 1), ("warmup_steps", 0), ("seeds", 0)):
+            if unfit := [one for one in getattr(self, name) if one < least]:
+                raise ValueError(f"`{name}` {unfit} are too small: choose at least {least}.")
+        for name in ("dropout", "label_smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}: choose a number in [0, 1).")
+        if self.lr_scheduler_type not in _SCHEDULES:
+            raise ValueError(
+                f"`lr_scheduler_type` is {self.lr_scheduler_type!r}: choose from "
+                f"{', '.join(_SCHEDULES)}."
+            )
         if len(self.languages) != 2:
             raise ValueError(f"`languages` are {self.languages}: give two.")
         for text in self.optimizers:
@@ -187,7 +200,8 @@ def parse_optimizer(text: str) -> tuple[str, float, float | None]:
         numbers = [float(rate) for rate in rates]
     except ValueError:
         numbers = []
-    if len(numbers) != {"adamw": 1, "muon": 2}.get(name):
+    is_complete = len(numbers) == {"adamw": 1, "muon": 2}.get(name)
+    if not is_complete or not all(0 < rate < math.inf for rate in numbers):
         raise ValueError(f"`optimizers` {text!r} is none: give adamw:RATE or muon:RATE:RATE.")
     return name, numbers[0], numbers[1] if len(numbers) == 2 else None
 
@@ -230,7 +244,7 @@ class Settings:
 def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
     """Lists the runs: all schemes with the first seed, then all with the second one, and so on.
 
-    DeepNorm is made for post-norm alone: its other combinations are left out.
+    DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
 
     Args:
         options: The values to combine.
@@ -238,6 +252,9 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
 
     Returns:
         The settings of each run, without duplicates.
+
+    Raises:
+        ValueError: If no combination is left.
     """
     task = "pronunciation"
     if options.data is not None:
@@ -263,6 +280,10 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
         rates = parse_optimizer(optimizer)
         scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
         runs.append(Settings(*scheme, **common, texts=texts))
+    if not runs:
+        raise ValueError(
+            f"No run is left: {' and '.join(options.initializers)} need `norm_placements` post."
+        )
     return list(dict.fromkeys(runs))
 
 
@@ -416,7 +437,7 @@ def _training_arguments(settings: Settings, folder: str) -> TokenBudgetTrainingA
         max_grad_norm=1.0,
         logging_steps=max(1, settings.steps // 100),
         eval_strategy="steps",
-        eval_steps=max(1, settings.steps // settings.validations),
+        eval_steps=math.ceil(settings.steps / settings.validations),
         per_device_eval_batch_size=100,
         save_strategy="no",
         report_to="none",
@@ -490,7 +511,9 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
-            result = json.loads(line)
+            result: Any = json.loads(line)
+            if not isinstance(result, dict):
+                continue
             result["settings"] = {**unknown, **result["settings"]}
             found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
         except ValueError:
@@ -723,8 +746,13 @@ def write_report(folder: Path) -> str:
 
     Returns:
         The table.
+
+    Raises:
+        ValueError: If no run is finished.
     """
     groups = group_by_scheme(read_results(folder / "runs.jsonl"))
+    if not groups:
+        raise ValueError(f"{str(folder / 'runs.jsonl')!r} holds no finished run.")
     table = format_table(groups)
     (folder / "table.md").write_text(table, encoding="utf-8")
     for number, (title, members) in enumerate(panels_of(groups), start=1):

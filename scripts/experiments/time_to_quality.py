@@ -55,6 +55,19 @@ MARIAN_SETTINGS = (
 )
 """What a person would set beside the rate; batches are random, as is Trainer's default."""
 
+_OPTIONS_OF_PEERS = {
+    "epochs": {"marian"},
+    "bf16": {"marian"},
+    "peer_save_steps": {"marian", "eole"},
+    "peer_recipe": {"marian", "eole"},
+    "eole_steps": {"eole"},
+    "eole": {"eole"},
+}
+_SET_BY_THE_SCRIPT = {
+    *("output_dir", "save_strategy", "save_steps", "save_total_limit", "eval_strategy"),
+    *("load_best_model_at_end", "train_source", "train_target", "resume_from_checkpoint"),
+}
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains, scores, prints a table and draws the curves.
@@ -139,7 +152,11 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"{rest} does not exist")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
             parser.error("phonetisaurus is not installed: pip install phonetisaurus")
+    _check_numbers(options, parser)
     overrides = " ".join(options.overrides)
+    names = [word.partition("=")[0] for word in options.overrides]
+    if own := [name for name in names if name.replace("-", "_").lstrip("_") in _SET_BY_THE_SCRIPT]:
+        parser.error(f"{own[0]} is set for each system: leave it out")
     if overrides and not any(system.startswith("ours:") for system in options.systems):
         parser.error(f"unknown options: {overrides}")
     if changed := _changes_of_ours_alone(options.systems, options.overrides):
@@ -149,6 +166,22 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         )
     if options.task == "translation" and not options.data:
         parser.error("translation needs --data")
+
+
+def _check_numbers(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Exits with a message if numbers are out of range, or belong to systems that are not there."""
+    for name in ("threads", "eval_samples", "save_steps", "peer_save_steps", "eole_steps"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}: at least 1")
+    kinds = {system.partition(":")[0] for system in options.systems}
+    for name, users in _OPTIONS_OF_PEERS.items():
+        if getattr(options, name) != parser.get_default(name) and not kinds & users:
+            option = f"--{name.replace('_', '-')}"
+            parser.error(f"{option} has no effect without {' or '.join(sorted(users))}")
+    parts = [system.partition(":") for system in options.systems]
+    names = [f"{kind}:{Path(rest).stem if kind == 'ours' else rest}" for kind, _, rest in parts]
+    if len(set(names)) < len(names):
+        parser.error("two systems have one name: give the recipes different names")
 
 
 def _changes_of_ours_alone(systems: Sequence[str], overrides: Sequence[str]) -> list[str]:

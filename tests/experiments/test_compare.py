@@ -187,6 +187,7 @@ def test_the_table_has_running_means():
     [
         ({"steps": 0}, "`steps` is 0"),
         ({"systems": "fairseq"}, "are unknown: choose from"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "follows a score"),
         ({"validation_source": None, "validation_target": None}, "No validation data"),
     ],
 )

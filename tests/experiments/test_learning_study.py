@@ -20,6 +20,7 @@ from learning_study import (
     parse_optimizer,
     read_results,
     train,
+    write_report,
 )
 from toy import experiment
 
@@ -84,11 +85,29 @@ def test_two_processes_share_the_runs():
         ({"part": "3/2"}, "`part` is '3/2'"),
         ({"steps": 0}, "`steps` is 0"),
         ({"languages": ["en"]}, "`languages` are"),
+        ({"layers": [1, 0]}, "`layers` .0. are too small"),
+        ({"warmup_steps": [-1]}, "`warmup_steps` .-1. are too small"),
+        ({"optimizers": ["adamw:nan"]}, "`optimizers` 'adamw:nan' is none"),
+        ({"lr_scheduler_type": "noam"}, "`lr_scheduler_type` is 'noam': choose from linear"),
+        ({"dropout": 1.0}, "`dropout` is 1.0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         StudyArguments("nowhere", **changes)
+
+
+def test_combinations_that_leave_no_run_are_refused():
+    options = StudyArguments("nowhere", initializers=["deepnorm"], norm_placements=["pre"])
+    with pytest.raises(ValueError, match="deepnorm need `norm_placements` post"):
+        list_runs(options)
+
+
+def test_a_report_of_nothing_is_refused(tmp_path):
+    (tmp_path / "runs.jsonl").write_text("null\n[]\n")
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match=r"runs\.jsonl' holds no finished run"):
+            write_report(folder)
 
 
 def test_rates():
@@ -138,7 +157,7 @@ def test_a_run_is_repeated_exactly_and_has_its_settings(corpus, task):
 
 def test_the_last_step_is_validated(corpus, task):
     settings = list_runs(options(corpus, "nowhere", steps=5))[0]
-    assert [row[0] for row in train(settings, task)["validations"]] == [2, 4, 5]
+    assert [row[0] for row in train(settings, task)["validations"]] == [3, 5]
 
 
 def test_a_run_that_diverges_is_a_result(corpus, task):

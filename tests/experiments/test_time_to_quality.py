@@ -2,12 +2,17 @@
 
 import gzip
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import marian_run
+import psutil
 import pytest
 import time_to_quality
 import yaml
@@ -60,6 +65,42 @@ def test_the_clock_notes_each_checkpoint_once(tmp_path):
     assert clock[10] < 1.0  # waiting does not count
     assert CHECKPOINTS_OF_TRAINER.completed(tmp_path / "run") == [10, 20]
     assert run_clocked(command, tmp_path, threads=1) == clock  # a second run would find its folders
+
+
+STARTER = """
+import sys
+from pathlib import Path
+from quality_runs import run_clocked
+
+run_clocked([sys.executable, "-c", "import time; time.sleep(60)"], Path(sys.argv[1]), threads=1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_training_does_not_outlive_its_clock_unseen(tmp_path, number):
+    """Nothing can run after SIGKILL: then the next call says that the training still runs."""
+    paths = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONPATH": paths}
+    starter = [sys.executable, "-c", STARTER, str(tmp_path)]
+    with subprocess.Popen(starter, env=environment) as process:
+        note = tmp_path / "process.json"
+        while not (note.is_file() and note.read_text().endswith("]")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        training = psutil.Process(json.loads(note.read_text())[0])
+        process.send_signal(number)
+    if number == signal.SIGTERM:
+        assert process.returncode == 128 + number
+        assert not training.is_running()
+        assert not note.exists()
+        return
+    try:
+        with pytest.raises(RuntimeError, match=f"Process {training.pid} still trains"):
+            run_clocked(["never"], tmp_path, threads=1)
+    finally:
+        training.kill()
+        training.wait()
+    run_clocked([sys.executable, "-c", ""], tmp_path, threads=1)
 
 
 def test_a_run_is_repeated_if_what_it_reads_has_changed(tmp_path):
@@ -276,9 +317,16 @@ def test_eole_refuses_recipes_that_it_cannot_represent(start, message, tmp_path)
         ("translation --systems eole:1e-3 --eole no-such-program", "eole needs"),
         ("pronunciation --systems eole:1e-3", "eole needs"),
         ("translation --data x --systems marian:1e-3 --epoch 2", "unknown options: --epoch 2"),
+        ("pronunciation --systems marian:1e-3 --eval-samples 0", "--eval-samples is 0"),
+        ("pronunciation --systems marian:1e-3 --eole-steps 9", "--eole-steps has no effect"),
+        ("pronunciation --systems marian:1e-3 marian:1e-3", "two systems have one name"),
+        ("pronunciation --systems ours:OURS --bf16", "--bf16 has no effect without marian"),
+        ("pronunciation --systems ours:OURS --output_dir=y", "--output_dir is set for each"),
+        ("pronunciation --systems ours:OURS --train-source y", "--train-source is set for each"),
     ],
 )
 def test_wrong_options_are_named(words, message, capsys):
+    words = words.replace("OURS", str(time_to_quality.RECIPES / "cmudict-demo.yaml"))
     with pytest.raises(SystemExit):
         time_to_quality.parse_options([*words.split(), "--output-dir", "x", "--target", "1"])
     assert message in capsys.readouterr().err
