@@ -109,6 +109,7 @@ def test_a_name_that_ends_in_gz_is_packed(trained, tmp_path):
         (["--num_bea", "2", "a dog"], "unrecognized arguments: --num-bea"),
         (["--top-p", "1.5", "a dog"], "not above 0 and at most 1"),
         (["--temperature", "nan", "a dog"], "not a finite number above 0"),
+        (["--length-penalty", "inf", "a dog"], "not a finite number"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(options, message, tmp_path):

@@ -171,6 +171,7 @@ def test_targets_are_scored(trained, tmp_path, capsys):
         (["--ensemble-with", "x", "--compute-type", "int8", "a"], "no --ensemble-with"),
         (["--temperature", "0.1", "a"], "--temperature changes sampling only: add --do-sample"),
         (["--top-k", "1", "a"], "--top-k changes sampling only: add --do-sample"),
+        (["--length-penalty", "2", "--num-beams", "1", "a"], "changes a beam search only"),
         (["--resume", "--input", "x", "--output", "y.gz"], "packed file"),
         (["--resume", "--input", "x", "--output", "y", "--n-best", "2"], "needs --json"),
     ],

@@ -107,14 +107,14 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_search_options(options: argparse.Namespace, settings: Any) -> None:
-    """Checks that each option has an effect: of sampling if tokens are sampled, of beams if any.
+    """Checks that the search samples, or keeps beams, where an option for that is given.
 
     Args:
         options: The parsed options.
         settings: The search that is saved with the model, which may sample.
 
     Raises:
-        UsageError: If one is given.
+        UsageError: If an option would have no effect.
     """
     given = [name for name in _OF_SAMPLING if getattr(options, name) is not None]
     beams = options.num_beams or settings.num_beams or 1
