@@ -2,11 +2,13 @@
 
 import math
 import random
+import shutil
 
 import ctranslate2
 import pytest
 import torch
 from toy import NOUNS, VERBS
+from transformers import GenerationConfig
 
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
@@ -193,6 +195,20 @@ def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch, capl
     assert Translator.from_pretrained(str(trained), device="cpu").engine.name == "transformers"
     with pytest.raises(ValueError, match="`compute_type` is 'int8', but CTranslate2 is not"):
         Translator.from_pretrained(str(trained), device="cpu", compute_type="int8")
+
+
+def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
+    """The stock `Seq2SeqTrainer` saves them after an evaluation."""
+    folder = shutil.copytree(trained, tmp_path / "model")
+    settings = GenerationConfig.from_pretrained(folder)
+    settings.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
+    settings.save_pretrained(folder)
+    for engine in ("ctranslate2", "int8"):
+        translator = Translator.from_pretrained(str(folder), engine, "cpu")
+        assert translator.translate([LINE], num_beams=2)[0] == OUTPUT
+    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    with pytest.raises(ValueError, match=r"`repetition_penalty` is 1\.5"):
+        translator.translate(LINE, repetition_penalty=1.5)
 
 
 def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatch):

@@ -87,6 +87,14 @@ def test_the_length_penalty_of_the_arguments_is_that_of_every_evaluation(tmp_pat
         trainer(tmp_path, generation_length_penalty=-1.5, **GENERATE)
 
 
+def test_an_evaluation_leaves_the_settings_of_the_model(tmp_path):
+    """The stock trainer fills in every default, and saves these with the model."""
+    made = trainer(tmp_path, extra={"compute_metrics": lambda prediction: {}}, **GENERATE)
+    before = made.model.generation_config.to_dict()
+    made.evaluate(rows(2))
+    assert made.model.generation_config.to_dict() == before
+
+
 def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
     options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     argv = arguments(corpus, tmp_path, "train", "validation", **options)

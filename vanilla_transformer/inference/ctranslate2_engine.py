@@ -106,12 +106,15 @@ class CTranslate2Engine:
     def problems(self, search: Search) -> list[str]:
         """Lists what CTranslate2 cannot do of a search, or does otherwise."""
         settings = search.settings
-        changed = settings.to_dict()
-        default = GenerationConfig().to_dict()
+        unset = GenerationConfig().to_dict()
+        # What `generate()` takes for settings that are None; some models are saved with these.
+        neutral = GenerationConfig._get_default_generation_params()
         problems = [
             f"`{name}` is {value!r}"
-            for name, value in changed.items()
-            if name not in _WITHOUT_EFFECT and value != default.get(name)
+            for name, value in settings.to_dict().items()
+            if name not in _WITHOUT_EFFECT
+            and value != unset.get(name)
+            and (name not in neutral or value != neutral[name])
         ]
         if search.num_beams > 1 and search.length_penalty and settings.early_stopping is not True:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
@@ -545,6 +546,16 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
     ) -> Any:
-        """Scores one batch, as in transformers; links have no part in it."""
+        """Scores one batch, as in transformers; links have no part in it.
+
+        The base class writes the default of each setting into the model's generation config, which
+        is saved with the model. Here the config stays.
+        """
         inputs = {name: value for name, value in inputs.items() if name != LINKS}
-        return super().prediction_step(model, inputs, *args, **options)
+        owner = cast(Any, self.model)
+        kept = deepcopy(getattr(owner, "generation_config", None))
+        try:
+            return super().prediction_step(model, inputs, *args, **options)
+        finally:
+            if kept is not None:
+                owner.generation_config = kept
