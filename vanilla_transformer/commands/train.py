@@ -56,7 +56,7 @@ TRAINING_OPTIONS = {
     "load_best_model_at_end": "end with the best checkpoint instead of the last weights",
     "resume_from_checkpoint": "checkpoint to continue from; True: the last one in output_dir",
     "generation_num_beams": "beam width of the evaluation",
-    "generation_length_penalty": "length penalty of that search: above 1, outputs are longer (1)",
+    "generation_length_penalty": "length penalty of that search: above 1, outputs are longer",
     "bf16": "train in bfloat16 mixed precision",
     "seed": "seed of all random numbers (42)",
 }
