@@ -32,7 +32,8 @@ def test_every_picture_of_the_pages_is_drawn_and_the_alignment_is_opaque(trained
     assert sorted(done.stdout.split()) == [str(path) for path in drawn]
     # from page_pictures.py, learning_study.py and time_to_quality.py:
     of_the_browser = {f"{name}.png" for name in ("page", "page-dark", "page-heads", "server")}
-    measured = {"learning-post-norm.png", "learning-pre-norm.png", "time-to-quality.png"}
+    studies = ("post-norm", "pre-norm", "6-layers", "width-256")
+    measured = {"time-to-quality.png", *(f"learning-{name}.png" for name in studies)}
     assert {path.name for path in drawn} == pictures_of_the_pages() - of_the_browser - measured
     assert all(path.stat().st_size < 150_000 for path in drawn)
     path = tmp_path / "new" / "alignment.png"

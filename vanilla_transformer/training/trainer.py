@@ -14,6 +14,7 @@ from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArgument
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
+from transformers.utils import logging
 
 from vanilla_transformer.data.disk_space import explained_full_disk
 from vanilla_transformer.data.link_files import LINKS
@@ -53,6 +54,8 @@ from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NOAM, NoamSchedule
 from vanilla_transformer.training.signals import CheckpointOnSignal
 from vanilla_transformer.training.training_record import TrainingRecord
+
+logger = logging.get_logger(__name__)
 
 _LOADER_OPTIONS = (
     "num_workers",
@@ -415,6 +418,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             # training compares its own.
             for group in self.optimizer.param_groups:
                 group["initial_lr"] = group["lr"]
+            if all(group["algorithm"] == MUON for group in self.optimizer.param_groups):
+                logger.warning(
+                    "Muon updates all parameters that are trained: `learning_rate` has no effect, "
+                    "and the log shows `muon_learning_rate`."
+                )
         return super().create_optimizer(model)
 
     def create_scheduler(
