@@ -46,6 +46,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.model_loading import new_config
+from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,7 +114,7 @@ class CompareArguments:
             raise ValueError(f"`systems` {unknown} are unknown: choose from {list(SYSTEMS)}.")
         if len(set(self.systems)) < len(self.systems):
             raise ValueError(f"`systems` {self.systems} name a system twice.")
-        if self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
+        if self.lr_scheduler_type in SCHEDULES_OF_A_SCORE:
             raise ValueError(
                 f"`lr_scheduler_type` {self.lr_scheduler_type!r} follows a score, which this "
                 "comparison does not give it: choose another schedule."

@@ -7,7 +7,7 @@ from typing import Any
 
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
-from transformers.trainer_utils import SaveStrategy, SchedulerType
+from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.run.arguments import (
@@ -20,6 +20,7 @@ from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.metrics import METRICS
 from vanilla_transformer.training.option_checks import check_length_penalty
+from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _DEFAULT_MAX_LENGTH = 256
@@ -324,11 +325,7 @@ def watched_metric(arguments: RunArguments) -> WatchedMetric:
         or training.early_stopping_patience is not None
         or arguments.averaging.average_best is not None
     )
-    # These schedules expect that `metric_for_best_model` falls.
-    follows_loss = training.lr_scheduler_type in (
-        SchedulerType.REDUCE_ON_PLATEAU,
-        SchedulerType.GREEDY,
-    )
+    follows_loss = training.lr_scheduler_type in SCHEDULES_OF_A_SCORE
     if selects and not follows_loss and not training.metric_is_chosen:
         return WatchedMetric(first, not METRICS[first].lower_is_better)
     return WatchedMetric(training.metric_for_best_model, training.greater_is_better)

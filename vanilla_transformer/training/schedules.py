@@ -1,12 +1,16 @@
-"""The learning rate schedule of the paper, as a scheduler of torch."""
+"""Learning rate schedules: that of the paper, as a scheduler of torch, and kinds of others."""
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.training.muon import MUON
 
 NOAM = "noam"
+
+SCHEDULES_OF_A_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
+"""Schedules of transformers that follow a score, which they expect to fall."""
 
 
 def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
