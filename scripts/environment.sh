@@ -1,12 +1,20 @@
 # Sourced by the other scripts, with the name of an extra: uses the active virtual environment or makes
 # .venv, and installs the package with that extra unless this very version is installed already.
+# With TRANSFORMERS=5.20.2 it makes and uses .venv-transformers-5.20.2, which holds that version of
+# transformers: the active environment stays as it is.
 extra="$1"
 
-if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
-    if [ ! -x .venv/bin/python ]; then
-        "${PYTHON:-python3}" -m venv .venv
+environment=""
+if [ -n "${TRANSFORMERS:-}" ]; then
+    environment=".venv-transformers-$TRANSFORMERS"
+elif [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
+    environment=".venv"
+fi
+if [ -n "$environment" ]; then
+    if [ ! -x "$environment/bin/python" ]; then
+        "${PYTHON:-python3}" -m venv "$environment"
     fi
-    source .venv/bin/activate
+    source "$environment/bin/activate"
 fi
 
 if ! python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
@@ -24,5 +32,9 @@ if ! cmp -s pyproject.toml "$stamp"; then
         fi
     fi
     python -m pip install --quiet --editable ".[$extra]"
+    if [ -n "${TRANSFORMERS:-}" ]; then
+        # In a call of its own: a version outside the range of pyproject.toml can be tried too.
+        python -m pip install --quiet "transformers==$TRANSFORMERS"
+    fi
     cp pyproject.toml "$stamp"
 fi

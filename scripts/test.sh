@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Runs every check: tests, lint, format, types, architecture. Arguments go to pytest.
+# Runs every check: tests, lint, format, types, architecture. Arguments go to pytest:
+#   bash scripts/test.sh [--slow] [--long] [tests/model ...]
+# with another version of transformers, in an environment of its own:
+#   TRANSFORMERS=5.20.2 bash scripts/test.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh test

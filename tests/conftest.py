@@ -144,7 +144,9 @@ def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--slow", action="store_true", help="also run the tests that compile")
+    parser.addoption(
+        "--slow", action="store_true", help="also run the tests that take more than some seconds"
+    )
     parser.addoption(
         "--long", action="store_true", help="also run the trials of faults that take minutes"
     )
