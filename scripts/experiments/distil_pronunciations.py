@@ -30,7 +30,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from demo import TASKS, train_model
 from pronunciations import load_cmudict, read_cmudict
 
-from vanilla_transformer.data.digests import content_digest, text_digest
+from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 

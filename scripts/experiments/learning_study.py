@@ -31,8 +31,8 @@ from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallba
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.digests import rows_digest, text_digest
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.model.configuration_vanilla_transformer import (

@@ -22,7 +22,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
 from vanilla_transformer.commands.train import LARGE_PAGES
-from vanilla_transformer.data.digests import text_digest
+from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.training.metrics import METRICS

@@ -12,7 +12,7 @@ from vanilla_transformer.commands.options import (
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.whole_files import replaced_directory
+from vanilla_transformer.data.atomic_files import replaced_directory
 from vanilla_transformer.interop.kinds import IMPORTERS, Kind
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."

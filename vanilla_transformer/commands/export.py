@@ -11,7 +11,7 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
     positive_integer,
 )
-from vanilla_transformer.data.whole_files import replaced_directory
+from vanilla_transformer.data.atomic_files import replaced_directory
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.commands.checks import check_model_path, check_output_file
 from vanilla_transformer.commands.options import positive_integer
+from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
-from vanilla_transformer.data.whole_files import replaced_file
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO, cast
 
-from vanilla_transformer.data.whole_files import replaced_file
+from vanilla_transformer.data.atomic_files import replaced_file
 
 
 @contextmanager

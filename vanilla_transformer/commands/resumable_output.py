@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.text_files import read_lines
 
 

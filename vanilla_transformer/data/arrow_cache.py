@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datasets import Dataset, Features
 from datasets.exceptions import DatasetGenerationError
 
-from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.data.file_contents import content_digest
 
 
 def dataset_from_rows(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.columns import select_text_columns
-from vanilla_transformer.data.disk_space import explained_full_disk
 from vanilla_transformer.data.link_files import add_links
 from vanilla_transformer.data.plain_text import load_text_pairs
 from vanilla_transformer.data.table_files import load_table

@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetGenerationError
 
 from vanilla_transformer.data.arguments import FORMATS
 from vanilla_transformer.data.arrow_cache import dataset_from_rows
-from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.data.file_contents import content_digest
 from vanilla_transformer.data.text_files import read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")

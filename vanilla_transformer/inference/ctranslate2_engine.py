@@ -13,7 +13,7 @@ from typing import Any
 import ctranslate2
 from transformers import GenerationConfig
 
-from vanilla_transformer.data.digests import content_digest
+from vanilla_transformer.data.file_contents import content_digest
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.inference.search import Search

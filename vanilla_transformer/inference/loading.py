@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.fitting import fit_weights, raise_problems
 from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 import vanilla_transformer
-from vanilla_transformer.data.digests import content_digest
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.model.versions import current_versions

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from vanilla_transformer.data.digests import rows_digest
+from vanilla_transformer.data.file_contents import rows_digest
 from vanilla_transformer.run.plan import RunPlan
 
 _SEARCH_SETTINGS = {  # with what None stands for

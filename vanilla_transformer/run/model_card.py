@@ -11,7 +11,7 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from vanilla_transformer.data.whole_files import write_whole
+from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
@@ -84,7 +84,7 @@ def write_model_card(
     path = plan.directory.folder / "README.md"
     if plan.training.hub_token:
         card = ModelCard(str(card).replace(plan.training.hub_token, "..."))
-    write_whole(path, str(card))
+    write_atomic(path, str(card))
     return path
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from vanilla_transformer.data.json_files import read_object
-from vanilla_transformer.data.whole_files import write_whole
+from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.file_contents import read_object
 
 logger = logging.get_logger(__name__)
 
@@ -30,10 +30,10 @@ def save_results(folder: Path, figures: Mapping[str, float]) -> None:
         path = folder / f"{part}_results.json"
         own = {name: value for name, value in written.items() if name.startswith(f"{part}_")}
         if own:
-            write_whole(path, _as_text(own))
+            write_atomic(path, _as_text(own))
         else:
             path.unlink(missing_ok=True)
-    write_whole(folder / "all_results.json", _as_text(written))
+    write_atomic(folder / "all_results.json", _as_text(written))
 
 
 def read_results(folder: Path) -> dict[str, float]:

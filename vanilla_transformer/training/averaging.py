@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import save_torch_state_dict
 
-from vanilla_transformer.data.whole_files import replaced_directory
+from vanilla_transformer.data.atomic_files import replaced_directory
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints
 from vanilla_transformer.training.checksums import CHECKSUMS, changed_files

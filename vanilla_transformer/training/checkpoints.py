@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 
 TRAINER_STATE = "trainer_state.json"
 _NAME = re.compile(r"checkpoint-(\d+)", re.ASCII)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vanilla_transformer.data.digests import content_digest
-from vanilla_transformer.data.whole_files import write_whole
+from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.file_contents import content_digest
 
 CHECKSUMS = "checksums.sha256"
 """File of a checkpoint, in the form that `sha256sum --check` reads."""
@@ -18,7 +18,7 @@ def write_checksums(folder: Path) -> None:
         folder: Directory of a checkpoint that is complete.
     """
     lines = (f"{content_digest(path)}  {path.name}\n" for path in needed_files(folder))
-    write_whole(folder / CHECKSUMS, "".join(lines))
+    write_atomic(folder / CHECKSUMS, "".join(lines))
 
 
 def needed_files(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.training.model_differences import TensorFile, Weights, list_differences
 
 _WEIGHTS = "model.safetensors"

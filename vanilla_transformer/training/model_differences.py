@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 
 
 class TensorFile(Protocol):

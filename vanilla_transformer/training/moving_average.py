@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.resumed_settings import readable_state
 from vanilla_transformer.training.resumption import TRAINING_WEIGHTS
 from vanilla_transformer.training.sharded_weights import refuse_sharded_weights

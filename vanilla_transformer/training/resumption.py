@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from vanilla_transformer.data.json_files import read_object
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     is_complete,

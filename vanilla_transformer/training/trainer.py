@@ -16,11 +16,10 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
 from transformers.utils import logging
 
-from vanilla_transformer.data.disk_space import explained_full_disk
+from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
-from vanilla_transformer.data.whole_files import write_whole
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.training.callbacks import EarlyStopping
@@ -296,7 +295,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Saves the state of the training; a process that is killed leaves no half file."""
         if self.is_world_process_zero():
             text = json.dumps(dataclasses.asdict(self.state), indent=2, sort_keys=True) + "\n"
-            write_whole(Path(str(self.args.output_dir), TRAINER_STATE), text)
+            write_atomic(Path(str(self.args.output_dir), TRAINER_STATE), text)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches if `args.max_tokens` is set.

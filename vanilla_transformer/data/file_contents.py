@@ -1,9 +1,10 @@
-"""Digests of files, texts and tables: equal content, equal digest."""
+"""JSON objects of files, and digests of files, texts and tables: equal content, equal digest."""
 
 import hashlib
 import json
 from os import PathLike
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.data.text_files import existing_file
 
@@ -11,11 +12,26 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
+def read_object(file: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Raises:
+        OSError: If the file cannot be opened.
+        ValueError: If the file is damaged; the error names it.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    else:
+        if isinstance(content, dict):
+            return content
+        problem = f"it holds a {type(content).__name__}, not an object"
+    raise ValueError(f"{str(file)!r} is not valid ({problem}). It may be cut off: copy it again.")
+
+
 def content_digest(path: str | PathLike[str]) -> str:
     """Returns the SHA-256 digest of a file's content, in hexadecimal.
-
-    Args:
-        path: Path of the file.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -25,19 +41,14 @@ def content_digest(path: str | PathLike[str]) -> str:
 
 
 def text_digest(text: str) -> str:
-    """Returns the SHA-256 digest of a text in UTF-8, in hexadecimal.
-
-    Args:
-        text: Any text that UTF-8 can hold.
-    """
+    """Returns the SHA-256 digest of a text in UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def rows_digest(rows: "Dataset") -> str:
     """Returns the SHA-256 digest of all columns of a table, in hexadecimal.
 
-    Args:
-        rows: The table. The order of its rows counts, that of its columns does not.
+    The order of its rows counts, that of its columns does not.
     """
     digest = hashlib.sha256()
     names = sorted(rows.column_names)

@@ -1,0 +1,144 @@
+"""Writes files and directories that exist whole or not at all, and names them if a disk is full."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SIGNS_OF_A_FULL_DISK = (
+    "no space left",
+    "file too large",
+    "disk quota exceeded",
+    "inline_container",  # the file of torch in which its writer is
+    "pytorchstreamwriter",
+)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Writes a text file; a process that is killed leaves the former file or the new one.
+
+    Args:
+        path: Path of the file. Its folder must exist.
+        text: The content.
+
+    Raises:
+        OSError: If the file cannot be written; the former file stays.
+    """
+    with (
+        explained_full_disk(path),
+        replaced_file(path) as unfinished,
+        unfinished.open("w", encoding="utf-8") as stream,
+    ):
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def replaced_file(path: str | Path) -> Iterator[Path]:
+    """Makes a file that replaces an older one, if there is one, when it is complete.
+
+    Args:
+        path: The file. Its folder must exist.
+
+    Yields:
+        A path beside it for the new file, which does not exist yet. Its name is used by nobody
+        else, so that several processes may write the same file: the last one stays.
+    """
+    unfinished = Path(f"{path}.{token_hex(4)}.partial")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def replaced_directory(path: str | Path) -> Iterator[Path]:
+    """Makes a directory that replaces an older one, if there is one, when it is complete.
+
+    The content of an older one is deleted last: after an error it is as it was. The directory
+    itself stays, because it may be a mount point or the working directory.
+
+    Args:
+        path: The directory, or a link to it. Its parents are made.
+
+    Yields:
+        A path for the new directory, which does not exist yet.
+    """
+    target = Path(path).resolve()
+    exists = target.is_dir()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A mount point is another file system than its parent: no file can be renamed into it.
+    with TemporaryDirectory(
+        dir=target if exists else target.parent, prefix=f".{target.name}-"
+    ) as unfinished:
+        made, old = Path(unfinished, "new", target.name), Path(unfinished, "old")
+        made.parent.mkdir()
+        yield made
+        if not exists:
+            made.rename(target)
+            return
+        old.mkdir()
+        kept = sorted(path for path in target.iterdir() if path.name != Path(unfinished).name)
+        moves = [(path, old / path.name) for path in kept]
+        moves += [(path, target / path.name) for path in sorted(made.iterdir())]
+        done: list[tuple[Path, Path]] = []
+        try:
+            for source, goal in moves:
+                source.rename(goal)
+                done.append((source, goal))
+        except BaseException:
+            for source, goal in reversed(done):
+                goal.rename(source)
+            raise
+
+
+@contextmanager
+def explained_full_disk(path: Path, weights: str = "model.safetensors") -> Iterator[None]:
+    """Names the file that could not be written whole; the writers of torch and safetensors do not.
+
+    Args:
+        path: The file; or the folder of the files, of which the newest is named.
+        weights: File in this folder that safetensors writes, and deletes when it fails.
+
+    Raises:
+        OSError: In place of the errors of the writers, if the disk is full or the size of a file
+            is limited.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_full_disk(error):
+            raise
+        name = path
+        if path.is_dir():
+            files = (file for file in path.iterdir() if file.is_file())
+            name = max(files, key=lambda file: file.stat().st_mtime_ns, default=path)
+            if type(error).__name__ == "SafetensorError":
+                name = path / weights
+        raise OSError(
+            f"{str(name)!r} cannot be written whole: no space left on the disk, or a limit on the "
+            "size of files. What was saved before is kept: make room, and go on from there."
+        ) from error
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    """Returns whether an error, or one behind it, comes from a full disk.
+
+    A writer that fails again when it is closed hides the reason.
+    """
+    seen, current = set[int](), error
+    while id(current) not in seen:
+        seen.add(id(current))
+        if isinstance(current, OSError):
+            if current.errno in _FULL_DISK:
+                return True
+        elif any(sign in str(current).lower() for sign in _SIGNS_OF_A_FULL_DISK):
+            return True
+        current = current.__cause__ or current.__context__ or current
+    return False
