@@ -79,48 +79,6 @@ def test_a_packed_row_of_an_encoder_is_its_sequences(tiny_model, positions, atte
     torch.testing.assert_close(found, packed([model(row).logits for row in rows]))
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("training", [False, True])
-def test_the_targets_of_a_packed_row_see_their_own_sources(
-    tiny_model, positions, attention, training
-):
-    model = tiny_model(attention=attention, position_embedding_type=positions, dropout=0.0)
-    model.train(training)
-    sources, targets = rows_of(), rows_of((3, 6, 1), seed=1)
-    singles = [
-        model(source, labels=target, num_items_in_batch=10)
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    found = model(
-        packed(sources),
-        position_ids=restarts(sources),
-        labels=packed(targets),
-        decoder_position_ids=restarts(targets),
-    )
-    torch.testing.assert_close(found.logits, packed([single.logits for single in singles]))
-    torch.testing.assert_close(found.loss, sum(single.loss for single in singles))
-
-
-def test_targets_packed_alone_share_their_source(tiny_model):
-    model, source, targets = tiny_model(), rows_of((6,))[0], rows_of(seed=1)
-    found = model(source, decoder_input_ids=packed(targets), decoder_position_ids=restarts(targets))
-    singles = [model(source, decoder_input_ids=target).logits for target in targets]
-    torch.testing.assert_close(found.logits, packed(singles))
-
-
-@pytest.mark.parametrize("targets", [(4,), (3, 6), (3, 6, 1, 2)])
-def test_packed_sources_need_as_many_targets(tiny_model, targets):
-    sources, targets = rows_of(), rows_of(targets)
-    with pytest.raises(ValueError, match=f"3 packed sources.* {len(targets)} targets"):
-        tiny_model()(
-            packed(sources),
-            position_ids=restarts(sources),
-            decoder_input_ids=packed(targets),
-            decoder_position_ids=restarts(targets),
-        )
-
-
 def test_a_packed_row_has_no_single_class(tiny_model):
     model, rows = tiny_model(VanillaTransformerForSequenceClassification), rows_of()
     with pytest.raises(ValueError, match="3 packed sequences"):
@@ -214,25 +172,20 @@ def learned_twins(tiny_model, cls, position_ids):
 @pytest.mark.parametrize(
     "cls",
     [
-        VanillaTransformerModel,
-        VanillaTransformerForConditionalGeneration,
         VanillaTransformerEncoderModel,
         VanillaTransformerForTokenClassification,
         VanillaTransformerForSequenceClassification,
         VanillaTransformerForCausalLM,
     ],
 )
-def test_every_model_honours_given_positions(tiny_model, cls, with_mask):
+def test_every_model_of_one_stack_honours_given_positions(tiny_model, cls, with_mask):
     given = [4, 2, 9, 0, 1, 7] if with_mask else [3, 4, 5, 6, 7, 8]
     model, twin = learned_twins(tiny_model, cls, given)
     ids, position_ids = rows_of((6,))[0], torch.tensor([given])
-    inputs, positions = {"input_ids": ids}, {"position_ids": position_ids}
+    inputs = {"input_ids": ids}
     if with_mask:
         inputs["attention_mask"] = torch.ones_like(ids)
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"], positions["decoder_position_ids"] = ids, position_ids
-        inputs |= {f"decoder_{k}": v for k, v in inputs.items() if k == "attention_mask"}
-    found, expected = model(**inputs, **positions), twin(**inputs)
+    found, expected = model(**inputs, position_ids=position_ids), twin(**inputs)
     torch.testing.assert_close(found[0], expected[0])
     assert not torch.allclose(found[0], model(**inputs)[0])
 
@@ -292,18 +245,6 @@ def test_generation_starts_from_given_positions(tiny_model, positions, cache):
     assert torch.equal(found, ids)
 
 
-def test_the_decoders_positions_go_through_generation(tiny_model, tiny_batch):
-    model = tiny_model(seed=1, position_embedding_type="learned", **LIVELY)
-    inputs = {k: tiny_batch()[k] for k in ("input_ids", "attention_mask")}
-    start = torch.zeros(3, 1, dtype=torch.long)
-    found = model.generate(
-        **inputs, decoder_input_ids=start, decoder_position_ids=start + 30, max_new_tokens=5
-    )
-    table = model.model.decoder.embed_positions.weight.data
-    table[:20] = table[30:50].clone()
-    assert torch.equal(model.generate(**inputs, max_new_tokens=5), found)
-
-
 @pytest.mark.parametrize(
     ("position_ids", "message"),
     [
@@ -314,13 +255,19 @@ def test_the_decoders_positions_go_through_generation(tiny_model, tiny_batch):
     ],
 )
 def test_positions_that_cannot_be_are_named(tiny_model, tiny_batch, position_ids, message):
-    batch = tiny_batch()
+    model = tiny_model(VanillaTransformerForCausalLM)
     with pytest.raises(ValueError, match=f"`position_ids`.*{message}"):
-        tiny_model()(**batch, position_ids=position_ids)
-    batch["decoder_input_ids"] = batch["input_ids"]
-    del batch["labels"], batch["decoder_attention_mask"]
-    with pytest.raises(ValueError, match=f"`decoder_position_ids`.*{message}"):
-        tiny_model()(**batch, decoder_position_ids=position_ids)
+        model(tiny_batch()["input_ids"], position_ids=position_ids)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "decoder_position_ids", "seq_idx"])
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
+)
+def test_an_encoder_decoder_takes_no_positions(tiny_model, tiny_batch, cls, name):
+    ids = tiny_batch()["input_ids"]
+    with pytest.raises(ValueError, match=f"no argument `{name}`"):
+        tiny_model(cls)(ids, decoder_input_ids=ids, **{name: torch.zeros_like(ids)})
 
 
 # --- continuous batching -------------------------------------------------------------------------

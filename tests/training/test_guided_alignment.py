@@ -102,23 +102,6 @@ def test_links_follow_the_tokens_of_a_batch_that_is_padded_on_the_left():
             assert left["attention_mask"][row, moved_source] == 1
 
 
-def test_packed_rows_attend_to_their_own_sources():
-    net = model(dropout=0.0).train()
-    guide = GuidedHead(0, 0, 1.0, own=False)
-    one = {"input_ids": torch.tensor([[5, 6, 2]]), "labels": torch.tensor([[7, 8, 9, 2]])}
-    two = {"input_ids": torch.tensor([[10, 2]]), "labels": torch.tensor([[11, 2]])}
-    links = torch.tensor([[[1, 0], [0, 2]]]), torch.tensor([[[0, 0], [0, 1]]])
-    parts = [
-        recorded_loss(net, {**row, "alignment": pairs}, guide)
-        for row, pairs in zip((one, two), links, strict=True)
-    ]
-    packed = {name: torch.cat([one[name], two[name]], 1) for name in one}
-    packed["position_ids"] = torch.tensor([[0, 1, 2, 0, 1]])
-    packed["decoder_position_ids"] = torch.tensor([[0, 1, 2, 3, 0, 1]])
-    packed["alignment"] = torch.cat([links[0], links[1] + torch.tensor([3, 4])], 1)
-    torch.testing.assert_close(recorded_loss(net, packed, guide), sum(parts))
-
-
 @pytest.mark.parametrize(("alpha", "guided"), [(None, "own"), (5.0, "links")])
 def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
     gradients = []

@@ -6,7 +6,7 @@ those are left out, with a warning where a caller may think that they count.
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ ARGUMENTS = (
     "inputs_embeds",
     "decoder_input_ids",
     "decoder_attention_mask",
-    "decoder_position_ids",
     "decoder_inputs_embeds",
     "encoder_outputs",
     "past_key_values",
@@ -42,6 +41,9 @@ ARGUMENTS = (
 
 BOUNDARIES = ("cu_seq_lens_q", "seq_idx")
 """Where the sequences of a packed row begin, as `DataCollatorWithFlattening` says it."""
+
+OF_ONE_STACK = frozenset(("position_ids", *BOUNDARIES))
+"""What a model with an encoder and a decoder does not take: it would be that of one side only."""
 
 USED = frozenset(
     (
@@ -71,7 +73,7 @@ OF_WHOLE_MODELS = frozenset(("labels", "logits_to_keep"))
 
 
 def select_arguments(
-    kwargs: dict[str, Any], implementation: str | None, ignored: frozenset[str] = frozenset()
+    kwargs: Mapping[str, Any], implementation: str | None, ignored: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """Selects the further arguments of a forward that are used below.
 
@@ -101,7 +103,7 @@ def select_arguments(
     return {name: value for name, value in kwargs.items() if name not in ignored | UNUSED}
 
 
-def refuse_arguments(kwargs: dict[str, Any], names: frozenset[str]) -> None:
+def refuse_arguments(kwargs: Mapping[str, Any], names: frozenset[str]) -> None:
     """Refuses arguments that only other models have.
 
     Args:

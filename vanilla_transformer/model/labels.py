@@ -3,7 +3,6 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 
 from .tracing import has_readable_values
 
@@ -14,10 +13,7 @@ ProblemType = Literal["regression", "single_label_classification", "multi_label_
 
 
 def shift_right(
-    labels: torch.Tensor,
-    pad_token_id: int,
-    decoder_start_token_id: int,
-    sequences: torch.Tensor | None = None,
+    labels: torch.Tensor, pad_token_id: int, decoder_start_token_id: int
 ) -> torch.Tensor:
     """Turns the tokens to predict into the tokens that the decoder reads (Vaswani et al. §3.1).
 
@@ -26,17 +22,12 @@ def shift_right(
             not changed.
         pad_token_id: Replaces -100.
         decoder_start_token_id: The first token of every sequence.
-        sequences: For packed rows, the number of its sequence for each label, of shape (batch or 1,
-            target_len). None: a row is one sequence.
 
     Returns:
         A tensor of shape (batch, target_len).
     """
     start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
-    if sequences is not None:
-        begins = F.pad(sequences.diff(dim=1) != 0, (1, 0))
-        shifted = shifted.masked_fill(begins, decoder_start_token_id)
     return shifted.masked_fill(shifted == IGNORE_INDEX, pad_token_id)
 
 

@@ -6,15 +6,13 @@ Arguments that the forwards share:
         (batch, target_len).
     attention_mask: 1 for a token, 0 for padding, of the shape of `input_ids`; with a cache, the
         past included. Or a mask of four dimensions; see `attention_masks`.
-    position_ids: Positions of the tokens, of the shape of `input_ids`. None: counted from the mask.
-        Without a mask, a row whose positions begin anew holds several sequences, which do not see
-        each other; see `position_ids`.
+    position_ids: Models of one stack: positions of the tokens, of the shape of `input_ids`. None:
+        counted from the mask. Without a mask, a row whose positions begin anew holds several
+        sequences, which do not see each other; see `position_ids`.
     inputs_embeds: Embeddings instead of `input_ids`, with one more axis of d_model, not yet scaled.
     decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
         (batch, target_len).
     decoder_attention_mask: As `attention_mask`, of the target.
-    decoder_position_ids: As `position_ids`, of the target. The n-th target of a packed row attends
-        to the n-th source.
     decoder_inputs_embeds: As `inputs_embeds`, of the target.
     encoder_outputs: The encoder's output of an earlier call, instead of a source.
     past_key_values: Keys and values of earlier target tokens, and of the source.
@@ -48,7 +46,7 @@ from transformers.modeling_outputs import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
-from .arguments import BOUNDARIES, OF_WHOLE_MODELS, refuse_arguments
+from .arguments import BOUNDARIES, OF_ONE_STACK, OF_WHOLE_MODELS, refuse_arguments
 from .attention_masks import check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
@@ -69,7 +67,7 @@ from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved 
     Seq2SeqGenerationPipeline,
 )
 from .pooling import POOLINGS
-from .position_ids import check_one_sequence, number_sequences
+from .position_ids import check_one_sequence
 from .pretrained_model import VanillaTransformerPreTrainedModel
 from .stack_config import config_of_decoder_only, config_with
 from .stacks import (
@@ -170,7 +168,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         )
 
     @can_return_tuple
-    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
+    def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -181,8 +179,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.Tensor | None = None,
-        decoder_position_ids: torch.Tensor | None = None,
         plan: StepPlan | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
@@ -196,7 +192,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
             encoder's output, and what was asked for.
         """
-        refuse_arguments(kwargs, frozenset(BOUNDARIES))  # they would be those of one side only
+        refuse_arguments(kwargs, OF_ONE_STACK)
         is_outermost = plan is None
         if plan is None:
             plan = self.plan_step(
@@ -213,7 +209,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
-                position_ids=position_ids,
                 packing=plan.source,
                 return_dict=True,
                 **kwargs,
@@ -228,8 +223,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            position_ids=decoder_position_ids,
-            encoder_position_ids=position_ids,
             packing=plan.target,
             encoder_packing=plan.source,
             return_dict=True,
@@ -312,15 +305,11 @@ class VanillaTransformerForConditionalGeneration(
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
         return _tied_weights_with_head(self.model)
 
-    def prepare_decoder_input_ids_from_labels(
-        self, labels: torch.Tensor, sequences: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels right; `DataCollatorForSeq2Seq` calls this.
 
         Args:
             labels: Of shape (batch, target_len).
-            sequences: For packed rows, the number of its sequence for each label, of shape (batch
-                or 1, target_len). None: a row is one sequence.
 
         Returns:
             The decoder's input, of shape (batch, target_len).
@@ -331,7 +320,7 @@ class VanillaTransformerForConditionalGeneration(
                 "`pad_token_id` and `decoder_start_token_id` are needed to make the decoder's "
                 f"input from labels, got {pad} and {start}: set them in the config."
             )
-        return shift_right(labels, pad, start, sequences)
+        return shift_right(labels, pad, start)
 
     def _resize_token_embeddings(
         self,
@@ -362,8 +351,6 @@ class VanillaTransformerForConditionalGeneration(
         use_cache: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         logits_to_keep: int | torch.Tensor = 0,
-        position_ids: torch.Tensor | None = None,
-        decoder_position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts the target's next tokens, and computes the loss if labels are given.
@@ -386,8 +373,7 @@ class VanillaTransformerForConditionalGeneration(
             check_token_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
             use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
-                packed = number_sequences(decoder_position_ids, decoder_attention_mask)
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels, packed)
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         plan = self.model.plan_step(
             self.active_shortcuts(**kwargs),
             source_shape=_source_shape(encoder_outputs, input_ids, inputs_embeds),
@@ -408,8 +394,6 @@ class VanillaTransformerForConditionalGeneration(
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            position_ids=position_ids,
-            decoder_position_ids=decoder_position_ids,
             plan=plan,
             return_dict=True,
             **kwargs,

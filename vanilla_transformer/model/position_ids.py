@@ -236,38 +236,6 @@ def attend_within(
     return is_same
 
 
-def check_sequences_fit(
-    source: torch.Tensor | None, target: torch.Tensor | None, implementation: str | None
-) -> None:
-    """Refuses packed rows whose sources and targets cannot be told apart.
-
-    Args:
-        source: The number of its sequence for each source token, of shape (batch or 1, source_len).
-            None: the sources are not packed; then all targets of a row have the same source.
-        target: The same for each target token.
-        implementation: Name of the attention implementation.
-
-    Raises:
-        ValueError: If there is not a target for each source, or if the implementation takes no
-            masks.
-    """
-    if target is not None and "flash" in str(implementation):
-        raise ValueError(
-            f"`attn_implementation` {implementation!r} takes no mask that keeps the targets of a "
-            "packed row apart: choose 'sdpa', or give one sequence a row."
-        )
-    if source is None or type(source) is not torch.Tensor or is_tracing():
-        return
-    last = source[:, -1]
-    last_target = torch.zeros_like(last) if target is None else target[:, -1]
-    if (last != last_target).any():
-        raise ValueError(
-            f"`position_ids` describe rows of {int(last.max()) + 1} packed sources, but "
-            f"`decoder_position_ids` rows of {int(last_target.max()) + 1} targets: give as many of "
-            "both, with positions that begin anew with each, or give masks and one sequence a row."
-        )
-
-
 def positions_of_lengths(boundaries: torch.Tensor, length: int) -> torch.Tensor:
     """Numbers the tokens of one packed row from the boundaries of its sequences.
 

@@ -23,7 +23,7 @@ positions have the wrong shape, or nothing would use an argument.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, cast
 
 import torch
@@ -55,7 +55,6 @@ from .position_ids import (
     attend_within,
     causal_position_ids,
     check_position_ids,
-    check_sequences_fit,
     number_sequences,
     query_position_ids,
 )
@@ -124,7 +123,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     def select_arguments(
-        self, kwargs: dict[str, Any], ignored: frozenset[str] = frozenset()
+        self, kwargs: Mapping[str, Any], ignored: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
         """Selects the further arguments of a call that are used, and refuses unknown ones.
 
@@ -429,7 +428,7 @@ class VanillaTransformerDecoder(CausalStack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
+    def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -438,8 +437,6 @@ class VanillaTransformerDecoder(CausalStack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        position_ids: torch.Tensor | None = None,
-        encoder_position_ids: torch.Tensor | None = None,
         packing: Packing = UNPACKED,
         encoder_packing: Packing = UNPACKED,
         **kwargs: Unpack[TransformersKwargs],
@@ -450,8 +447,6 @@ class VanillaTransformerDecoder(CausalStack):
             encoder_hidden_states: Of shape (batch, source_len, d_model), or packed by
                 `encoder_packing`.
             encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
-            encoder_position_ids: Positions of the source's tokens, if they were given: the n-th
-                target of a packed row attends to the n-th source.
             packing: The places of the target to compute; the result is packed by it.
             encoder_packing: The places of the source that `encoder_hidden_states` holds.
 
@@ -466,13 +461,9 @@ class VanillaTransformerDecoder(CausalStack):
         mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
         batch = packing.outline(embeds)
         attention_mask = check_causal_mask("decoder_attention_mask", attention_mask, batch)
-        position_ids = self.given_positions(position_ids, attention_mask, batch, arguments)
         hidden_states, causal_mask, positions = self.begin(
-            embeds, attention_mask, position_ids, self_cache, mask_config, packing
+            embeds, attention_mask, None, self_cache, mask_config, packing
         )
-        source = number_sequences(encoder_position_ids, encoder_attention_mask)
-        target = number_sequences(position_ids, attention_mask, self_cache)
-        check_sequences_fit(source, target, mask_config._attn_implementation)
         source_mask = create_bidirectional_mask(
             config=mask_config,
             inputs_embeds=batch,
@@ -480,7 +471,6 @@ class VanillaTransformerDecoder(CausalStack):
             encoder_hidden_states=encoder_packing.outline(
                 cast(torch.Tensor, encoder_hidden_states)
             ),
-            and_mask_function=attend_within(target, source, batch.shape[0]),
         )
         for layer in self.active_layers(cache):
             hidden_states = layer(

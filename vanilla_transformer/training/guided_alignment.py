@@ -21,7 +21,6 @@ from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.packing import UNPACKED, Packing
-from vanilla_transformer.model.position_ids import number_sequences
 
 OWN = "own"
 """The value of `guided_alignment` that takes the links from the model itself."""
@@ -259,14 +258,7 @@ def _visible_places(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Te
     if mask is not None:
         real: torch.Tensor = mask.bool()
         return (real | ~real.any(-1, keepdim=True))[:, None]
-    source = number_sequences(inputs.get("position_ids"))
-    target = number_sequences(
-        inputs.get("decoder_position_ids"), inputs.get("decoder_attention_mask")
-    )
-    if source is None or target is None:
-        return None
-    found = target[:, :, None] == source[:, None].to(target.device)
-    return found.expand(len(labels), -1, -1)
+    return None
 
 
 def _source_ends(inputs: Mapping[str, Any], config: Any, copies: int) -> torch.Tensor | None:
