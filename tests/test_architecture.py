@@ -20,7 +20,8 @@ ROOMS = {  # what each room may import, besides itself
     "inspection": {"model"},
     "interop": {"model", "data"},
     "training": {"model", "data"},
-    "serving": {"model", "data", "inference", "inspection", "interop"},
+    "serving": {"model", "data", "inference"},
+    "page": {"model", "data", "inference", "inspection"},
     "run": {"model", "data", "inference", "interop", "training"},
     "commands": {
         "model",
@@ -31,6 +32,7 @@ ROOMS = {  # what each room may import, besides itself
         "training",
         "run",
         "serving",
+        "page",
     },
 }
 LEVELS = {

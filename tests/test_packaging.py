@@ -19,7 +19,7 @@ from vanilla_transformer.extras import EXTRAS
 
 PACKAGE = REPOSITORY / "vanilla_transformer"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands", "serving"}
+BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands", "page", "serving"}
 BASE_FILES = {  # of the rooms that otherwise need the extra `train`
     "data/__init__.py",
     "data/arguments.py",
@@ -34,7 +34,7 @@ BASE_FILES = {  # of the rooms that otherwise need the extra `train`
 FILES_OF_EXTRAS = {  # imported only where the extra is installed
     "ctranslate2": {"interop/ctranslate2.py", "inference/ctranslate2_engine.py"},
     "onnx": {"interop/onnx.py"},
-    "page": {"serving/page.py", "serving/page_events.py", "serving/page_parts.py"},
+    "page": {"page/app.py", "page/events.py", "page/parts.py"},
     "serve": {
         f"serving/{name}.py"
         for name in (
@@ -262,7 +262,7 @@ def test_the_wheel_loads_generates_and_trains_in_an_empty_environment(
     assert {f"{PACKAGE.name}/{path.relative_to(PACKAGE)}" for path in FILES} <= set(names)
     assert f"{PACKAGE.name}/py.typed" in names
     assert f"{PACKAGE.name}/run/model_card_template.md" in names
-    assert {f"{PACKAGE.name}/serving/page.{kind}" for kind in ("css", "js")} <= set(names)
+    assert {f"{PACKAGE.name}/page/page.{kind}" for kind in ("css", "js")} <= set(names)
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

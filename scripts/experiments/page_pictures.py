@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from transformers.utils import logging
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes
-from vanilla_transformer.serving.page import build_page, launch_options
-from vanilla_transformer.serving.page_models import PageModels
+from vanilla_transformer.page.app import build_page, launch_options
+from vanilla_transformer.page.models import PageModels
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-component-update")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vanilla_transformer.serving.page import build_page, launch_options
-from vanilla_transformer.serving.page_models import PageModels
+from vanilla_transformer.page.app import build_page, launch_options
+from vanilla_transformer.page.models import PageModels
 
 FIRST_TEXT = "transformer"
 """What the page opens with; write a text for your model."""

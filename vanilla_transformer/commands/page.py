@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C."""
     from transformers.utils import logging
 
-    from vanilla_transformer.serving.page import build_page, launch_page
-    from vanilla_transformer.serving.page_models import PageModels
+    from vanilla_transformer.page.app import build_page, launch_page
+    from vanilla_transformer.page.models import PageModels
 
     logging.disable_progress_bar()
     models = PageModels(options.models, options.device)

@@ -1,1 +1,1 @@
-"""The server and the page."""
+"""The server: models behind HTTP, with batches across requests."""

@@ -2,6 +2,7 @@
 (() => {
   "use strict";
   const chipsOf = (map, side) => map.querySelectorAll(`[data-side="${side}"]`);
+  const percentOf = (share) => (share ? `${share}%` : "below 1%");
   const weightsOf = (element) => JSON.parse(element.dataset.weights);
   const textOf = (map, side, index) =>
     map.querySelector(`.vt-chip[data-side="${side}"][data-index="${index}"]`).textContent;
@@ -34,7 +35,7 @@
       .map(([share, place]) => `${textOf(map, other, place)} ${share}%`);
     const verb = isTarget ? "attends to" : "is attended to by";
     map.querySelector(".vt-readout").textContent =
-      `${textOf(map, side, index)} ${verb} ${named.join(", ") || "nothing above 0%"}`;
+      `${textOf(map, side, index)} ${verb} ${named.join(", ") || "nothing with 1% or more"}`;
   }
 
   function showCell(map, row, column) {
@@ -48,7 +49,7 @@
     }
     map.querySelector(`td[data-row="${row}"][data-column="${column}"]`).classList.add("vt-on");
     map.querySelector(".vt-readout").textContent =
-      `${textOf(map, "target", row)} attends to ${textOf(map, "source", column)}: ${share}%`;
+      `${textOf(map, "target", row)} attends to ${textOf(map, "source", column)}: ${percentOf(share)}`;
   }
 
   function showHeadCell(figure, row, column) {
@@ -68,7 +69,7 @@
     cursor.setAttribute("visibility", "visible");
     maps.querySelector(".vt-readout").textContent =
       `Head ${figure.dataset.head}: ${rows[place.row]} attends to ${columns[place.column]}: ` +
-      `${weightsOf(figure)[place.row][place.column]}%`;
+      percentOf(weightsOf(figure)[place.row][place.column]);
   }
 
   function answerTo(element) {

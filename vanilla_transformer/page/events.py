@@ -7,26 +7,29 @@ from typing import Any
 
 import gradio as gr
 
-from vanilla_transformer.serving.page_found import (
+from vanilla_transformer.page.html import (
     EMPTY,
     KINDS,
     NOTHING_YET,
     Choice,
-    Found,
     draw_found,
-    find,
-    look_into,
-    names_of_outputs,
-)
-from vanilla_transformer.serving.page_html import (
     hint_html,
     outputs_html,
     problem_html,
     status_html,
     title_html,
 )
-from vanilla_transformer.serving.page_models import HeadsOff, PageModels, PageRequest
-from vanilla_transformer.serving.page_parts import (
+from vanilla_transformer.page.models import (
+    Found,
+    HeadsOff,
+    PageModels,
+    PageRequest,
+    check_text,
+    find,
+    look_into,
+    names_of_outputs,
+)
+from vanilla_transformer.page.parts import (
     Parts,
     aligning_head,
     alignment_heads,
@@ -35,7 +38,6 @@ from vanilla_transformer.serving.page_parts import (
     present_kinds,
     ticked_heads,
 )
-from vanilla_transformer.serving.page_text import check_text
 
 EXPECTED = (ValueError, OSError, ModuleNotFoundError)
 """Errors whose message is for the person at the page; others are bugs."""
@@ -87,10 +89,6 @@ class PageEvents:
         )
         model_parts = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
         parts.model.input(self.choose_model, parts.model, model_parts, **computes)
-        self._connect_choices(private)
-
-    def _connect_choices(self, private: dict[str, Any]) -> None:
-        parts = self.parts
         redraw: dict[str, Any] = {
             "fn": self.draw,
             "inputs": [parts.found, *parts.choices],

@@ -21,9 +21,9 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.serving.page_events import PageEvents
-from vanilla_transformer.serving.page_models import PageModels
-from vanilla_transformer.serving.page_parts import make_parts
+from vanilla_transformer.page.events import PageEvents
+from vanilla_transformer.page.models import PageModels
+from vanilla_transformer.page.parts import make_parts
 
 BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
 CHROMIUM = next(filter(None, BROWSERS), None)

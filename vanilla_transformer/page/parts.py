@@ -6,9 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from vanilla_transformer.serving.page_found import KINDS, MEAN, NOTHING_YET
-from vanilla_transformer.serving.page_html import hint_html, title_html
-from vanilla_transformer.serving.page_models import (
+from vanilla_transformer.page.html import KINDS, MEAN, NOTHING_YET, hint_html, title_html
+from vanilla_transformer.page.models import (
     HIGHEST_TEMPERATURE,
     MOST_BEAMS,
     HeadsOff,
@@ -75,20 +74,30 @@ def make_parts(models: PageModels, text: str) -> Parts:
 
     Args:
         models: The models that can be chosen.
-        text: What stands in the text field at first.
+        text: The text that the page opens with.
 
     Returns:
         The components.
     """
     first = models.get(models.names[0])
-    title = _html_part("title", title_html(models.names[0], first))
+    parts: dict[str, Any] = {"title": _html_part("title", title_html(models.names[0], first))}
     with gr.Row():
         with gr.Column(scale=2, min_width=300):
-            controls = _make_controls(models, text)
+            parts |= _make_controls(models, text)
         with gr.Column(scale=5, min_width=320):
-            results = _make_results(first)
-    state: dict[str, Any] = {"found": gr.State(None), "off": gr.State(frozenset())}
-    return Parts(title=title, **controls, **results, **state)
+            parts["status"] = _html_part("status", hint_html(NOTHING_YET))
+            parts["answer"] = _html_part("answer")
+            parts["shown"] = gr.Dropdown(
+                label="Output to look into", visible=False, elem_id="shown"
+            )
+            with gr.Tabs():
+                with gr.Tab("Alignment"):
+                    parts |= _make_alignment(first)
+                with gr.Tab("Heads"):
+                    parts |= _make_heads(first.heads)
+                with gr.Tab("Shapes"):
+                    parts["shapes"] = _html_part("shapes", hint_html(NOTHING_YET))
+    return Parts(**parts, found=gr.State(None), off=gr.State(frozenset()))
 
 
 def present_kinds(heads: Heads) -> list[str]:
@@ -154,22 +163,6 @@ def _make_controls(models: PageModels, text: str) -> dict[str, Any]:
             elem_id="temperature",
         ),
     }
-
-
-def _make_results(model: PageModel) -> dict[str, Any]:
-    parts: dict[str, Any] = {
-        "status": _html_part("status", hint_html(NOTHING_YET)),
-        "answer": _html_part("answer"),
-        "shown": gr.Dropdown(label="Output to look into", visible=False, elem_id="shown"),
-    }
-    with gr.Tabs():
-        with gr.Tab("Alignment"):
-            parts |= _make_alignment(model)
-        with gr.Tab("Heads"):
-            parts |= _make_heads(model.heads)
-        with gr.Tab("Shapes"):
-            parts["shapes"] = _html_part("shapes", hint_html(NOTHING_YET))
-    return parts
 
 
 def _make_alignment(model: PageModel) -> dict[str, Any]:

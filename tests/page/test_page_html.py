@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.shapes import shape_walk
-from vanilla_transformer.serving.page_html import (
+from vanilla_transformer.page.html import (
     ablation_html,
+    alignment_html,
     escape_text,
+    heads_html,
     outputs_html,
+    percent_text,
     problem_html,
     shapes_html,
     status_html,
 )
-from vanilla_transformer.serving.page_maps import alignment_html, heads_html
-from vanilla_transformer.serving.page_models import PageRequest, PageResult
+from vanilla_transformer.page.models import PageRequest, PageResult
 
 NASTY = [
     "<script>alert(1)</script>",
@@ -120,8 +122,16 @@ def test_outputs_show_scores_and_the_confidence_of_each_token():
     assert "der25%" in page.text
     assert "Hund90%" in page.text
     assert "(empty)" in page.text
-    assert "probability 20.2%" in page.text  # 0.25 · 0.9 · 0.9
+    assert "probability 20%" in page.text  # 0.25 · 0.9 · 0.9
     assert "Line" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(1.0, "100%"), (0.25, "25%"), (0.05, "5.0%"), (0.003, "0.3%"), (0.0004, "<0.1%")],
+)
+def test_no_probability_above_zero_is_shown_as_zero(probability, text):
+    assert percent_text(probability) == text
 
 
 def test_several_lines_have_headings():
@@ -164,13 +174,6 @@ def test_the_small_maps_draw_each_cell_in_its_shade():
     assert "head 0 · off" not in page.text
     (maps,) = page.all("div", **{"class": "vt-heads"})
     assert json.loads(maps["data-columns"]) == ["c", "d"]
-
-
-def test_weights_that_do_not_fit_the_tokens_are_refused():
-    with pytest.raises(ValueError, match="2 rows of"):
-        alignment_html(["a"], ["x"], [[1.0], [1.0]])
-    with pytest.raises(ValueError, match="give a weight for each pair"):
-        heads_html(["a"], ["x"], [[[1.0, 2.0]]], set())
 
 
 def test_the_shapes_are_a_tree_of_all_calls(tiny_model, tiny_batch):

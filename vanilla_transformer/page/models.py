@@ -6,9 +6,10 @@ switched off by hooks on a model, and because samples depend on the state of one
 
 import os
 import time
+import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -29,6 +30,11 @@ MOST_TOKENS = 64
 MOST_BEAMS = 16
 """Widest beam, and most outputs per line."""
 HIGHEST_TEMPERATURE = 2.0
+MOST_CHARACTERS = 2000
+"""Longest text that the page takes."""
+MOST_LINES = 20
+"""Most lines that the page takes, blank ones included."""
+_FOR_FILES = "`vanilla-transformer translate` takes files of any size."
 
 HeadsOff = frozenset[tuple[str, int, int]]
 """Heads that are switched off: (module, layer, head), named and counted as in `ablate_heads`."""
@@ -93,6 +99,25 @@ class PageView:
     sizes: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Found:
+    """A result, and the view of one of its outputs.
+
+    Attributes:
+        result: The result.
+        line: Index of the line that is looked into.
+        rank: Index of its output.
+        view: Attention and shapes; None if there is none.
+        problem: Why there is no view.
+    """
+
+    result: PageResult
+    line: int = 0
+    rank: int = 0
+    view: PageView | None = None
+    problem: str = ""
+
+
 class PageModel:
     """A saved model with its engines, which are loaded when they are first used.
 
@@ -111,14 +136,7 @@ class PageModel:
         self._translators = {"transformers": reference}
 
     def translator(self, engine: str) -> Translator:
-        """Returns the translator with an engine.
-
-        Args:
-            engine: One of `installed_engines()`.
-
-        Raises:
-            ValueError: If the engine cannot compute the model.
-        """
+        """Returns the translator with an engine; loads it when it is first asked for."""
         if engine not in self._translators:
             loaded = Translator.from_pretrained(self.path, engine, self.device)
             self._translators[engine] = loaded
@@ -142,12 +160,10 @@ class PageModel:
 
     def without_heads(self, heads_off: HeadsOff) -> AbstractContextManager[None]:
         """Returns a `with` block in which heads are switched off."""
-        if not heads_off:
-            return nullcontext()
         grouped: dict[str, dict[int, list[int]]] = {}
         for module, layer, head in sorted(heads_off):
             grouped.setdefault(module, {}).setdefault(layer, []).append(head)
-        return ablate_heads(self.model, grouped)
+        return ablate_heads(self.model, grouped) if grouped else nullcontext()
 
     def view(self, line: str, tokens: Sequence[str]) -> PageView:
         """Runs the model once on a line and an output of it.
@@ -168,7 +184,9 @@ class PageModel:
                     f"The {what} has {count} tokens. Attention is drawn for at most {most}: "
                     "run a shorter text."
                 )
-        target = self._target_ids(tokens)
+        separate = getattr(self.tokenizer, "separate_vocabularies", False)
+        tokenizer = self.tokenizer.target_tokenizer() if separate else self.tokenizer
+        target: list[int] = tokenizer.convert_tokens_to_ids(list(tokens))
         maps = attention_maps(self.model, self.tokenizer, line, target)
         labels = torch.tensor([target], device=self.model.device)
         fed = self.model.prepare_decoder_input_ids_from_labels(labels)
@@ -181,12 +199,6 @@ class PageModel:
             "d_model": self.model.config.d_model,
         }
         return PageView(maps, walk, sizes)
-
-    def _target_ids(self, tokens: Sequence[str]) -> list[int]:
-        separate = getattr(self.tokenizer, "separate_vocabularies", False)
-        tokenizer = self.tokenizer.target_tokenizer() if separate else self.tokenizer
-        ids: list[int] = tokenizer.convert_tokens_to_ids(list(tokens))
-        return ids
 
 
 class PageModels:
@@ -208,7 +220,11 @@ class PageModels:
             raise ValueError(f"The models are {list(paths)}: give at least one, and each once.")
         for path in paths:
             check_model_directory(path)
-        self.paths = dict(zip(_short_names(paths), paths, strict=True))
+        names = [Path(os.path.abspath(one)).name if Path(one).is_dir() else one for one in paths]
+        # Names that are equal become the whole paths.
+        self.paths = dict(
+            zip(names if len(set(names)) == len(names) else paths, paths, strict=True)
+        )
         self.device = device
         self._lock = Lock()
         self._loaded: dict[str, PageModel] = {}
@@ -220,14 +236,7 @@ class PageModels:
         return list(self.paths)
 
     def get(self, name: str) -> PageModel:
-        """Returns a model; loads it when it is first asked for.
-
-        Args:
-            name: One of `names`.
-
-        Raises:
-            ValueError: If there is no such model.
-        """
+        """Returns a model by its name; loads it when it is first asked for."""
         if name not in self.paths:
             raise ValueError(f"There is no model {name!r}: choose one of {self.names}.")
         with self._lock:
@@ -319,7 +328,80 @@ def _check_search(request: PageRequest) -> None:
         )
 
 
-def _short_names(paths: Sequence[str]) -> list[str]:
-    """Returns the last parts of the paths, or the whole paths if two of these are equal."""
-    names = [Path(os.path.abspath(path)).name if Path(path).is_dir() else path for path in paths]
-    return names if len(set(names)) == len(names) else list(paths)
+def find(models: PageModels, request: PageRequest) -> Found:
+    """Computes the outputs of a request, and looks into the best output of the first line.
+
+    Raises:
+        ValueError: If the request cannot be computed.
+    """
+    return look_into(models, Found(models.answer(request)), 0, 0)
+
+
+def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
+    """Looks into another output of a result.
+
+    Args:
+        models: The models of the page.
+        found: A result, with any view.
+        line: Index of the line.
+        rank: Index of its output.
+
+    Returns:
+        The same result with the view of the output, or with the reason why there is none.
+    """
+    try:
+        view = models.view(found.result, line, rank)
+    except ValueError as error:
+        return replace(found, line=line, rank=rank, view=None, problem=str(error))
+    return replace(found, line=line, rank=rank, view=view, problem="")
+
+
+def names_of_outputs(found: Found) -> list[tuple[str, str]]:
+    """Lists the outputs of a result as (text for a person, "line.rank")."""
+    several = len(found.result.outputs) > 1
+    return [
+        (f"{f'Source {line + 1}, output' if several else 'Output'} {rank + 1}", f"{line}.{rank}")
+        for line, outputs in enumerate(found.result.outputs)
+        for rank in range(len(outputs))
+    ]
+
+
+def check_text(text: str | None) -> tuple[str, ...]:
+    """Splits a text into lines, after a check that the page can take it.
+
+    Args:
+        text: What stands in the text field.
+
+    Returns:
+        The lines that are not blank, without line breaks.
+
+    Raises:
+        ValueError: If the text is blank or too long, or if it holds a control character or half of
+            a surrogate pair. The message names the cause, and quotes none of the text.
+    """
+    text = (text or "").replace("\r\n", "\n")
+    lines = text.split("\n")
+    if not text.strip():
+        blank = f"The text has {len(lines):,} lines, and all are blank"
+        what = "The text is empty" if not text else blank if len(lines) > 1 else "The text is blank"
+        raise ValueError(f"{what}: type a text, then press Run.")
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(
+            f"The text has {len(text):,} characters, and the page takes {MOST_CHARACTERS:,}: "
+            f"shorten it. {_FOR_FILES}"
+        )
+    if len(lines) > MOST_LINES:
+        raise ValueError(
+            f"The text has {len(lines):,} lines, and the page takes {MOST_LINES}: delete some. "
+            f"{_FOR_FILES}"
+        )
+    for number, line in enumerate(lines, 1):
+        for column, character in enumerate(line, 1):
+            kind = unicodedata.category(character)
+            if kind == "Cs" or (kind == "Cc" and character != "\t"):
+                what = "half of a surrogate pair" if kind == "Cs" else "a control character"
+                raise ValueError(
+                    f"Character {column} of line {number} is {what} (U+{ord(character):04X}): "
+                    "delete it."
+                )
+    return tuple(line for line in lines if line.strip())

@@ -1,0 +1,383 @@
+"""Writes what the page shows as HTML: outputs, messages, attention weights, shapes.
+
+Every function turns data into a string, and does nothing else. All text that comes from a person, a
+model or a file goes through `escape_text`. `page.js` reads the attributes `data-...`: weights in
+percent, and the numbers of rows and columns.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import exp
+
+from vanilla_transformer.inference.results import Translation
+from vanilla_transformer.inspection.attention_maps import AttentionMaps
+from vanilla_transformer.inspection.shapes import ShapeRecord, Shapes, ShapeWalk
+from vanilla_transformer.page.models import Found, HeadsOff, PageModel, PageResult
+
+Matrix = Sequence[Sequence[float]]
+"""Weights from 0 to 1 of shape (rows, columns): a row attends to the columns."""
+KINDS = {
+    "Cross-attention": ("decoder.encoder_attn", "cross"),
+    "Encoder self-attention": ("encoder.self_attn", "encoder"),
+    "Decoder self-attention": ("decoder.self_attn", "decoder"),
+}
+"""Kinds of attention by their names on the page: (name of the module, field of the maps)."""
+MEAN = -1
+"""The mean of all heads, where a head is chosen."""
+NOTHING_YET = "Nothing to show yet: press Run."
+SHADES = 10
+"""Number of shades in a small map. Weights below half a shade stay empty."""
+_MARKS_OF_TEMPLATES = {ord(mark): f"&#{ord(mark)};" for mark in "{}$`\\"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which attention is drawn.
+
+    Attributes:
+        align_layer: Layer of the alignment.
+        align_head: Head of the alignment, or `MEAN`.
+        kind: Key of `KINDS`, for the maps of all heads.
+        layer: Layer of these maps.
+    """
+
+    align_layer: int
+    align_head: int
+    kind: str
+    layer: int
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """HTML of what is drawn from the view of an output."""
+
+    alignment: str
+    heads: str
+    ablation: str
+    shapes: str
+
+
+def escape_text(text: str) -> str:
+    """Makes text safe inside of an element and inside of a quoted attribute.
+
+    Gradio fills its HTML into a template, so the marks of templates are escaped as well.
+    """
+    return escape(text, quote=True).translate(_MARKS_OF_TEMPLATES)
+
+
+def title_html(name: str, model: PageModel) -> str:
+    """Writes the title of the page, and the name and the size of a model."""
+    config = model.model.config
+    about = (
+        f"{name}: {config.encoder_layers} + {config.decoder_layers} layers, "
+        f"d_model {config.d_model}, {model.model.num_parameters():,} parameters"
+    )
+    return (
+        f'<header class="vt-title"><h1>vanilla-transformer</h1><p>{escape_text(about)}</p></header>'
+    )
+
+
+def hint_html(text: str) -> str:
+    """Writes a remark of the page, such as what to do first."""
+    return f'<p class="vt-hint">{escape_text(text)}</p>'
+
+
+EMPTY = Drawings(hint_html(NOTHING_YET), hint_html(NOTHING_YET), "", hint_html(NOTHING_YET))
+"""What is drawn before the first request."""
+
+
+def problem_html(message: str) -> str:
+    """Writes an error as a person sees it; screen readers announce it."""
+    return f'<p class="vt-problem" role="alert">{escape_text(message)}</p>'
+
+
+def status_html(result: PageResult) -> str:
+    """Writes what computed a result, how long it took, and how many heads were off."""
+    count = len(result.request.heads_off)
+    heads = f" with {count} {'head' if count == 1 else 'heads'} off" if count else ""
+    words = f"Computed by {result.engine}{heads} in {1000 * result.seconds:,.0f} ms."
+    return f'<p class="vt-status" role="status">{escape_text(words)}</p>'
+
+
+def outputs_html(result: PageResult) -> str:
+    """Writes the outputs of every line, with scores and the probability of each token.
+
+    If heads are off, each output is beside that with all heads.
+    """
+    sections = []
+    for number, outputs in enumerate(result.outputs):
+        heading = ""
+        if len(result.outputs) > 1:
+            line = escape_text(result.request.lines[number])
+            heading = f'<h3 dir="auto"><span>Source {number + 1}</span> <bdi>{line}</bdi></h3>'
+        items = []
+        for output, whole in zip(outputs, result.whole[number], strict=True):
+            compared = _comparison_html(output, whole) if result.request.heads_off else ""
+            items.append(
+                f'<li><p class="vt-text" dir="auto">{_text_html(output)}</p>'
+                f'<p class="vt-score">{_score_text(output)}</p>'
+                f"{_tokens_html(output)}{compared}</li>"
+            )
+        sections.append(
+            f'<section class="vt-line">{heading}'
+            f'<ol class="vt-outputs">{"".join(items)}</ol></section>'
+        )
+    return "".join(sections)
+
+
+def ablation_html(output: Translation, whole: Translation) -> str:
+    """Writes an output with heads off, and below it the output with all heads.
+
+    Args:
+        output: The output with heads off.
+        whole: The output with all heads.
+
+    Returns:
+        HTML.
+    """
+    return (
+        f'<div class="vt-ablation" role="status"><p class="vt-text" dir="auto">'
+        f"{_text_html(output)}</p>{_comparison_html(output, whole)}</div>"
+    )
+
+
+def _comparison_html(output: Translation, whole: Translation) -> str:
+    mark = "changed" if output.text != whole.text else "same"
+    return (
+        f'<p class="vt-compared"><span class="vt-{mark}">{mark}</span> With all heads: '
+        f'<bdi class="vt-whole">{_text_html(whole)}</bdi> ({_score_text(whole)})</p>'
+    )
+
+
+def _tokens_html(output: Translation) -> str:
+    """Writes the tokens of an output with their probabilities, coloured by doubt."""
+    probabilities = map(exp, output.token_scores or ())
+    tokens = "".join(
+        f'<span class="vt-token" style="--doubt:{1 - probability:.3f}"><bdi>{escape_text(token)}'
+        f"</bdi><small>{escape(percent_text(probability))}</small></span>"
+        for token, probability in zip(output.tokens or (), probabilities, strict=True)
+    )
+    label = "Tokens with their probabilities"
+    return f'<div class="vt-tokens" role="group" aria-label="{label}">{tokens}</div>'
+
+
+def _text_html(output: Translation) -> str:
+    return escape_text(output.text) or "<em>(empty)</em>"
+
+
+def _score_text(output: Translation) -> str:
+    probability = percent_text(exp(sum(output.token_scores or ())))
+    return f"score {output.score:.3f}, probability {escape(probability)}"
+
+
+def percent_text(probability: float) -> str:
+    """Writes a probability in percent; none that is above 0 becomes "0%"."""
+    if probability < 0.001:
+        return "<0.1%"
+    return f"{probability:.1%}" if probability < 0.1 else f"{probability:.0%}"
+
+
+def draw_found(found: Found, choice: Choice) -> Drawings:
+    """Draws the view of an output.
+
+    Args:
+        found: What `find` or `look_into` returned.
+        choice: Which attention is drawn.
+
+    Returns:
+        The drawings; a message where there is no view, or no such layer or head.
+    """
+    result, ablation = found.result, ""
+    if result.request.heads_off:
+        rows = (result.outputs, result.whole)
+        ablation = ablation_html(*(one[found.line][found.rank] for one in rows))
+    if found.view is None:
+        problem = problem_html(found.problem)
+        return Drawings(problem, problem, ablation, problem)
+    maps = found.view.maps
+    return Drawings(
+        _draw_alignment(maps, choice),
+        _draw_heads(result.request.heads_off, maps, choice),
+        ablation,
+        shapes_html(found.view.walk, found.view.sizes),
+    )
+
+
+def _draw_alignment(maps: AttentionMaps, choice: Choice) -> str:
+    if choice.align_layer >= len(maps.cross):
+        return problem_html(f"There is no layer {choice.align_layer} here: choose another layer.")
+    weights = maps.cross[choice.align_layer]  # (heads, target_len, source_len)
+    if choice.align_head >= len(weights):
+        return problem_html(f"There is no head {choice.align_head} here: choose another head.")
+    chosen = weights.mean(0) if choice.align_head == MEAN else weights[choice.align_head]
+    return alignment_html(maps.source, maps.predicted, chosen.tolist())
+
+
+def _draw_heads(heads_off: HeadsOff, maps: AttentionMaps, choice: Choice) -> str:
+    module, field = KINDS[choice.kind]
+    weights = getattr(maps, field)  # (layers, heads, query_len, key_len)
+    if choice.layer >= len(weights):
+        return problem_html(f"There is no layer {choice.layer} here: choose another layer.")
+    rows = maps.source if field == "encoder" else maps.predicted
+    columns = maps.fed if field == "decoder" else maps.source
+    off = {head for name, layer, head in heads_off if (name, layer) == (module, choice.layer)}
+    return heads_html(rows, columns, weights[choice.layer].tolist(), off)
+
+
+def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:
+    """Writes two rows of tokens and a heat map, in which a token lights up what belongs to it.
+
+    Args:
+        source: Tokens of the source, of length source_len.
+        target: Tokens of the output, of length target_len.
+        weights: Cross-attention of shape (target_len, source_len).
+
+    Returns:
+        HTML.
+    """
+    upright = " vt-upright" if max(map(len, source), default=0) > 4 else ""
+    heads = "".join(
+        f'<th scope="col" data-side="source" data-index="{index}"><bdi>{escape_text(token)}</bdi>'
+        "</th>"
+        for index, token in enumerate(source)
+    )
+    rows = "".join(
+        f'<tr><th scope="row" data-side="target" data-index="{row}"><bdi>{escape_text(token)}</bdi>'
+        f"</th>{_heat_cells(row, values)}</tr>"
+        for row, (token, values) in enumerate(zip(target, weights, strict=True))
+    )
+    return (
+        f'<div class="vt-map" data-weights="{_percents_text(weights)}">'
+        f"{_token_row('source', 'Source', source)}{_token_row('target', 'Output', target)}"
+        '<p class="vt-readout" role="status">Point at a token, or go to it with Tab and the arrow '
+        "keys.</p>"
+        '<div class="vt-scroll" role="region" aria-label="Heat map of the alignment" tabindex="0">'
+        f'<table class="vt-heat{upright}"><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div></div>"
+    )
+
+
+def _token_row(side: str, label: str, tokens: Sequence[str]) -> str:
+    """One of the buttons takes part in the Tab order; arrow keys lead to the others."""
+    buttons = "".join(
+        f'<button type="button" class="vt-chip" data-side="{side}" data-index="{index}" '
+        f'tabindex="{-1 if index else 0}"><bdi>{escape_text(token)}</bdi></button>'
+        for index, token in enumerate(tokens)
+    )
+    return (
+        f'<div class="vt-side"><span class="vt-label">{label}</span>'
+        f'<div class="vt-row" role="toolbar" aria-label="{label} tokens">{buttons}</div></div>'
+    )
+
+
+def _heat_cells(row: int, values: Sequence[float]) -> str:
+    return "".join(
+        f'<td data-row="{row}" data-column="{column}" style="--w:{value:.2f}"></td>'
+        for column, value in enumerate(values)
+    )
+
+
+def heads_html(
+    rows: Sequence[str], columns: Sequence[str], weights: Sequence[Matrix], off: Collection[int]
+) -> str:
+    """Writes a small heat map for each head of a layer.
+
+    Args:
+        rows: Tokens that attend.
+        columns: Tokens that are attended to.
+        weights: Weights of shape (heads, rows, columns).
+        off: Heads that are switched off.
+
+    Returns:
+        HTML.
+    """
+    figures = []
+    for head, one in enumerate(weights):
+        mark, caption = (" vt-off", " · off") if head in off else ("", "")
+        figures.append(
+            f'<figure class="vt-head{mark}" data-head="{head}" tabindex="0" '
+            f'data-weights="{_percents_text(one)}">'
+            f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" role="img" '
+            f'aria-label="Attention weights of head {head}">{"".join(_shade_paths(one))}'
+            '<rect class="vt-cursor" width="1" height="1" visibility="hidden"/></svg>'
+            f"<figcaption>head {head}{caption}</figcaption></figure>"
+        )
+    names = [escape_text(json.dumps(list(tokens))) for tokens in (rows, columns)]
+    return (
+        f'<div class="vt-heads" data-rows="{names[0]}" data-columns="{names[1]}">'
+        '<p class="vt-readout" role="status">Rows attend to columns. Point at a cell, or go to a '
+        'map with Tab and move with the arrow keys.</p><div class="vt-grid">'
+        f"{''.join(figures)}</div></div>"
+    )
+
+
+def _shade_paths(weights: Matrix) -> Iterator[str]:
+    """Yields one path for all cells of a shade: a map has far fewer elements than cells."""
+    cells: dict[int, list[str]] = {}
+    for row, values in enumerate(weights):
+        for column, value in enumerate(values):
+            cells.setdefault(round(value * SHADES), []).append(f"M{column} {row}h1v1h-1z")
+    for shade, squares in sorted(cells.items()):
+        if shade:
+            yield f'<path fill-opacity="{shade / SHADES:g}" d="{"".join(squares)}"/>'
+
+
+def _percents_text(weights: Matrix) -> str:
+    return json.dumps([[round(100 * value) for value in row] for row in weights]).replace(" ", "")
+
+
+_Call = tuple[ShapeRecord, list["_Call"]]
+
+
+def shapes_html(walk: ShapeWalk, sizes: Mapping[str, int]) -> str:
+    """Writes the calls of all modules as a tree that opens and closes.
+
+    Args:
+        walk: The calls.
+        sizes: Names of the sizes in the shapes, such as `source_len`.
+
+    Returns:
+        HTML.
+    """
+    named = "".join(
+        f"<div><dt>{escape_text(name)}</dt><dd>{size:,}</dd></div>" for name, size in sizes.items()
+    )
+    calls: list[list[_Call]] = [[]]
+    for record in walk.records:  # each call goes into the list of the call that it is nested in
+        del calls[record.depth + 1 :]
+        inner: list[_Call] = []
+        calls[-1].append((record, inner))
+        calls.append(inner)
+    return (
+        f'<dl class="vt-sizes">{named}</dl>'
+        f'<div class="vt-shapes">{_calls_html(calls[0], "")}</div>'
+        f'<p class="vt-score">{walk.total_parameters:,} parameters in total</p>'
+    )
+
+
+def _calls_html(calls: Iterable[_Call], caller: str) -> str:
+    items = []
+    for record, inner in calls:
+        name = record.name.removeprefix(f"{caller}.".lstrip(".")) or "model"
+        flow = f"{_shapes_text(record.inputs)} → {_shapes_text(record.outputs)}"
+        head = (
+            f'<span class="vt-name">{escape_text(name)}</span> '
+            f'<span class="vt-kind">{escape_text(record.kind)}</span> '
+            f'<span class="vt-count">{record.parameters:,}</span>'
+            f'<span class="vt-flow">{escape_text(flow)}</span>'
+        )
+        if inner:
+            is_open = " open" if record.depth < 2 else ""
+            inside = _calls_html(inner, record.name)
+            items.append(f"<details{is_open}><summary>{head}</summary>{inside}</details>")
+        else:
+            items.append(f'<div class="vt-call">{head}</div>')
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+
+
+def _shapes_text(shapes: Shapes) -> str:
+    """Writes the shapes on one line. A position in a tuple is not shown."""
+    named = (("" if name.isdigit() else name, shape) for name, shape in shapes.items())
+    return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"
