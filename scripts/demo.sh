@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
 # Learns English pronunciation from the CMU dictionary and pronounces words:
 #   bash scripts/demo.sh [--full] [--retrain] [--words WORD ...]
-# or learns to write English numerals in Korean:
-#   bash scripts/demo.sh --task numerals [--retrain] [--words "three hundred and five" ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh demo

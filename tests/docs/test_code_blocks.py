@@ -69,7 +69,7 @@ def commands_of(code):
 
 def run_command(line):
     """Runs a line, or checks its options where running it would take long."""
-    words = shlex.split(line)
+    words = [word for word in shlex.split(line) if not word.startswith("TRANSFORMERS=")]
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
             serve.check(serve.parse(options))

@@ -4,14 +4,11 @@ import json
 import shlex
 import shutil
 from contextlib import redirect_stdout
-from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 
 import demo
 import pytest
-from numerals import load_numerals
 from pronunciations import load_cmudict
 
 from vanilla_transformer.commands import page, serve
@@ -21,17 +18,11 @@ SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
 
 
-def use_few_examples(patch):
-    def shortened(load):
-        data = load()
-        for split, count in (("train", 300), ("test", 20)):
-            data[split] = data[split].select(range(count))
-        return data
-
-    loads = {"pronunciation": load_cmudict, "numerals": partial(load_numerals, count=800)}
-    for name, load in loads.items():
-        task = replace(demo.TASKS[name], load=partial(shortened, load))
-        patch.setitem(demo.TASKS, name, task)
+def load_few_examples():
+    data = load_cmudict()
+    for split, count in (("train", 300), ("test", 20)):
+        data[split] = data[split].select(range(count))
+    return data
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +31,7 @@ def first_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "model"
     printed = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        use_few_examples(patch)
+        patch.setattr(demo, "load_cmudict", load_few_examples)
         patch.chdir(folder.parent)  # the recipe is found from any working directory
         words = ["--words", "transformer", "attention"]
         demo.main(["--output_dir", str(folder), *words, *SHORT, *SMALL])
@@ -55,7 +46,7 @@ def folder(first_run):
 @pytest.fixture
 def run_demo(folder, monkeypatch, capsys):
     """Runs the demo on a few examples and returns the lines that it prints."""
-    use_few_examples(monkeypatch)
+    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
 
     def run(*argv, output_dir=folder):
         demo.main(["--output_dir", str(output_dir), *argv])
@@ -107,10 +98,9 @@ def test_a_trained_model_is_reused_or_trained_again_as_asked(run_demo, folder):
     assert (folder / "model.safetensors").stat().st_mtime_ns > trained
 
 
-@pytest.mark.parametrize("options", [["--full"], ["--task", "numerals"]])
-def test_a_model_of_another_recipe_is_not_taken_for_the_wanted_one(run_demo, options):
-    with pytest.raises(ValueError, match=r"the recipe cmudict-demo, and .* is wanted"):
-        run_demo("--words", "reuse", *options)
+def test_a_model_of_another_recipe_is_not_taken_for_the_wanted_one(run_demo):
+    with pytest.raises(ValueError, match="the recipe cmudict-demo, and cmudict-full is wanted"):
+        run_demo("--words", "reuse", "--full")
 
 
 def test_without_a_card_the_name_of_the_default_directory_tells_the_recipe(
@@ -157,31 +147,12 @@ def test_words_may_be_anything(run_demo):
     assert shown == ["na\u00efve", "two lines", "", "a?", "x", "don't"]
 
 
-def test_the_other_task_has_its_own_data_words_and_score(run_demo, tmp_path):
-    lines = run_demo("--task", "numerals", *SHORT, *SMALL, output_dir=tmp_path)
-    figures = json.loads((tmp_path / "all_results.json").read_text(encoding="utf-8"))
-    assert f"EXACT MATCH {100 - figures['test_wer']:.1f}" in lines
-    table = lines.index("Ten numbers that the model has not seen:")
-    assert lines[table + 1].split() == ["number", "prediction", "reference"]
-    shown = [line.split("  ")[0] for line in lines[table + 2 : table + 12]]
-    assert set(shown) <= set(load_numerals(count=800)["test"]["source"])
-    assert any(line.startswith("one thousand and one: ") for line in lines)
-
-
-def test_a_task_without_a_long_recipe_says_so(capsys):
-    with pytest.raises(SystemExit):
-        demo.main(["--task", "numerals", "--full"])
-    assert "'numerals' has no long recipe" in capsys.readouterr().err
-
-
 def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
     seen = {}
     monkeypatch.setattr(demo, "run", lambda _, data: seen.update(data))
     limits = {"train": 50, "validation": 7, "test": 5}
     options = [f"--max_{name}_samples={count}" for name, count in limits.items()]
-    task = demo.TASKS["pronunciation"]
     demo.train_model(
-        task,
         "cmudict-demo",
         tmp_path / "model",
         [text.replace("validation", "eval") for text in options],
@@ -203,6 +174,5 @@ def test_a_cpu_with_bfloat16_trains_in_bfloat16(
     monkeypatch.setattr(demo, "run", lambda arguments, _: seen.append(arguments.training.bf16))
     monkeypatch.setattr(demo.torch.cpu, "_is_avx512_bf16_supported", lambda: is_supported)
     monkeypatch.setattr(demo.torch.cuda, "is_available", lambda: False)
-    task = demo.TASKS["pronunciation"]
-    demo.train_model(task, recipe, tmp_path / "new", options, overwrite=False, command=["demo"])
+    demo.train_model(recipe, tmp_path / "new", options, overwrite=False, command=["demo"])
     assert seen == [is_supported if expected is None else expected]

@@ -14,14 +14,13 @@ from pathlib import Path
 import marian_run
 import psutil
 import pytest
+import quality_runs
 import time_to_quality
-import yaml
 from conftest import make_model
-from eole_run import EoleRun
 from quality_runs import (
-    CHECKPOINTS_OF_TRAINER,
     Curve,
     HeldOut,
+    completed_checkpoints,
     run_clocked,
     score_checkpoints,
     score_model,
@@ -63,7 +62,7 @@ def test_the_clock_notes_each_checkpoint_once(tmp_path):
     assert list(clock) == [-1, 10, 20] or set(clock) == {-1, 10, 20}
     assert 0.4 < clock[10] < clock[20] <= clock[-1]
     assert clock[10] < 1.0  # waiting does not count
-    assert CHECKPOINTS_OF_TRAINER.completed(tmp_path / "run") == [10, 20]
+    assert completed_checkpoints(tmp_path / "run") == [10, 20]
     assert run_clocked(command, tmp_path, threads=1) == clock  # a second run would find its folders
 
 
@@ -127,14 +126,16 @@ def test_a_run_is_repeated_if_what_it_reads_has_changed(tmp_path):
     assert not scores.exists()  # they were those of the old checkpoints
 
 
-def test_scores_of_other_texts_are_not_reused(tmp_path):
-    found = []
-    for text in ("a", "b", "a"):
-        held_out = HeldOut([text], [["x"]], "wer", num_beams=1, max_length=8)
-        score = {"a": 1.0, "b": 2.0}[text]
-        clock = {-1: 2.0, 10: 1.0}
-        found += score_checkpoints("one", tmp_path, clock, held_out, lambda *_, s=score: s).scores
-    assert found == [1.0, 2.0, 1.0]
+def test_scores_of_other_texts_or_another_search_are_not_reused(tmp_path, monkeypatch):
+    monkeypatch.setattr(quality_runs, "score_model", lambda path, texts: float(texts.max_length))
+    held_out = HeldOut(["a"], [["x"]], "wer", num_beams=1, max_length=8)
+    old = {f"10 wer 1 {held_out.digest}": 50.0}  # as it was kept before the whole search was
+    (tmp_path / "scores.json").write_text(json.dumps(old))
+    texts = [replace(held_out, sources=["b"], max_length=9), replace(held_out, max_length=7)]
+    rows = [held_out, *texts, held_out]
+    found = [score_checkpoints("one", tmp_path, {-1: 2.0, 10: 1.0}, one).scores for one in rows]
+    assert found == [[8.0], [9.0], [7.0], [8.0]]
+    assert len(json.loads((tmp_path / "scores.json").read_text())) == 4  # the last was known
 
 
 def test_the_search_does_not_depend_on_what_a_model_was_saved_with(tmp_path):
@@ -154,18 +155,6 @@ def test_the_search_does_not_depend_on_what_a_model_was_saved_with(tmp_path):
         found.append(score_model(tmp_path / name, held_out))
     assert outputs[0] != outputs[1]  # the saved settings matter where nothing replaces them
     assert found[0] == found[1]
-
-
-def test_scores_of_another_search_are_not_reused(tmp_path):
-    held_out = HeldOut(["a"], [["x"]], "wer", num_beams=1, max_length=8)
-    old = {f"10 wer 1 {held_out.digest}": 50.0}  # as it was kept before the whole search was
-    (tmp_path / "scores.json").write_text(json.dumps(old))
-    clock = {-1: 2.0, 10: 1.0}
-    scored = [
-        score_checkpoints("one", tmp_path, clock, texts, lambda *_, s=score: s).scores
-        for score, texts in enumerate((held_out, replace(held_out, max_length=9), held_out))
-    ]
-    assert scored == [[0.0], [1.0], [0.0]]
 
 
 def test_a_recipe_is_read_as_train_reads_it(tmp_path):
@@ -222,64 +211,6 @@ def test_marian_learns_under_the_stock_trainer_and_is_scored(tmp_path, monkeypat
     assert capsys.readouterr().err.count("step 250: wer") == 1  # the second came from the record
 
 
-EOLE = """#!{python}
-import pathlib, sys, time
-import yaml
-
-while time.process_time() < 0.5:  # the clock sees no shorter process
-    pass
-
-if sys.argv[1] == "train":
-    settings = yaml.safe_load(pathlib.Path(sys.argv[3]).read_text())
-    training = settings["training"]
-    for side in ("src", "tgt"):
-        assert pathlib.Path(settings["data"]["corpus"]["path_" + side]).is_file()
-    for step in range(training["save_checkpoint_steps"], training["train_steps"] + 1, 2):
-        folder = pathlib.Path(training["model_path"], f"step_{{step}}")
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{{}}")
-else:
-    options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
-    if not pathlib.Path(options["-model_path"], "config.json").is_file():
-        sys.exit("no checkpoint")
-    rows = pathlib.Path(options["-src"]).read_text()
-    learned = "step_4" in options["-model_path"]
-    pathlib.Path(options["-output"]).write_text(rows if learned else "\\n" * 3)
-"""
-
-
-def test_eole_gets_pieces_and_its_outputs_are_scored_as_text(tmp_path, capsys):
-    program = tmp_path / "eole"
-    program.write_text(EOLE.format(python=sys.executable))
-    program.chmod(0o755)
-    rows = "a small dog runs home\nthe dog\tsees\xa0a tree\na tree is very small\n"
-    for name in ("train.en", "train.de", "val.en", "val.de"):
-        with gzip.open(tmp_path / f"{name}.gz", "wt") as file:
-            file.write(rows)
-    recipe = tmp_path / "recipe.yaml"
-    sizes = RECIPE[RECIPE.index("d_model") :]
-    sizes = sizes.replace("dropout: 0.0", "dropout: 0.2\nattention_dropout: 0.1")
-    recipe.write_text("tokenizer_kind: bpe\nvocab_size: 60\n" + sizes)
-    time_to_quality.main(
-        f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 --eole {program} "
-        f"--systems eole:2e-3 --peer-recipe {recipe} --eole-steps 4 --peer-save-steps 2".split()
-    )
-    (curve,) = json.loads((tmp_path / "out" / "curves.json").read_text())
-    assert curve["steps"] == [2, 4]
-    assert curve["scores"] == [0, pytest.approx(100)]
-    own = tmp_path / "out" / "eole-2e-3"
-    settings = yaml.safe_load((own / "eole.yaml").read_text())
-    assert settings["model"]["encoder"] == {"layers": 1}
-    training = settings["training"]
-    assert (training["dropout"], training["attention_dropout"]) == ([0.2], [0.1])
-    width, warmup = settings["model"]["hidden_size"], settings["training"]["warmup_steps"]
-    highest = settings["training"]["learning_rate"] * width**-0.5 * warmup**-0.5
-    assert highest == pytest.approx(2e-3)
-    pieces = (own / "train.source").read_text().replace("\n", " ").rstrip().split(" ")
-    assert set(pieces) == set((own / "vocabulary.txt").read_text().split("\n")[:-1])
-    assert "eole:2e-3: best bleu 100.00" in capsys.readouterr().out
-
-
 def test_marian_drops_what_the_recipe_drops(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(RECIPE.replace("dropout: 0.0", "dropout: 0.2\nattention_dropout: 0.1"))
@@ -296,29 +227,14 @@ def test_peers_have_as_many_parameters_as_gated_networks():
 
 
 @pytest.mark.parametrize(
-    ("start", "message"),
-    [("tokenizer_kind: char\n", "have some"), ("separate_vocabularies: true\n", "one vocabulary")],
-)
-def test_eole_refuses_recipes_that_it_cannot_represent(start, message, tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(start + RECIPE[RECIPE.index("d_model") :])
-    run = EoleRun("eole", tmp_path, marian_run.recipe_settings(str(path)), threads=1)
-    with pytest.raises(ValueError, match=message):
-        run.write_files(["a dog"], ["a dog"], rate=1e-3, steps=4, save_steps=2)
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         ("pronunciation --systems theirs", "unknown system 'theirs'"),
         ("pronunciation --systems ours", "unknown system 'ours'"),
         ("pronunciation --systems ours:nowhere.yaml", "nowhere.yaml does not exist"),
         ("translation --systems marian:1e-3", "needs --data"),
-        ("translation --systems eole:1e-3 --eole no-such-program", "eole needs"),
-        ("pronunciation --systems eole:1e-3", "eole needs"),
         ("translation --data x --systems marian:1e-3 --epoch 2", "unknown options: --epoch 2"),
         ("pronunciation --systems marian:1e-3 --eval-samples 0", "--eval-samples is 0"),
-        ("pronunciation --systems marian:1e-3 --eole-steps 9", "--eole-steps has no effect"),
         ("pronunciation --systems marian:1e-3 marian:1e-3", "two systems have one name"),
         ("pronunciation --systems ours:OURS --bf16", "--bf16 has no effect without marian"),
         ("pronunciation --systems ours:OURS --output_dir=y", "--output_dir is set for each"),
