@@ -18,7 +18,6 @@ from benchmark_reports import Bars, ratios_to_first, time_in_turns
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
-from vanilla_transformer.inference.search import resolve_search
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
@@ -81,7 +80,7 @@ def measure_translator(
     """
     tokenizer, limit = translator.tokenizer, options.new_tokens
     encoded = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]
-    search = resolve_search(translator.settings, 1, num_beams=beams, max_new_tokens=limit)
+    search = translator.resolve_search(num_beams=beams, max_new_tokens=limit)
     alone = partial(
         _engine_of(translator).translator.translate_batch,
         max_batch_size=_BATCH_TOKENS,

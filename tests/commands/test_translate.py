@@ -169,9 +169,12 @@ def test_targets_are_scored(trained, tmp_path, capsys):
         (["--minimum-risk", "chrf", "--n-best", "2", "a"], "not both"),
         (["--candidates", "4", "a"], "--candidates needs --minimum-risk"),
         (["--ensemble-with", "x", "--compute-type", "int8", "a"], "no --ensemble-with"),
-        (["--temperature", "0.1", "a"], "--temperature changes sampling only: add --do-sample"),
-        (["--top-k", "1", "a"], "--top-k changes sampling only: add --do-sample"),
-        (["--length-penalty", "2", "--num-beams", "1", "a"], "changes a beam search only"),
+        (["--temperature", "0.1", "a"], r"--temperature 0\.1 .*--do-sample"),
+        (["--top-k", "1", "a"], "--top-k 1 .*--do-sample"),
+        (
+            ["--length-penalty", "2", "--num-beams", "1", "a"],
+            r"--length-penalty 2\.0 .*--num-beams",
+        ),
         (["--resume", "--input", "x", "--output", "y.gz"], "packed file"),
         (["--resume", "--input", "x", "--output", "y", "--n-best", "2"], "needs --json"),
     ],
@@ -182,7 +185,7 @@ def test_options_that_contradict_each_other_are_refused(trained, options, messag
 
 
 def test_generate_refuses_options_of_sampling_for_another_search(trained):
-    with pytest.raises(UsageError, match="--top-p changes sampling only: add --do-sample"):
+    with pytest.raises(UsageError, match=r"--top-p 0\.5 .*--do-sample"):
         run_subcommand("generate", [str(trained), "--top-p", "0.5", "a"])
 
 
@@ -200,8 +203,9 @@ def test_a_model_whose_saved_search_samples_takes_options_of_sampling(
 
 def test_the_least_risk_among_a_beam_that_is_too_narrow_names_its_options(trained, capsys):
     argv = [str(trained), "--minimum-risk", "chrf", LINES[0]]
-    with pytest.raises(ValueError, match="`candidates` is 16, but `num_beams` keeps 4"):
+    with pytest.raises(UsageError, match="--candidates is 16, but the search keeps 4"):
         translate([*argv, "--num-beams", "4"])
     translate([*argv, "--num-beams", "4", "--candidates", "4"])
     translate([*argv, "--do-sample", "--num-beams", "1"])
+    translate([*argv, "--length-penalty", "0.6"])
     assert capsys.readouterr().out.startswith("Hund sieht Katze .\n")

@@ -197,6 +197,16 @@ def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch, capl
         Translator.from_pretrained(str(trained), device="cpu", compute_type="int8")
 
 
+def test_a_model_that_was_trained_with_greedy_search_has_the_fast_engine(trained, tmp_path):
+    """A training without options of the search saves one beam, and earlier ones saved `False`."""
+    folder = shutil.copytree(trained, tmp_path / "model")
+    settings = GenerationConfig.from_pretrained(folder)
+    settings.update(num_beams=1, early_stopping=False)
+    settings.save_pretrained(folder)
+    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    assert translator.translate(LINE, num_beams=5) == OUTPUT
+
+
 def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
     """The stock `Seq2SeqTrainer` saves them after an evaluation."""
     folder = shutil.copytree(trained, tmp_path / "model")
@@ -293,7 +303,7 @@ def test_the_threads_are_those_of_openmp(trained, monkeypatch, value, threads):
         ({"num_beams": 0}, "`num_beams` is 0"),
         ({"n_best": 0}, "`n_best` is 0"),
         ({"n_best": 3, "num_beams": 2}, "`n_best` is 3, but the search keeps 2"),
-        ({"max_new_tokens": 0}, "`max_new_tokens` must be greater than 0"),
+        ({"max_new_tokens": 0}, "`max_new_tokens` is 0"),
         ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
         ({"minimum_risk": "chrf", "candidates": 1}, "compares at least 2"),
         ({"minimum_risk": "chrf", "n_best": 2}, "not both"),

@@ -14,8 +14,8 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.commands.outputs import open_output, print_line
 from vanilla_transformer.commands.search_options import (
     add_search_options,
-    check_search_options,
     given_search_options,
+    usage_of_search,
 )
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
@@ -78,14 +78,16 @@ def run(options: argparse.Namespace) -> None:
 
     from vanilla_transformer.inference.generation import generate_lines
     from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.search import Search
 
     logging.disable_progress_bar()
     model, tokenizer = load_model(options.model, options.device)
-    check_search_options(options, model.generation_config)
     set_seed(options.seed)
     search = given_search_options(options)
     if options.num_return_sequences is not None:
         search["num_return_sequences"] = options.num_return_sequences
+    with usage_of_search():
+        Search.resolve(model.generation_config, search)
     outputs = generate_lines(
         model,
         tokenizer,

@@ -1,6 +1,8 @@
 """Options of the search and of the engine, which several subcommands share."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vanilla_transformer.commands.options import (
@@ -106,19 +108,16 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in named if value is not None}
 
 
-def check_search_options(options: argparse.Namespace, settings: Any) -> None:
-    """Checks that the search samples, or keeps beams, where an option for that is given.
-
-    Args:
-        options: The parsed options.
-        settings: The search that is saved with the model, which may sample.
+@contextmanager
+def usage_of_search() -> Iterator[None]:
+    """Turns errors about the search inside of the `with` block into errors of the usage.
 
     Raises:
-        UsageError: If an option would have no effect.
+        UsageError: With the names of options as they are written on the command line.
     """
-    given = [name for name in _OF_SAMPLING if getattr(options, name) is not None]
-    beams = options.num_beams or settings.num_beams or 1
-    if options.length_penalty is not None and beams == 1:
-        raise UsageError("--length-penalty changes a beam search only: add --num-beams")
-    if given and not (options.do_sample or settings.do_sample):
-        raise UsageError(f"--{given[0].replace('_', '-')} changes sampling only: add --do-sample")
+    from vanilla_transformer.search import SearchError
+
+    try:
+        yield
+    except SearchError as error:
+        raise UsageError(error.spelled(lambda name: f"--{name.replace('_', '-')}")) from error

@@ -28,8 +28,8 @@ from vanilla_transformer.commands.search_options import (
     add_compute_type_option,
     add_engine_options,
     add_search_options,
-    check_search_options,
     given_search_options,
+    usage_of_search,
 )
 from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
@@ -157,7 +157,9 @@ def run(options: argparse.Namespace) -> None:
         options.device,
         options.compute_type,
     )
-    check_search_options(options, translator.settings)
+    candidates = (options.candidates or CANDIDATES) if options.minimum_risk else None
+    with usage_of_search():
+        translator.resolve_search(options.n_best, candidates, **given_search_options(options))
     set_seed(options.seed)
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"engine: {translator.engine.name}", file=sys.stderr)

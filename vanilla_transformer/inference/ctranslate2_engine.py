@@ -16,7 +16,6 @@ from transformers import GenerationConfig
 from vanilla_transformer.data.file_contents import content_digest
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
-from vanilla_transformer.inference.search import Search
 from vanilla_transformer.interop.ctranslate2 import (
     LAYOUT,
     POSITIONS,
@@ -26,6 +25,7 @@ from vanilla_transformer.interop.ctranslate2 import (
     vocabularies_of,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.search import Search
 
 _WITHOUT_EFFECT = (
     "bos_token_id",

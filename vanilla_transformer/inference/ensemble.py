@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache, LogitsProcessor, LogitsProcessorList
 
 from vanilla_transformer.inference.engines import Ids, TransformersEngine
-from vanilla_transformer.inference.search import Search
+from vanilla_transformer.search import Search
 
 _SETTINGS_OF_OTHER_PROCESSORS = (
     "do_sample",

@@ -42,8 +42,8 @@ from vanilla_transformer.inference.results import (
     Translation,
     join_segments,
 )
-from vanilla_transformer.inference.search import Search, resolve_search, warn_of_cut_outputs
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.search import Search
 
 logger = logging.get_logger(__name__)
 
@@ -229,16 +229,9 @@ class Translator:
                 engine, or the tokenizer does not show the words that are to be aligned.
         """
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
-        wanted = 1 if n_best is None else n_best
-        if metric is not None:
-            _check_candidates(candidates, n_best)
-            wanted = candidates
-            samples = options.get("do_sample")
-            if options.get("num_beams") is None:
-                options["num_beams"] = 1 if samples else candidates
-            _check_beams(options["num_beams"], candidates, bool(samples))
+        search = self.resolve_search(n_best, None if metric is None else candidates, **options)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
-        call = self.plan_call(wanted, details, batch_tokens, **options)
+        call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
         choose = partial(_choose_outputs, metric=metric)
         form = partial(_form_outputs, n_best=n_best, details=details)
         if isinstance(texts, str):
@@ -246,6 +239,25 @@ class Translator:
             return form(outputs)
         stream = map(form, self._translate_stream(texts, call, choose, progress))
         return list(stream) if isinstance(texts, list | tuple) else stream
+
+    def resolve_search(
+        self, n_best: int | None = None, candidates: int | None = None, **options: Any
+    ) -> Search:
+        """Decides how outputs are searched for: the saved settings, and those of a call.
+
+        Args:
+            n_best: Outputs per text. None: one.
+            candidates: Number of outputs among which one is chosen. None: all are wanted.
+            **options: Settings of the search by their names in `GenerationConfig`.
+
+        Returns:
+            The search.
+
+        Raises:
+            SearchError: If an option is wrong, or has no effect.
+        """
+        given = {**options, "num_return_sequences": n_best}
+        return Search.resolve(self.settings, given, candidates=candidates)
 
     def plan_call(
         self,
@@ -271,7 +283,7 @@ class Translator:
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
         """
-        search = resolve_search(self.settings, n_best, **options)
+        search = self.resolve_search(n_best, **options)
         return TranslatorCall(search, self._engine_for(search), details or Details(), batch_tokens)
 
     def split_texts(self, texts: list[str]) -> "SplitTexts":
@@ -478,7 +490,11 @@ class Translator:
                     num_cut += sum(not one.is_complete for one in outputs)
                     yield outputs
                 bar.update(len(chunk))
-        warn_of_cut_outputs(num_cut, call.search.max_new_tokens)
+        if num_cut:
+            logger.warning(
+                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
+                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
+            )
 
     def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
         """Returns `n_best` outputs for each text."""
@@ -662,26 +678,6 @@ class TranslatorCall:
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
-
-
-def _check_candidates(candidates: int, n_best: int | None) -> None:
-    if n_best is not None:
-        raise ValueError(
-            "Give `n_best` or `minimum_risk`, not both: the latter chooses one output."
-        )
-    if candidates < 2:
-        raise ValueError(f"`candidates` is {candidates}: `minimum_risk` compares at least 2.")
-
-
-def _check_beams(num_beams: Any, candidates: int, samples: bool) -> None:
-    """Checks that a search gives all candidates; `resolve_search` checks all else."""
-    if samples and num_beams == 1:
-        return
-    if isinstance(num_beams, int) and 1 <= num_beams < candidates:
-        raise ValueError(
-            f"`candidates` is {candidates}, but `num_beams` keeps {num_beams}: lower `candidates`, "
-            "or leave `num_beams` out."
-        )
 
 
 def _choose_outputs(outputs: list[Translation], metric: Metric | None) -> list[Translation]:

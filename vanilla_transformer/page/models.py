@@ -19,7 +19,6 @@ import torch
 
 from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.inference.results import Translation
-from vanilla_transformer.inference.search import resolve_search
 from vanilla_transformer.inference.translator import ENGINES, Translator
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
 from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
@@ -152,9 +151,7 @@ class PageModel:
         if request.heads_off:
             return reference
         translator = self.translator(request.engine)
-        search = resolve_search(
-            translator.settings, request.n_best, **_search_options(translator, request)
-        )
+        search = translator.resolve_search(request.n_best, **_search_options(translator, request))
         is_free = request.engine == "auto"
         return reference if is_free and translator.engine.problems(search) else translator
 

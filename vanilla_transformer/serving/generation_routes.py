@@ -8,7 +8,6 @@ from fastapi.responses import JSONResponse
 
 from vanilla_transformer.inference.results import Details, Translation
 from vanilla_transformer.serving.bodies import read_json
-from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.fields import (
     FLAG,
     INTEGER,
@@ -108,11 +107,8 @@ def _generate_fields(limits: Limits) -> tuple[Field, ...]:
 def _query_of(model: ServedModel, values: dict[str, Any]) -> Query:
     n_best = values.get("n_best", 1)
     options = {name: values[name] for name in SEARCH_FIELDS if name in values}
-    samples = options.get("do_sample", False)
-    for name in ("temperature", "top_k", "top_p"):
-        if name in options and not samples:
-            raise RequestError(400, f"`{name}` needs `do_sample` true: it changes sampling only.")
     if "num_beams" not in options:
+        samples = options.get("do_sample", False)
         options["num_beams"] = 1 if samples else max(model.default_beams, n_best)
     scores = values.get("scores", False)
     details = Details(scores, scores, values.get("alignment", False))

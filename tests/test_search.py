@@ -1,0 +1,148 @@
+"""`Search.resolve`: what saved settings and a call decide together, and what is refused."""
+
+import pytest
+from transformers import GenerationConfig
+
+from vanilla_transformer.search import DEFAULT_MAX_LENGTH, Search, SearchError
+
+
+def resolve(saved, given, **options):
+    return Search.resolve(GenerationConfig(**saved), given, **options)
+
+
+def filled(**chosen):
+    """Settings as the stock Trainer leaves them after an evaluation."""
+    settings = GenerationConfig(**chosen)
+    settings.update(**settings._get_default_generation_params(), defaults_only=True)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "expected"),
+    [
+        ({}, {"num_beams": 4}, True),
+        ({"num_beams": 1, "early_stopping": False}, {"num_beams": 4}, True),
+        ({"early_stopping": False}, {"num_beams": 4}, True),
+        ({"num_beams": 2, "early_stopping": False}, {"num_beams": 4}, False),
+        ({"num_beams": 2, "early_stopping": "never"}, {"num_beams": 4}, "never"),
+        (
+            {"num_beams": 1, "early_stopping": False},
+            {"num_beams": 4, "early_stopping": False},
+            False,
+        ),
+        ({"num_beams": 2}, {}, True),
+    ],
+)
+def test_a_greedy_search_that_was_saved_does_not_stop_a_beam_search(saved, given, expected):
+    assert resolve(saved, given).settings.early_stopping is expected
+
+
+def test_defaults_that_a_trainer_filled_in_decide_nothing():
+    search = Search.resolve(filled(num_beams=3, no_repeat_ngram_size=2), {})
+    assert (search.num_beams, search.settings.early_stopping) == (3, True)
+    assert search.max_new_tokens == DEFAULT_MAX_LENGTH - 1
+    assert search.settings.no_repeat_ngram_size == 2
+    assert search.settings.repetition_penalty is None
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "positions", "expected"),
+    [
+        ({}, {}, None, (255, {"max_length": 256})),
+        ({}, {}, 9, (8, {"max_length": 9})),
+        ({"max_length": 9}, {}, None, (8, {"max_length": 9})),
+        ({"max_length": 9}, {"max_new_tokens": 4}, None, (4, {"max_length": 5})),
+        ({"max_new_tokens": 9}, {}, None, (9, {"max_new_tokens": 9})),
+        ({"max_new_tokens": 9}, {"max_length": 4}, None, (3, {"max_new_tokens": 3})),
+        ({"max_new_tokens": 9}, {"max_new_tokens": 4}, 3, (2, {"max_new_tokens": 2})),
+    ],
+)
+def test_a_given_length_counts_under_both_names(saved, given, positions, expected):
+    search = resolve(saved, given, positions=positions)
+    names = ("max_length", "max_new_tokens")
+    found = {name: value for name in names if (value := getattr(search.settings, name))}
+    assert (search.max_new_tokens, found) == expected
+
+
+def test_the_shortest_output_that_is_given_counts():
+    search = resolve({"min_new_tokens": 9}, {"min_length": 4})
+    assert (search.settings.min_new_tokens, search.settings.min_length) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "expected"),
+    [
+        ({}, {}, (16, 1.0, False)),
+        ({"num_beams": 2}, {"length_penalty": 0.6}, (16, 0.6, False)),
+        ({}, {"do_sample": True}, (1, 1.0, True)),
+        ({"do_sample": True, "num_beams": 1}, {"temperature": 0.5}, (1, 1.0, True)),
+        ({}, {"num_beams": 20}, (20, 1.0, False)),
+    ],
+)
+def test_one_of_several_candidates_needs_that_many(saved, given, expected):
+    search = resolve(saved, given, candidates=16)
+    assert (search.num_beams, search.length_penalty, search.do_sample) == expected
+    assert search.n_best == search.settings.num_return_sequences == 16
+
+
+WRONG = [
+    ({"num_bems": 2}, {}, "'num_bems': did you mean 'num_beams'"),
+    ({"num_beams": 0}, {}, "`num_beams` is 0"),
+    ({"num_beams": True}, {}, "`num_beams` is True"),
+    ({"num_beams": 2.5}, {}, r"`num_beams` is 2\.5"),
+    ({"num_return_sequences": 0}, {}, "`n_best` is 0"),
+    ({"num_return_sequences": 3, "num_beams": 2}, {}, "`n_best` is 3, .* keeps 2: .*`num_beams`"),
+    ({"max_new_tokens": 0}, {}, "`max_new_tokens` is 0"),
+    ({"max_length": 1}, {}, "`max_length` is 1"),
+    ({}, {"positions": 1}, "`max_position_embeddings` is 1"),
+    ({"do_sample": "yes"}, {}, "`do_sample` is 'yes'"),
+    ({"length_penalty": float("nan"), "num_beams": 2}, {}, "`length_penalty` is nan"),
+    ({"early_stopping": "nver", "num_beams": 2}, {}, "`early_stopping` .* nver"),
+    ({"num_beams": 4}, {"candidates": 16}, "`candidates` is 16, .* keeps 4"),
+    ({}, {"candidates": 1}, "`candidates` is 1"),
+    ({"num_return_sequences": 2}, {"candidates": 4}, "`n_best` or `minimum_risk`"),
+    ({"temperature": 0.5}, {}, r"`temperature` 0\.5 .*`do_sample`"),
+    ({"top_k": 5, "do_sample": False}, {}, "`top_k` 5 .*`do_sample`"),
+    ({"length_penalty": 0.6}, {}, r"`length_penalty` 0\.6 .*`num_beams`"),
+    ({"early_stopping": True}, {}, "`early_stopping` True .*`num_beams`"),
+    ({"max_length": 5, "max_new_tokens": 4}, {}, "`max_length` 5 contradicts `max_new_tokens`"),
+    ({"min_length": 5, "min_new_tokens": 4}, {}, "`min_length` 5 contradicts `min_new_tokens`"),
+    ({"output_scores": True}, {}, "`output_scores` True"),
+]
+
+
+@pytest.mark.parametrize(("given", "options", "message"), WRONG)
+def test_what_is_wrong_or_without_effect_is_named(given, options, message):
+    with pytest.raises(SearchError, match=message):
+        resolve({}, given, **options)
+
+
+def test_a_wrong_saved_value_is_called_saved():
+    with pytest.raises(SearchError, match="`num_beams` is 0 in the saved settings"):
+        resolve({"num_beams": 0}, {})
+
+
+def test_messages_are_spelled_as_the_caller_spells_options():
+    with pytest.raises(SearchError) as caught:
+        resolve({}, {"num_return_sequences": 2})
+    found = caught.value.spelled(lambda name: f"--{name.replace('_', '-')}")
+    assert found.startswith("--n-best is 2, but the search keeps 1: give --num-beams")
+
+
+def test_nothing_given_is_changed_and_the_search_can_be_saved(tmp_path):
+    saved = GenerationConfig(num_beams=5, length_penalty=0.6, early_stopping=True, max_length=9)
+    before = saved.to_dict()
+    for given, expected in (
+        ({}, (5, 0.6, True, 9)),
+        ({"num_beams": 2}, (2, 0.6, True, 9)),
+        ({"num_beams": 1}, (1, None, None, 9)),
+        ({"do_sample": True, "num_beams": 1, "top_k": 3}, (1, None, None, 9)),
+    ):
+        kept = Search.resolve(saved, given).to_save()
+        kept.save_pretrained(tmp_path)
+        again = GenerationConfig.from_pretrained(tmp_path)
+        names = ("num_beams", "length_penalty", "early_stopping", "max_length")
+        assert tuple(getattr(again, name) for name in names) == expected
+    assert saved.to_dict() == before
+    with pytest.raises(ValueError, match=r"contradict each other .*length_penalty"):
+        resolve({"num_beams": 1, "length_penalty": 0.6}, {}).to_save()
