@@ -3,7 +3,7 @@
 import random
 from dataclasses import fields
 
-from vanilla_transformer.run.parsing import _DATACLASSES
+from vanilla_transformer.run.parsing import TOPICS
 
 VALUES = ("", "0", "1", "2", "-1", "-0.5", "0.5", "1.5", "1e-3", "1e999", "nan", "-inf", "abc")
 VALUES += ("true", "False", "None", "no", "steps", "epoch", "{}", "[]", '{"a": 1}', "[1, 2]", "é")
@@ -15,7 +15,7 @@ NOT_DRAWN += ("hub_", "push_", "_n_gpu", "local_rank", "debug")
 
 def names_of_options():
     """All options of `train` but those that name the data, and those that take long."""
-    names = (field.name for topic in _DATACLASSES for field in fields(topic))
+    names = (field.name for topic in TOPICS for field in fields(topic))
     return sorted({name for name in names if not name.startswith(NOT_DRAWN)})
 
 

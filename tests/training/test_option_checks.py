@@ -1,4 +1,4 @@
-"""Options of a training that are refused before anything expensive starts."""
+"""Options of a training that are refused early; test_rules.py has more."""
 
 import pytest
 from small import rates, trainer
@@ -14,24 +14,13 @@ WORST_AS_BEST = {"metric_for_best_model": "bleu", "greater_is_better": False}
     [
         ("rdrop_alpha", "nan"),
         ("rdrop_alpha", "inf"),
-        ("label_smoothing_factor", "2"),
         ("label_smoothing_factor", "-0.1"),
         ("learning_rate", "-1"),
         ("learning_rate", "nan"),
-        ("weight_decay", "inf"),
-        ("adam_beta2", "1.0"),
-        ("max_grad_norm", "nan"),
-        ("gradient_accumulation_steps", "0"),
         ("gradient_accumulation_steps", "-2"),
-        ("eval_accumulation_steps", "0"),
-        ("per_device_eval_batch_size", "0"),
-        ("per_device_train_batch_size", "-1"),
         ("num_train_epochs", "nan"),
-        ("num_train_epochs", "0"),
         ("num_train_epochs", "-1"),
-        ("max_steps", "0"),
         ("ema_decay", "nan"),
-        ("unigram_alpha", "nan"),
         ("scheduled_sampling", "nan"),
     ],
 )
@@ -48,14 +37,13 @@ def test_numbers_at_the_border(tmp_path):
 @pytest.mark.parametrize(
     ("schedule", "options", "message"),
     [
-        ("linear", "{factor: 2}", "`lr_scheduler_kwargs` '{factor: 2}' is not valid JSON"),
-        ("linear", "factor", "`lr_scheduler_kwargs` 'factor' is not valid JSON"),
-        ("linear", "[1]", "is no JSON object"),
-        ("linear", '{"a": 1}', "do not fit the schedule 'linear'"),
-        ("cosine", '{"num_cycles": "many"}', "do not fit the schedule 'cosine'"),
-        ("polynomial", '{"lr_end": 1}', "do not fit the schedule 'polynomial'"),
-        ("noam", '{"factor": "a"}', "have a factor of 'a'"),
-        ("noam", '{"factor": 0}', "have a factor of 0"),
+        ("linear", "{factor: 2}", r"`lr_scheduler_kwargs` '\{factor: 2\}'"),
+        ("linear", "factor", "`lr_scheduler_kwargs` 'factor'"),
+        ("linear", "[1]", r"`lr_scheduler_kwargs` '\[1\]'"),
+        ("linear", '{"a": 1}', "`lr_scheduler_kwargs` .*'linear'"),
+        ("cosine", '{"num_cycles": "many"}', "`lr_scheduler_kwargs` .*'cosine'"),
+        ("polynomial", '{"lr_end": 1}', "`lr_scheduler_kwargs` .*'polynomial'"),
+        ("noam", '{"factor": "a"}', "`lr_scheduler_kwargs` .*'a'"),
     ],
 )
 def test_options_of_the_schedule(tmp_path, schedule, options, message):

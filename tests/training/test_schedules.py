@@ -7,7 +7,6 @@ from transformers import Trainer, TrainingArguments
 
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 4, "logging_steps": 1}
 
@@ -88,22 +87,6 @@ def test_the_options_of_a_run(tmp_path):
     training = parse_arguments(argv).training
     assert training.lr_scheduler_type == "noam"
     assert training.to_dict()["lr_scheduler_type"] == "noam"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"warmup_steps": 0}, "`warmup_steps` is 0"),
-        (
-            {"warmup_steps": 9, "learning_rate": 1.0},
-            r"`learning_rate` of 1.0 has no .*factor",
-        ),
-        ({"warmup_steps": 9, "lr_scheduler_kwargs": {"fctor": 2}}, r"\['fctor'\] are unknown"),
-    ],
-)
-def test_options_that_contradict_it(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        TokenBudgetTrainingArguments(str(tmp_path), lr_scheduler_type="noam", **options)
 
 
 def test_bad_numbers():

@@ -23,7 +23,7 @@ from vanilla_transformer.commands.outputs import open_output
 from vanilla_transformer.commands.search_options import BEAM_OPTIONS, add_beam_options
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.extras import check_extra
-from vanilla_transformer.run.arguments import METRIC_NAMES
+from vanilla_transformer.names import METRIC_NAMES
 
 SUMMARY = "Scores the outputs of a saved model on a data set, and prints the scores as JSON."
 EXAMPLES = """

@@ -13,6 +13,7 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.data.atomic_files import replaced_directory
 from vanilla_transformer.extras import check_extra
+from vanilla_transformer.names import QUANTIZATIONS
 
 SUMMARY = "Writes a saved model in the format of another engine, or of transformers itself."
 EXAMPLES = """
@@ -25,8 +26,6 @@ KINDS = {"hf": None, "ctranslate2": "ctranslate2", "onnx": "onnx"}
 
 KINDS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
 """The options that only some formats have."""
-
-QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

@@ -13,8 +13,7 @@ from vanilla_transformer.commands.options import (
     positive_number,
     probability,
 )
-
-ENGINES = ("auto", "transformers", "int8", "ctranslate2")
+from vanilla_transformer.names import ENGINES
 
 BEAM_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
 """Options that `generate()` of the model takes under the same names, but for sampling."""

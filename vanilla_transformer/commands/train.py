@@ -8,7 +8,7 @@ from vanilla_transformer.commands.checks import check_data_files, check_model_pa
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.extras import check_extra
-from vanilla_transformer.run.arguments import (
+from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,

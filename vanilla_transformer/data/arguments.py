@@ -1,16 +1,49 @@
 """The arguments that name the data of a run; needs the standard library only."""
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
+
+from vanilla_transformer.rules import Rule, at_least, check_rules
 
 SPLITS = ("train", "validation", "test")
 FORMATS = ".csv, .json, .jsonl (each also with .gz), .parquet"
+_TEXT_FILES = tuple(f"{split}_source" for split in SPLITS)
 
-T = TypeVar("T")
+RULES = (
+    at_least(
+        1,
+        *("max_train_samples", "max_eval_samples", "max_test_samples"),
+        *("max_source_length", "max_target_length"),
+    ),
+    Rule(
+        ("dataset_config_name",),
+        lambda _, options: options.dataset_name is None,
+        "`{name}` {value!r} has no effect without `dataset_name`: give both, or leave it out.",
+    ),
+    Rule(
+        ("source_lang", "target_lang"),
+        lambda _, options: any(getattr(options, name) for name in _TEXT_FILES),
+        "`{name}` {value!r} has no effect on plain text files such as `train_source`: leave it "
+        "out.",
+    ),
+)
 
 
-def _option_with_help(default: T, help_text: str) -> T:
-    return field(default=default, metadata={"help": help_text})
+def option(help_text: str, default: Any = None, *aliases: str) -> Any:
+    """Declares a dataclass field that is a command-line option.
+
+    Args:
+        help_text: Shown by `--help`.
+        default: Value when the option is not given.
+        *aliases: Further names on the command line, with their hyphens.
+
+    Returns:
+        The field.
+    """
+    metadata: dict[str, Any] = {"help": help_text}
+    if aliases:
+        metadata["aliases"] = list(aliases)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass
@@ -21,77 +54,57 @@ class DataArguments:
     one file per split, or two plain text files per split.
 
     Raises:
-        ValueError: If a limit is below 1, or an option has no effect on the kind of data.
+        ValueError: If an option breaks one of `RULES`.
     """
 
-    dataset_name: str | None = _option_with_help(
-        None, "Name of a data set on the Hub, or a local directory that holds a data set."
+    dataset_name: str | None = option(
+        "Name of a data set on the Hub, or a local directory that holds a data set."
     )
-    dataset_config_name: str | None = _option_with_help(
-        None, "Name of the configuration of the data set on the Hub."
+    dataset_config_name: str | None = option(
+        "Name of the configuration of the data set on the Hub."
     )
-    train_file: str | None = _option_with_help(None, f"Training data in one file: {FORMATS}.")
-    validation_file: str | None = _option_with_help(
-        None, "Validation data in one file, in the same formats as train_file."
+    train_file: str | None = option(f"Training data in one file: {FORMATS}.")
+    validation_file: str | None = option(
+        "Validation data in one file, in the same formats as train_file."
     )
-    test_file: str | None = _option_with_help(
-        None, "Test data in one file, in the same formats as train_file."
+    test_file: str | None = option("Test data in one file, in the same formats as train_file.")
+    train_source: str | None = option(
+        "Source side of the training data: UTF-8 text, one sentence per line, plain or .gz."
     )
-    train_source: str | None = _option_with_help(
-        None, "Source side of the training data: UTF-8 text, one sentence per line, plain or .gz."
+    train_target: str | None = option(
+        "Target side of the training data: line n is the translation of line n of train_source."
     )
-    train_target: str | None = _option_with_help(
-        None,
-        "Target side of the training data: line n is the translation of line n of train_source.",
+    validation_source: str | None = option("Source side of the validation data.")
+    validation_target: str | None = option("Target side of the validation data.")
+    test_source: str | None = option("Source side of the test data.")
+    test_target: str | None = option("Target side of the test data.")
+    source_column: str = option(
+        "Column that holds the source text. Not used for plain text files.", "source"
     )
-    validation_source: str | None = _option_with_help(None, "Source side of the validation data.")
-    validation_target: str | None = _option_with_help(None, "Target side of the validation data.")
-    test_source: str | None = _option_with_help(None, "Source side of the test data.")
-    test_target: str | None = _option_with_help(None, "Target side of the test data.")
-    source_column: str = _option_with_help(
-        "source", "Column that holds the source text. Not used for plain text files."
+    target_column: str = option(
+        "Column that holds the target text. Not used for plain text files.", "target"
     )
-    target_column: str = _option_with_help(
-        "target", "Column that holds the target text. Not used for plain text files."
+    source_lang: str | None = option(
+        'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}.'
     )
-    source_lang: str | None = _option_with_help(
-        None, 'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}.'
+    target_lang: str | None = option(
+        "Key of the target text in such rows; source_lang and target_lang go together."
     )
-    target_lang: str | None = _option_with_help(
-        None, "Key of the target text in such rows; source_lang and target_lang go together."
+    max_train_samples: int | None = option(
+        "Use only this many training pairs, the first ones. By default, all of them."
     )
-    max_train_samples: int | None = _option_with_help(
-        None, "Use only this many training pairs, the first ones. By default, all of them."
+    max_eval_samples: int | None = option(
+        "Use only this many validation pairs, the first ones. By default, all of them."
     )
-    max_eval_samples: int | None = _option_with_help(
-        None, "Use only this many validation pairs, the first ones. By default, all of them."
+    max_test_samples: int | None = option(
+        "Use only this many test pairs, the first ones. By default, all of them."
     )
-    max_test_samples: int | None = _option_with_help(
-        None, "Use only this many test pairs, the first ones. By default, all of them."
+    max_source_length: int | None = option(
+        "Truncate each source to this many tokens, special tokens included."
     )
-    max_source_length: int | None = _option_with_help(
-        None, "Truncate each source to this many tokens, special tokens included."
-    )
-    max_target_length: int | None = _option_with_help(
-        None, "Truncate each target to this many tokens, special tokens included."
+    max_target_length: int | None = option(
+        "Truncate each target to this many tokens, special tokens included."
     )
 
     def __post_init__(self) -> None:
-        limits = ("train_samples", "eval_samples", "test_samples", "source_length", "target_length")
-        for name in (f"max_{limit}" for limit in limits):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(
-                    f"`{name}` is {value}: set it to at least 1, or leave it out for no limit."
-                )
-        if self.dataset_config_name is not None and self.dataset_name is None:
-            raise ValueError(
-                f"`dataset_config_name` {self.dataset_config_name!r} has no effect without "
-                "`dataset_name`: give both, or leave it out."
-            )
-        texts = [name for name in vars(self) if name.endswith("_source") and getattr(self, name)]
-        for name in ("source_lang", "target_lang"):
-            if texts and getattr(self, name) is not None:
-                raise ValueError(
-                    f"`{name}` {getattr(self, name)!r} has no effect on plain text files such as "
-                    f"`{texts[0]}`: leave it out."
-                )
+        check_rules(RULES, self)

@@ -43,11 +43,11 @@ from vanilla_transformer.inference.results import (
     join_segments,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.names import ENGINES
 from vanilla_transformer.search import Search
 
 logger = logging.get_logger(__name__)
 
-ENGINES = ("auto", "transformers", "int8", "ctranslate2")
 TEXTS_PER_CHUNK = 2048
 """Texts that are read, sorted by length and computed together."""
 

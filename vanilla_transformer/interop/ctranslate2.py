@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.interop.representable import fields_beyond
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.names import QUANTIZATIONS
 
 logger = logging.get_logger(__name__)
 
@@ -30,8 +31,6 @@ POSITIONS = 2048
 
 LAYOUT = 2
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
-
-QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 
 _ACTIVATIONS = {
     "relu": common_spec.Activation.RELU,

@@ -14,7 +14,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.run.architecture import ARCHITECTURE_FIELDS
+from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
 from vanilla_transformer.training.metrics import METRICS

@@ -12,8 +12,9 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.names import NOAM
+from vanilla_transformer.rules import is_given
 from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.training.schedules import NOAM
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 logger = logging.get_logger(__name__)
@@ -161,7 +162,7 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
 
 def _warn_of_a_small_rate(training: TokenBudgetTrainingArguments) -> None:
     """Warns if a new model learns with the rate that transformers has for fine-tuning."""
-    if training.has_default("learning_rate") and training.lr_scheduler_type != NOAM:
+    if not is_given(training, "learning_rate") and training.lr_scheduler_type != NOAM:
         logger.warning(
             f"`learning_rate` is {training.learning_rate}, the default of transformers, which "
             "suits fine-tuning. A new model learns slowly with it: try "

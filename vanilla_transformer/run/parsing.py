@@ -1,17 +1,20 @@
 """Reads the options of a run from the command line, or from a recipe and the command line."""
 
 import difflib
+import inspect
+import json
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from transformers import HfArgumentParser
 
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.run.architecture import ArchitectureArguments, architecture_changes
-from vanilla_transformer.run.arguments import (
+from vanilla_transformer.data.arguments import DataArguments, option
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,
@@ -19,12 +22,60 @@ from vanilla_transformer.run.arguments import (
     SubwordArguments,
     TokenizerArguments,
 )
-from vanilla_transformer.run.command_line import run_command
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
-from vanilla_transformer.training.option_checks import check_direction
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+from vanilla_transformer.training.training_arguments import (
+    TokenBudgetTrainingArguments,
+    check_direction,
+)
 
-_DATACLASSES = (
+_NOT_OPTIONS = {  # a tokenizer or a training decides these, or they are not for a translator
+    *("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
+    *("decoder_start_token_id", "forced_eos_token_id", "is_encoder_decoder", "use_cache"),
+    *("alignment_heads", "classifier_pooling", "classifier_dropout"),
+}
+ARCHITECTURE_FIELDS = tuple(
+    name for name in VanillaTransformerConfig.__annotations__ if name not in _NOT_OPTIONS
+)
+"""The fields of the config that are options."""
+
+
+def field_descriptions() -> dict[str, str]:
+    """Returns the description of each field of the config, from the docstring of its class.
+
+    Returns:
+        Descriptions on one line each, by field name.
+    """
+    text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
+    block = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    entry = re.compile(r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)", re.DOTALL | re.MULTILINE)
+    return {
+        name: " ".join(description.split())
+        for names, description in entry.findall(block[1] if block else "")
+        for name in names.split(", ")
+    }
+
+
+def _architecture_option(name: str, text: str) -> tuple[str, Any, Any]:
+    """Returns name, type and field of an option; None is always allowed, and is its default."""
+    annotation = VanillaTransformerConfig.__annotations__[name]
+    types = set(get_args(annotation) or (annotation,)) - {type(None)}
+    if dict in types:
+        types = {dict[str, Any] | str}  # the command line gives JSON
+    kind: Any = float if types == {float, int} else types.pop()
+    if (default := getattr(VanillaTransformerConfig, name, None)) is not None:
+        text += f" Default of a new model: {default!r}."
+    return name, kind | None, option(text.replace("%", "%%"))
+
+
+_DESCRIPTIONS = field_descriptions()
+ArchitectureArguments = make_dataclass(
+    "ArchitectureArguments",
+    [_architecture_option(name, _DESCRIPTIONS.get(name, "")) for name in ARCHITECTURE_FIELDS],
+)
+ArchitectureArguments.__doc__ = "Changes the architecture of a new model; None keeps a field."
+setattr(ArchitectureArguments, "_argument_group_name", "architecture")  # noqa: B010
+
+TOPICS = (
     ModelArguments,
     ArchitectureArguments,
     TokenizerArguments,
@@ -35,7 +86,7 @@ _DATACLASSES = (
     CardArguments,
     TokenBudgetTrainingArguments,
 )
-_SMALLEST_SEARCH = {"generation_max_length": 2, "generation_num_beams": 1}
+"""The dataclasses of all options."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +117,7 @@ class RunArguments:
 def option_parser() -> HfArgumentParser:
     """Returns the parser of all options, each as `--snake_case` and `--kebab-case`."""
     return HfArgumentParser(
-        cast(Any, _DATACLASSES),
+        cast(Any, TOPICS),
         prog="vanilla-transformer train",
         usage="vanilla-transformer train [RECIPE] [--option value ...]",
         allow_abbrev=False,
@@ -81,7 +132,8 @@ def parse_arguments(
     Args:
         argv: Arguments; None: those of the process. If the first one ends in .yaml, .yml or .json,
             it is a recipe, and the arguments after it override it.
-        command: Words of the command on the model card. None: the command that repeats the run.
+        command: Words of the command on the model card. None: `vanilla-transformer train` with
+            the arguments.
 
     Returns:
         The options.
@@ -92,25 +144,56 @@ def parse_arguments(
         SystemExit: If a value has the wrong type.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    command = run_command(argv) if command is None else command
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
-    words = [*recipe.words, *argv[1:]] if recipe else argv
-    parser = option_parser()
-    parsed: Any = parser.parse_args_into_dataclasses(
-        words, return_remaining_strings=True, look_for_args_file=False
+    parsed: Any = option_parser().parse_args_into_dataclasses(
+        [*recipe.words, *argv[1:]] if recipe else argv,
+        return_remaining_strings=True,
+        look_for_args_file=False,
     )
     model, architecture, *topics, training, unknown = parsed
     if unknown:
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
-    _check_metric_is_computed(training.metric_for_best_model, model.metrics)
+    metric = training.metric_for_best_model
+    if metric is not None and metric.removeprefix("eval_") not in (
+        *model.metrics,
+        "loss",
+        "gen_len",
+    ):
+        raise ValueError(
+            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
+            f"{', '.join(model.metrics)}, or add it to `metrics`."
+        )
     if not training.metric_is_chosen:
         check_direction(model.metrics[0], training.chosen_direction)
-    for name, smallest in _SMALLEST_SEARCH.items():
-        if (value := getattr(training, name)) is not None and value < smallest:
-            raise ValueError(f"`{name}` is {value}: it must be at least {smallest}.")
-    changes = architecture_changes(architecture)
+    words = tuple(command or ("vanilla-transformer", "train", *argv))
     origin = (recipe.path, recipe.text) if recipe else ()
-    return RunArguments(*[model, changes, *topics, training, tuple(command), *origin])
+    return RunArguments(
+        *(model, architecture_changes(architecture), *topics, training, words, *origin)
+    )
+
+
+def architecture_changes(options: Any) -> dict[str, Any]:
+    """Returns the architecture fields that were given.
+
+    Args:
+        options: An `ArchitectureArguments`.
+
+    Returns:
+        The fields that are not None, by name.
+
+    Raises:
+        ValueError: If `rope_parameters` is not valid JSON.
+    """
+    changes = {name: value for name, value in asdict(options).items() if value is not None}
+    if isinstance(text := changes.get("rope_parameters"), str):
+        try:
+            changes["rope_parameters"] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"`rope_parameters` {text!r} is not valid JSON ({error}): give an object, e.g. "
+                '\'{"rope_type": "linear", "factor": 2.0}\'.'
+            ) from error
+    return changes
 
 
 def _unknown_option_message(word: str) -> str:
@@ -119,15 +202,7 @@ def _unknown_option_message(word: str) -> str:
             f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
             "(.yaml, .yml or .json) as the first argument."
         )
-    known = [f"--{option.name}" for topic in _DATACLASSES for option in fields(cast(Any, topic))]
+    known = [f"--{option.name}" for topic in TOPICS for option in fields(cast(Any, topic))]
     close = difflib.get_close_matches(word.replace("-", "_").replace("__", "--", 1), known, n=1)
     hint = f"did you mean `{close[0]}`?" if close else "`--help` lists the options."
     return f"The option `{word}` is unknown: {hint}"
-
-
-def _check_metric_is_computed(metric: str | None, computed: list[str]) -> None:
-    if metric is not None and metric.removeprefix("eval_") not in (*computed, "loss", "gen_len"):
-        raise ValueError(
-            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
-            f"{', '.join(computed)}, or add it to `metrics`."
-        )

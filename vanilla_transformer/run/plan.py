@@ -10,7 +10,7 @@ from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.arguments import (
+from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ShowArguments,

@@ -13,41 +13,45 @@ from vanilla_transformer.data.text_files import read_lines
 
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
 
-_BOOL_TAG = "tag:yaml.org,2002:bool"
-_MERGE_TAG = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_FORMS = {  # of YAML 1.2; in version 1.1, `no` is False, 010 is 8, 1:30 is 90 and 1e-3 a text
+    "bool": (r"(?i:true|false)$", "tTfF"),
+    "int": (r"[-+]?[0-9]+$", "-+0123456789"),
+    "float": (
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
+        "-+.0123456789",
+    ),
+    "null": (r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    "merge": (r"<<$", "<"),
+}
 
 
 class _RecipeLoader(yaml.SafeLoader):
-    """Reads only true and false as booleans, and `no`, `yes`, `on` and `off` as text.
+    """Reads values as YAML 1.2 does, and refuses names that occur twice in one mapping."""
 
-    `no` is a value of `save_strategy` and the code of a language.
-    """
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class's own form
-        first: [(tag, form) for tag, form in forms if tag != _BOOL_TAG]
-        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own form
 
 
 def _construct_mapping(loader: _RecipeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [key for key, _ in node.value if key.tag != _MERGE_TAG]
+    keys = [key for key, _ in node.value if key.tag != f"{_TAG}merge"]
     _without_repetition([(loader.construct_object(key), None) for key in keys])
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
 
+for _name, (_form, _first) in _FORMS.items():
+    _RecipeLoader.add_implicit_resolver(_TAG + _name, re.compile(_form), list(_first))
+_RecipeLoader.add_constructor(f"{_TAG}map", _construct_mapping)
+_RecipeLoader.add_constructor(f"{_TAG}int", lambda _, node: int(node.value))
+
+
 def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Makes a dictionary of pairs, whose names must differ."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{repeated!r} occurs twice")
-    return values
-
-
-_RecipeLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
-_RecipeLoader.add_implicit_resolver(_BOOL_TAG, re.compile(r"(?i:true|false)$"), list("tTfF"))
+    """Makes a dictionary of pairs, whose names must differ, also when hyphens are underscores."""
+    names = [str(name).replace("-", "_") for name, _ in pairs]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{repeated[0]!r} occurs twice")
+    return dict(pairs)
 
 
 @dataclass(frozen=True)
@@ -97,13 +101,9 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         )
     words: list[str] = []
     for name, value in values.items():
-        if value is not None:
-            words += _command_line_form(f"--{name}", value)
+        if isinstance(value, list):
+            words += [f"--{name}", *(str(item) for item in value)]
+        elif value is not None:
+            # One word, because argparse takes a value that begins with a hyphen for an option.
+            words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
     return Recipe(path, text, words)
-
-
-def _command_line_form(option: str, value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [option, *(str(item) for item in value)]
-    # One argument, because argparse takes a value that begins with a hyphen for an option.
-    return [f"{option}={json.dumps(value) if isinstance(value, dict) else value}"]

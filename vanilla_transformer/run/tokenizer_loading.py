@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.arguments import TokenizerArguments
+from vanilla_transformer.run.options import TokenizerArguments
 
 logger = logging.get_logger(__name__)
 

@@ -17,6 +17,7 @@ from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.finished_run import finished_figures
 from vanilla_transformer.run.inputs import inputs_of
 from vanilla_transformer.run.model_card import write_model_card
@@ -44,7 +45,6 @@ from vanilla_transformer.training.average_callback import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
 from vanilla_transformer.training.checksums import CHECKSUMS, write_checksums
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
-from vanilla_transformer.training.guided_alignment import OWN
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import References
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -158,7 +158,7 @@ def _load_data(arguments: RunArguments) -> DatasetDict:
 
 def _file_of_links(arguments: RunArguments) -> str | None:
     given = arguments.training.guided_alignment
-    if given is None or given == OWN:
+    if given is None or given == OWN_ALIGNMENT:
         return None
     return str(existing_file(given))
 

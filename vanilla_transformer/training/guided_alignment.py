@@ -21,9 +21,7 @@ from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.packing import UNPACKED, Packing
-
-OWN = "own"
-"""The value of `guided_alignment` that takes the links from the model itself."""
+from vanilla_transformer.names import OWN_ALIGNMENT
 
 NO_LINK = -1
 
@@ -71,7 +69,9 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
                 f"`guided_alignment_{name}` is {value}, but the decoder has {number} {name}s: "
                 f"choose 0 to {number - 1}."
             )
-    return GuidedHead(layer, args.guided_alignment_head, args.guided_alignment_weight, given == OWN)
+    return GuidedHead(
+        layer, args.guided_alignment_head, args.guided_alignment_weight, given == OWN_ALIGNMENT
+    )
 
 
 class LinkCollator:

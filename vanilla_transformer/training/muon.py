@@ -10,9 +10,7 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from vanilla_transformer.model.attention import StackedLinear
-
-MUON = "muon"
-"""Value of the option `optim`, and of `algorithm` in the parameter groups that Muon updates."""
+from vanilla_transformer.names import MUON
 
 MUON_LEARNING_RATE = 0.01
 MUON_MOMENTUM = 0.95

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.training.muon import MUON
+from vanilla_transformer.names import MUON
 from vanilla_transformer.training.training_record import read_record
 
 _OPTIONS = {

@@ -1,16 +1,20 @@
-"""Learning rate schedules: that of the paper, as a scheduler of torch, and kinds of others."""
+"""Learning rate schedules: that of the paper, as a scheduler of torch, and options of others."""
+
+import math
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import SchedulerType
 
-from vanilla_transformer.training.muon import MUON
-
-NOAM = "noam"
+from vanilla_transformer.names import MUON, NOAM
 
 SCHEDULES_OF_A_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
 """Schedules of transformers that follow a score, which they expect to fall."""
+
+_FEW_STEPS = 10
 
 
 def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -81,3 +85,46 @@ class NoamSchedule(LRScheduler):
             group["initial_lr"] * rate / peak if group.get("algorithm") == MUON else rate
             for group in self.optimizer.param_groups
         ]
+
+
+def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[str, Any]:
+    """Returns the options of the schedule, with the one that transformers has no default for.
+
+    Args:
+        args: Arguments of the training.
+        num_training_steps: Number of steps of the training.
+
+    Returns:
+        `lr_scheduler_kwargs`; for "warmup_stable_decay" with `num_decay_steps`, by default the last
+        tenth of the training.
+    """
+    options: dict[str, Any] = dict(args.lr_scheduler_kwargs or {})  # type: ignore[arg-type]
+    if args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY:
+        after_warmup = num_training_steps - args.get_warmup_steps(num_training_steps)
+        default = min(math.ceil(num_training_steps / 10), max(after_warmup, 1))
+        options = {"num_decay_steps": default, **options}
+    return options
+
+
+def check_schedule(args: TrainingArguments) -> None:
+    """Makes the schedule for a parameter that is not trained, and refuses what fails.
+
+    Args:
+        args: Arguments of the training, with a schedule of transformers.
+
+    Raises:
+        ValueError: If `lr_scheduler_kwargs` do not fit the schedule.
+    """
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
+    try:
+        options = schedule_options(args, _FEW_STEPS)
+        schedule = get_scheduler(args.lr_scheduler_type, optimizer, 1, _FEW_STEPS, options)
+        for _ in range(_FEW_STEPS if isinstance(schedule, LambdaLR) else 0):
+            optimizer.step()
+            schedule.step()
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"`lr_scheduler_kwargs` {args.lr_scheduler_kwargs} do not fit the schedule "
+            f"{SchedulerType(args.lr_scheduler_type).value!r} ({error}): give the arguments that "
+            "transformers documents for it."
+        ) from error

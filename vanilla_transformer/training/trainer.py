@@ -22,6 +22,7 @@ from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
+from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.training.callbacks import EarlyStopping
 from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
 from vanilla_transformer.training.checksums import write_checksums
@@ -34,8 +35,8 @@ from vanilla_transformer.training.guided_alignment import (
     recorded_heads,
 )
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
-from vanilla_transformer.training.muon import MUON, make_muon
-from vanilla_transformer.training.option_checks import check_length_penalty, schedule_options
+from vanilla_transformer.training.muon import make_muon
+from vanilla_transformer.training.option_checks import check_length_penalty
 from vanilla_transformer.training.rdrop import rdrop_loss
 from vanilla_transformer.training.resumed_settings import (
     check_learning_rate,
@@ -50,7 +51,7 @@ from vanilla_transformer.training.resumption import (
     newest_checkpoint,
 )
 from vanilla_transformer.training.scheduled_sampling import mix_predictions
-from vanilla_transformer.training.schedules import NOAM, NoamSchedule
+from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.signals import CheckpointOnSignal
 from vanilla_transformer.training.training_record import TrainingRecord
 

@@ -1,28 +1,48 @@
 """The training arguments: those of transformers, and the options that this package adds."""
 
+import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from transformers import Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import (
+    INTEGRATION_TO_CALLBACK,
+    get_available_reporting_integrations,
+)
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
-from vanilla_transformer.training.metrics import METRICS
-from vanilla_transformer.training.muon import MUON, MUON_LEARNING_RATE, MUON_MOMENTUM
-from vanilla_transformer.training.option_checks import (
-    check_accelerator_options,
-    check_direction,
-    check_json_options,
-    check_names,
-    check_numbers,
-    check_schedule,
-)
-from vanilla_transformer.training.schedules import NOAM
+from vanilla_transformer.data.arguments import option
+from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES, MUON, NOAM
+from vanilla_transformer.rules import Rule, at_least, check_rules, is_given, one_of
+from vanilla_transformer.training.muon import MUON_LEARNING_RATE, MUON_MOMENTUM
+from vanilla_transformer.training.schedules import check_schedule
 
 _SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
 _OPTIMIZERS = (MUON, *(kind.value for kind in OptimizerNames))
+_JSON_OPTIONS = (
+    "accelerator_config",
+    "activation_checkpointing_kwargs",
+    "deepspeed",
+    "fsdp_config",
+    "gradient_checkpointing_kwargs",
+    "lr_scheduler_kwargs",
+)
+_PACKAGES_OF_OPTIMIZERS = {  # by what the names of the optimizers begin with
+    "apollo_torch": ("apollo_",),
+    "bitsandbytes": ("adamw_8bit", "adamw_bnb", "ademamix", "lion_", "paged_", "rmsprop_bnb"),
+    "galore_torch": ("galore_",),
+    "grokadamw": ("grokadamw",),
+    "lomo_optim": ("lomo", "adalomo"),
+    "optimi": ("stable_",),
+    "schedulefree": ("schedule_free_",),
+    "torchao": ("adamw_torch_4bit", "adamw_torch_8bit"),
+}
 
 
 @dataclass
@@ -42,267 +62,329 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         chosen_direction: `greater_is_better` as it was given; None: it was not.
 
     Raises:
-        ValueError: If a number is out of range, `lr_scheduler_kwargs` do not fit the schedule, or
-            options contradict each other.
+        ValueError: If an option breaks one of `RULES_BEFORE` or `RULES_AFTER`, is no JSON object
+            where it should be one, or if `lr_scheduler_kwargs` do not fit the schedule.
     """
 
     # None is not a value of the base class: it means "if there are such data".
-    do_train: bool | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": "Whether to train. By default, if training data are given."},
+    do_train: bool | None = option(  # type: ignore[assignment]
+        "Whether to train. By default, if training data are given."
     )
-    do_eval: bool | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={
-            "help": "Whether to score the validation data after training. By default, if "
-            "validation data are given."
-        },
+    do_eval: bool | None = option(  # type: ignore[assignment]
+        "Whether to score the validation data after training. By default, if validation data are "
+        "given."
     )
-    do_predict: bool | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": "Whether to score the test data. By default, if test data are given."},
+    do_predict: bool | None = option(  # type: ignore[assignment]
+        "Whether to score the test data. By default, if test data are given."
     )
-    max_tokens: int | None = field(
-        default=None,
-        metadata={
-            "help": "Largest number of tokens in a training batch of one process: source and "
-            "target together, padding included. If set, batches hold sentences of similar length, "
-            "and per_device_train_batch_size is not used."
-        },
+    max_tokens: int | None = option(
+        "Largest number of tokens in a training batch of one process: source and target together, "
+        "padding included. If set, batches hold sentences of similar length, and "
+        "per_device_train_batch_size is not used."
     )
     # Strings, because the command line refuses values that the base class's enums lack.
-    optim: str = field(
-        default=OptimizerNames.ADAMW_TORCH_FUSED.value,
-        metadata={"help": f"Optimizer: {', '.join(_OPTIMIZERS)}."},
+    optim: str = option(
+        f"Optimizer: {', '.join(_OPTIMIZERS)}.", OptimizerNames.ADAMW_TORCH_FUSED.value
     )
-    lr_scheduler_type: str = field(
-        default="linear",
-        metadata={"help": f"Schedule of the learning rate: {', '.join(_SCHEDULES)}."},
+    lr_scheduler_type: str = option(
+        f"Schedule of the learning rate: {', '.join(_SCHEDULES)}.", "linear"
     )
-    muon_learning_rate: float = field(
-        default=MUON_LEARNING_RATE,
-        metadata={
-            "help": "Peak learning rate of the layers' matrices with `optim` muon; all else has "
-            "`learning_rate`."
-        },
+    muon_learning_rate: float = option(
+        "Peak learning rate of the layers' matrices with `optim` muon; all else has "
+        "`learning_rate`.",
+        MUON_LEARNING_RATE,
     )
-    muon_momentum: float = field(
-        default=MUON_MOMENTUM, metadata={"help": "Momentum with `optim` muon."}
+    muon_momentum: float = option("Momentum with `optim` muon.", MUON_MOMENTUM)
+    stream_buffer: int = option(
+        "Number of examples that are held in memory to make batches of max_tokens from an "
+        "IterableDataset.",
+        10_000,
     )
-    stream_buffer: int = field(
-        default=10_000,
-        metadata={
-            "help": "Number of examples that are held in memory to make batches of max_tokens from "
-            "an IterableDataset."
-        },
+    scheduled_sampling: float | None = option(
+        "Share of the decoder's input tokens that are replaced by the model's own predictions at "
+        "the end of training, from 0 to 1. The share grows linearly from 0. Each step takes one "
+        "more forward pass."
     )
-    scheduled_sampling: float | None = field(
-        default=None,
-        metadata={
-            "help": "Share of the decoder's input tokens that are replaced by the model's own "
-            "predictions at the end of training, from 0 to 1. The share grows linearly from 0. "
-            "Each step takes one more forward pass."
-        },
+    rdrop_alpha: float | None = option(
+        "Weight of R-Drop's divergence between two passes with different dropout; 5 in the paper. "
+        "Doubles the memory and the time of a step."
     )
-    rdrop_alpha: float | None = field(
-        default=None,
-        metadata={
-            "help": "Weight of R-Drop's divergence between two passes with different dropout; 5 in "
-            "the paper. Doubles the memory and the time of a step."
-        },
+    guided_alignment: str | None = option(
+        "Train a head of cross-attention to align (Garg et al. 2019): a file with the word links "
+        "of each training pair in Pharaoh's format (0-0 1-2), or own for what the heads of the "
+        "layer attend to on average. In Python, the training set has the links of tokens in its "
+        "column alignment."
     )
-    guided_alignment: str | None = field(
-        default=None,
-        metadata={
-            "help": "Train a head of cross-attention to align (Garg et al. 2019): a file with the "
-            "word links of each training pair in Pharaoh's format (0-0 1-2), or own for what the "
-            "heads of the layer attend to on average. In Python, the training set has the links of "
-            "tokens in its column alignment."
-        },
+    guided_alignment_weight: float = option("Weight of the loss of guided_alignment.", 0.05)
+    guided_alignment_layer: int | None = option(
+        "Layer of the decoder that guided_alignment trains, counted from 0. Default: the last but "
+        "one."
     )
-    guided_alignment_weight: float = field(
-        default=0.05, metadata={"help": "Weight of the loss of guided_alignment."}
+    guided_alignment_head: int = option("Head that guided_alignment trains, counted from 0.", 0)
+    generation_length_penalty: float | None = option(
+        "Exponent of the length by which a beam search divides scores: above 1 favours longer "
+        "outputs. Default: as saved with the model, or 1 for a new one."
     )
-    guided_alignment_layer: int | None = field(
-        default=None,
-        metadata={
-            "help": "Layer of the decoder that guided_alignment trains, counted from 0. Default: "
-            "the last but one."
-        },
-    )
-    guided_alignment_head: int = field(
-        default=0, metadata={"help": "Head that guided_alignment trains, counted from 0."}
-    )
-    generation_length_penalty: float | None = field(
-        default=None,
-        metadata={
-            "help": "Exponent of the length by which a beam search divides scores: above 1 favours "
-            "longer outputs. Default: as saved with the model, or 1 for a new one."
-        },
-    )
-    early_stopping_patience: int | None = field(
-        default=None,
-        metadata={
-            "help": "Stop after this many evaluations in a row without a better "
-            "metric_for_best_model."
-        },
+    early_stopping_patience: int | None = option(
+        "Stop after this many evaluations in a row without a better metric_for_best_model."
     )
 
     def __post_init__(self) -> None:
-        if self.lr_scheduler_type not in _SCHEDULES:  # an enum of these texts is one of them, too
-            raise ValueError(
-                f"`lr_scheduler_type` {self.lr_scheduler_type!r} is unknown: choose from "
-                f"{', '.join(_SCHEDULES)}."
-            )
-        if self.optim not in _OPTIMIZERS:
-            raise ValueError(
-                f"`optim` {self.optim!r} is unknown: choose from {', '.join(_OPTIMIZERS)}."
-            )
-        is_noam, is_muon = self.lr_scheduler_type == NOAM, self.optim == MUON
-        if is_noam:  # the base class only accepts its own names
+        check_rules(RULES_BEFORE, self)
+        _check_json_options(self)
+        schedule, optimizer = self.lr_scheduler_type, self.optim
+        if schedule == NOAM:  # the base class only accepts its own names
             self.lr_scheduler_type = SchedulerType.INVERSE_SQRT
-        if is_muon:
+        if optimizer == MUON:
             self.optim = OptimizerNames.ADAMW_TORCH_FUSED
         self.metric_is_chosen = self.metric_for_best_model is not None  # the base sets "loss"
         self.chosen_direction = self.greater_is_better
-        check_json_options(self)
-        check_accelerator_options(self)
-        check_names(self)
-        check_numbers(self)
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        if is_noam:
+        if schedule == NOAM:
             self.lr_scheduler_type = NOAM
-            self._check_noam_options()
         else:
             check_schedule(self)
-        if is_muon:
+        if optimizer == MUON:
             self.optim = MUON
-        self._check_muon_options()
         if self.do_eval is None and self.eval_strategy != IntervalStrategy.NO:
             self.do_eval = True  # as the base class does for False
-        self._choose_direction()
-        self._check_early_stopping()
-        self._check_losses()
-        if self.max_tokens is not None:
-            self._check_token_budget(self.max_tokens)
-
-    def has_default(self, name: str) -> bool:
-        """Returns whether an option has the value that it has if it is not given.
-
-        Args:
-            name: Name of the option.
-        """
-        return bool(getattr(self, name) == type(self).__dataclass_fields__[name].default)
-
-    def _check_noam_options(self) -> None:
-        if not self.has_default("learning_rate"):
-            raise ValueError(
-                f"`learning_rate` of {self.learning_rate} has no effect with `lr_scheduler_type` "
-                '"noam", whose formula sets the rate: use lr_scheduler_kwargs={"factor": ...}.'
-            )
-        if self.warmup_steps <= 0:
-            raise ValueError(
-                f"`warmup_steps` is {self.warmup_steps}: with `lr_scheduler_type` 'noam' it must "
-                "be at least 1; the paper has 4000."
-            )
-        options = cast("dict[str, Any]", self.lr_scheduler_kwargs or {})
-        if unknown := sorted(options.keys() - {"factor", "d_model"}):
-            raise ValueError(
-                f"`lr_scheduler_kwargs` {unknown} are unknown: the schedule 'noam' takes factor "
-                "and d_model."
-            )
-        for name, value in options.items():
-            if not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ValueError(
-                    f"`lr_scheduler_kwargs` have a {name} of {value!r}: it must be a number above "
-                    "0."
-                )
-
-    def _check_muon_options(self) -> None:
-        if self.optim == MUON:
-            given = {"optim_args": self.optim_args, "fsdp": self.fsdp, "deepspeed": self.deepspeed}
-            for name, remedy in {
-                "optim_args": "use `muon_learning_rate` and `muon_momentum`",
-                "fsdp": "Muon needs whole matrices, so use DDP or another `optim`",
-                "deepspeed": "Muon needs whole matrices, so use DDP or another `optim`",
-            }.items():
-                if given[name]:
-                    raise ValueError(
-                        f"`{name}` {given[name]!r} does not work with `optim` 'muon': {remedy}."
-                    )
-            return
-        for name in ("muon_learning_rate", "muon_momentum"):
-            if not self.has_default(name):
-                raise ValueError(
-                    f"`{name}` of {getattr(self, name)} has no effect with `optim` "
-                    f"{OptimizerNames(self.optim).value!r}: set "
-                    "`optim` to muon, or leave it out."
-                )
-
-    def _choose_direction(self) -> None:
-        """Sets `greater_is_better` to False if an error rate chooses the best model."""
         metric = self.metric_for_best_model or ""
         check_direction(metric, self.chosen_direction if self.metric_is_chosen else None)
-        name = metric.rpartition("_")[2]
-        if name in METRICS and METRICS[name].lower_is_better:
+        if metric.rpartition("_")[2] in ERROR_RATES:
             self.greater_is_better = False
+        check_rules(RULES_AFTER, self)
 
-    def _check_early_stopping(self) -> None:
-        if self.early_stopping_patience is None:
-            return
-        if self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError(
-                "`early_stopping_patience` counts evaluations, but `eval_strategy` is 'no': set "
-                "`eval_strategy` to steps or epoch."
-            )
 
-    def _check_losses(self) -> None:
-        if self.scheduled_sampling is not None and not 0 <= self.scheduled_sampling <= 1:
-            raise ValueError(
-                f"`scheduled_sampling` is {self.scheduled_sampling}: it must be from 0 to 1."
-            )
-        if self.guided_alignment is not None:
-            self._check_guided_alignment()
-            return
-        for name in ("weight", "layer", "head"):
-            if not self.has_default(f"guided_alignment_{name}"):
-                raise ValueError(
-                    f"`guided_alignment_{name}` of {getattr(self, f'guided_alignment_{name}')} has "
-                    "no effect without `guided_alignment`: give both, or leave it out."
-                )
+def _needs_package(package: str) -> Rule:
+    def is_missing(optimizer: str, _: Any) -> bool:
+        marks = _PACKAGES_OF_OPTIMIZERS[package]
+        return optimizer.startswith(marks) and find_spec(package) is None
 
-    def _check_guided_alignment(self) -> None:
-        if self.guided_alignment_weight == 0:
-            raise ValueError(
-                "`guided_alignment_weight` is 0, which trains no alignment: give a number above 0, "
-                "e.g. 0.05, or leave `guided_alignment` out."
-            )
-        if self.torch_compile:
-            raise ValueError(
-                "`guided_alignment` reads queries and keys inside the model, which `torch_compile` "
-                "hides: leave one of them out."
-            )
-        for name in ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"):
-            if (getattr(self, name, None) or {}).get("use_reentrant"):
-                raise ValueError(
-                    f"`guided_alignment` does not work with `use_reentrant` True in `{name}`: it "
-                    "keeps no gradient of queries and keys. Set it to False."
-                )
+    sentence = f"`{{name}}` {{value!r}} needs the package {package}: install it, or use another."
+    return Rule(("optim",), is_missing, sentence)
 
-    def _check_token_budget(self, max_tokens: int) -> None:
-        for name, number in (("max_tokens", max_tokens), ("stream_buffer", self.stream_buffer)):
-            if number < 1:
-                raise ValueError(f"`{name}` is {number}: it must be at least 1.")
-        ignored: dict[str, Any] = {
-            "train_sampling_strategy": "random",
-            "auto_find_batch_size": False,
-            "dataloader_drop_last": False,
-        }
-        for name, default in ignored.items():
-            if (value := getattr(self, name)) != default:
-                raise ValueError(
-                    f"`{name}` of {value!r} has no effect with `max_tokens` of {max_tokens}: leave "
-                    "one of them out."
-                )
+
+def _program_names(report_to: str | list[str]) -> set[str]:
+    names = [report_to] if isinstance(report_to, str) else report_to
+    return set(names) - {"all", "none"}
+
+
+_NOT_INFINITE = tuple(
+    field.name for field in fields(TokenBudgetTrainingArguments) if field.name != "max_grad_norm"
+)
+RULES_BEFORE = (
+    one_of(_SCHEDULES, "lr_scheduler_type"),
+    one_of(_OPTIMIZERS, "optim"),
+    Rule(
+        ("optim_args",),
+        lambda value, _: any(part.count("=") != 1 for part in value.split(",") if value),
+        "`{name}` {value!r} cannot be read: give options as name=value, with commas between them.",
+    ),
+    Rule(
+        ("report_to",),
+        lambda value, _: not _program_names(value) <= INTEGRATION_TO_CALLBACK.keys(),
+        "`{name}` {value!r} is unknown: choose from all, none, "
+        f"{', '.join(sorted(INTEGRATION_TO_CALLBACK))}.",
+    ),
+    Rule(
+        _NOT_INFINITE,
+        lambda value, _: isinstance(value, float) and not math.isfinite(value),
+        "`{name}` is {value}: give a finite number.",
+    ),
+    at_least(
+        1,
+        *("gradient_accumulation_steps", "eval_accumulation_steps", "early_stopping_patience"),
+        *("per_device_train_batch_size", "per_device_eval_batch_size", "generation_num_beams"),
+        *("max_tokens", "stream_buffer"),
+    ),
+    at_least(2, "generation_max_length"),
+    at_least(
+        0,
+        *("learning_rate", "muon_learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"),
+        *("warmup_steps", "rdrop_alpha", "guided_alignment_weight", "dataloader_num_workers"),
+        *("logging_steps", "eval_steps", "save_steps"),
+    ),
+    Rule(
+        ("adam_beta1", "adam_beta2", "muon_momentum", "label_smoothing_factor"),
+        lambda value, _: not 0 <= value < 1,
+        "`{name}` is {value}: it must be from 0 to below 1.",
+    ),
+    Rule(
+        ("scheduled_sampling",),
+        lambda value, _: not 0 <= value <= 1,
+        "`{name}` is {value}: it must be from 0 to 1.",
+    ),
+    Rule(
+        ("num_train_epochs",),
+        lambda value, _: not value > 0,
+        "`{name}` is {value}: it must be above 0.",
+    ),
+    Rule(
+        ("max_steps",),
+        lambda value, _: value < 1,
+        "`{name}` is {value}: it must be at least 1, or -1 for epochs.",
+    ),
+    *map(_needs_package, _PACKAGES_OF_OPTIMIZERS),
+    Rule(
+        ("use_liger_kernel",),
+        lambda _, options: find_spec("liger_kernel") is None,
+        "`{name}` {value} needs the package liger-kernel: install it, or leave the option out.",
+    ),
+    Rule(
+        ("deepspeed",),
+        lambda _, options: find_spec("deepspeed") is None,
+        "`{name}` {value!r} needs the package deepspeed: install it, or leave the option out.",
+    ),
+    Rule(
+        ("report_to",),
+        lambda value, _: not _program_names(value) - {"flyte"} <= {*_available_program_names()},
+        "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
+    ),
+)
+"""The rules that are checked before transformers reads the options."""
+
+RULES_AFTER = (
+    Rule(
+        ("lr_scheduler_type",),
+        lambda value, options: value == NOAM and is_given(options, "learning_rate"),
+        "`learning_rate` of {options.learning_rate} has no effect with `{name}` {value!r}, whose "
+        'formula sets the rate: use lr_scheduler_kwargs={{"factor": ...}}.',
+    ),
+    Rule(
+        ("lr_scheduler_type",),
+        lambda value, options: value == NOAM and options.warmup_steps <= 0,
+        "`warmup_steps` is {options.warmup_steps}: with `{name}` {value!r} it must be at least 1; "
+        "the paper has 4000.",
+    ),
+    Rule(
+        ("lr_scheduler_kwargs",),
+        lambda value, options: (
+            options.lr_scheduler_type == NOAM and not value.keys() <= {"factor", "d_model"}
+        ),
+        "`{name}` {value} has unknown names: the schedule 'noam' takes factor and d_model.",
+    ),
+    Rule(
+        ("lr_scheduler_kwargs",),
+        lambda value, options: options.lr_scheduler_type == NOAM and not _are_positive(value),
+        "`{name}` {value}: each must be a number above 0.",
+    ),
+    Rule(
+        ("muon_learning_rate", "muon_momentum"),
+        lambda _, options: options.optim != MUON,
+        "`{name}` of {value} has no effect with `optim` {options.optim.value!r}: set `optim` to "
+        "muon, or leave it out.",
+    ),
+    Rule(
+        ("optim_args",),
+        lambda value, options: bool(value) and options.optim == MUON,
+        "`{name}` {value!r} does not work with `optim` 'muon': use `muon_learning_rate` and "
+        "`muon_momentum`.",
+    ),
+    Rule(
+        ("fsdp", "deepspeed"),
+        lambda value, options: bool(value) and options.optim == MUON,
+        "`{name}` {value!r} does not work with `optim` 'muon', which needs whole matrices: use DDP "
+        "or another `optim`.",
+    ),
+    Rule(
+        ("early_stopping_patience",),
+        lambda _, options: options.eval_strategy == IntervalStrategy.NO,
+        "`{name}` of {value} counts evaluations, but `eval_strategy` is 'no': set `eval_strategy` "
+        "to steps or epoch.",
+    ),
+    Rule(
+        ("guided_alignment_weight", "guided_alignment_layer", "guided_alignment_head"),
+        lambda _, options: options.guided_alignment is None,
+        "`{name}` of {value} has no effect without `guided_alignment`: give both, or leave it out.",
+    ),
+    Rule(
+        ("guided_alignment_weight",),
+        lambda value, _: value == 0,
+        "`{name}` is {value}, which trains no alignment: give a number above 0, e.g. 0.05, or "
+        "leave `guided_alignment` out.",
+    ),
+    Rule(
+        ("guided_alignment",),
+        lambda _, options: options.torch_compile,
+        "`{name}` {value!r} reads queries and keys inside the model, which `torch_compile` hides: "
+        "leave one of them out.",
+    ),
+    Rule(
+        ("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"),
+        lambda value, options: options.guided_alignment and bool(value.get("use_reentrant")),
+        "`guided_alignment` does not work with `use_reentrant` True in `{name}` {value}: it keeps "
+        "no gradient of queries and keys. Set it to False.",
+    ),
+    Rule(
+        ("train_sampling_strategy", "auto_find_batch_size", "dataloader_drop_last"),
+        lambda _, options: options.max_tokens is not None,
+        "`{name}` of {value!r} has no effect with `max_tokens` of {options.max_tokens}: leave one "
+        "of them out.",
+    ),
+    Rule(
+        ("accelerator_config",),
+        lambda value, options: (
+            options.max_tokens is not None and bool(value.split_batches or value.dispatch_batches)
+        ),
+        "`{name}` has `split_batches` {value.split_batches} and `dispatch_batches` "
+        "{value.dispatch_batches}, which have no effect with `max_tokens` of "
+        "{options.max_tokens}: leave them out.",
+    ),
+)
+"""The rules that are checked after transformers has read the options and derived others."""
+
+
+def _available_program_names() -> list[str]:
+    return list(cast(Any, get_available_reporting_integrations)())
+
+
+def _are_positive(numbers: dict[str, Any]) -> bool:
+    return all(isinstance(one, int | float) and 0 < one < math.inf for one in numbers.values())
+
+
+def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
+    """Refuses options that begin like a JSON object and are none, and those of no Accelerate."""
+    for name in _JSON_OPTIONS:
+        if not isinstance(text := getattr(args, name, None), str) or not text:
+            continue
+        if name == "lr_scheduler_kwargs" or text.startswith("{"):
+            try:
+                is_object = isinstance(json.loads(text), dict)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"`{name}` {text!r} is not valid JSON ({error}).") from error
+            if not is_object:
+                raise ValueError(f"`{name}` {text!r} is no JSON object: give e.g. '{{\"a\": 1}}'.")
+        elif not Path(text).is_file():
+            raise ValueError(f"`{name}` {text!r} is neither a JSON object nor a file: give one.")
+    given: Any = args.accelerator_config
+    if isinstance(given, str) and given.startswith("{"):
+        given = json.loads(given)
+    known = [field.name for field in fields(AcceleratorConfig)]
+    if isinstance(given, dict) and not given.keys() <= set(known):
+        raise ValueError(
+            f"`accelerator_config` {given} has unknown names: choose from {', '.join(known)}."
+        )
+
+
+def check_direction(metric: str, greater_is_better: bool | None) -> None:
+    """Refuses a direction that contradicts a score whose direction is known.
+
+    Args:
+        metric: Name of the score, with or without "eval_".
+        greater_is_better: The direction that was asked for; None: none.
+
+    Raises:
+        ValueError: If the best model would be the worst.
+    """
+    name = metric.rpartition("_")[2]
+    if greater_is_better is None or name not in ("loss", *METRIC_NAMES):
+        return
+    if greater_is_better == (name in ("loss", *ERROR_RATES)):
+        kind = {"loss": "a loss", **dict.fromkeys(ERROR_RATES, "an error rate")}
+        raise ValueError(
+            f"`greater_is_better` is {greater_is_better}, but {metric!r} is "
+            f"{kind.get(name, 'a score')}, and {'lower' if greater_is_better else 'higher'} is "
+            "better: leave `greater_is_better` out."
+        )

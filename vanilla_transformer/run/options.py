@@ -5,43 +5,66 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 `data.arguments`, those of the Trainer in `training.training_arguments`.
 """
 
-import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per")
-"""The keys of `training.metrics.METRICS`."""
-
-TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
-"""The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""
+from vanilla_transformer.data.arguments import option
+from vanilla_transformer.names import METRIC_NAMES, TOKENIZER_KINDS
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
 
 SAMPLED_SIDES = ("both", "source", "target")
+_AVERAGES = ("average_last", "average_best", "ema_decay")
+
+RULES = (
+    one_of(METRIC_NAMES, "metrics"),
+    one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
+    one_of(SAMPLED_SIDES, "sampled_sides"),
+    at_least(1, "show_every", "show_examples", "average_last", "average_best"),
+    Rule(
+        ("bpe_dropout",),
+        lambda value, _: not 0 <= value <= 1,
+        "`{name}` is {value}: give a probability from 0 to 1, e.g. 0.1.",
+    ),
+    Rule(
+        ("unigram_alpha",),
+        lambda value, _: not 0 <= value < float("inf"),
+        "`{name}` is {value}: it must be 0 or greater, e.g. 0.2.",
+    ),
+    Rule(
+        ("ema_decay",),
+        lambda value, _: not 0 < value < 1,
+        "`{name}` is {value}: it must be above 0 and below 1, e.g. 0.999.",
+    ),
+    Rule(
+        ("sampled_sides",),
+        lambda _, options: not options.enabled,
+        "`{name}` of {value!r} has no effect without `bpe_dropout` or `unigram_alpha`: give one "
+        "of them, or leave it out.",
+    ),
+    Rule(
+        _AVERAGES,
+        lambda _, options: sum(getattr(options, name) is not None for name in _AVERAGES) > 1,
+        f"`{{name}}` of {{value}} is not the only average: `{'`, `'.join(_AVERAGES)}` exclude each "
+        "other, give one of them.",
+    ),
+)
+"""The rules of all classes of this module."""
 
 
-def option(help_text: str, default: Any = None, *aliases: str) -> Any:
-    """Declares a dataclass field that is a command-line option.
+class _Checked:
+    """Checks the options of a dataclass when they are given.
 
-    Args:
-        help_text: Shown by `--help`.
-        default: Value when the option is not given.
-        *aliases: Further names on the command line, with their hyphens.
-
-    Returns:
-        The field.
+    Raises:
+        ValueError: If an option breaks one of `RULES`.
     """
-    metadata: dict[str, Any] = {"help": help_text}
-    if aliases:
-        metadata["aliases"] = list(aliases)
-    return field(default=default, metadata=metadata)
+
+    def __post_init__(self) -> None:
+        check_rules(RULES, self)
 
 
 @dataclass
-class ModelArguments:
-    """Selects the model that is trained, where it replaces an old one, and how it is scored.
-
-    Raises:
-        ValueError: If a metric is unknown.
-    """
+class ModelArguments(_Checked):
+    """Selects the model that is trained, where it replaces an old one, and how it is scored."""
 
     _argument_group_name = "model"
 
@@ -68,21 +91,12 @@ class ModelArguments:
         },
     )
 
-    def __post_init__(self) -> None:
-        if unknown := [name for name in self.metrics if name not in METRIC_NAMES]:
-            raise ValueError(
-                f"`metrics` has unknown names {unknown}: choose from {', '.join(METRIC_NAMES)}."
-            )
-
 
 @dataclass
-class TokenizerArguments:
+class TokenizerArguments(_Checked):
     """Selects the tokenizer: a saved one, or a new one that is trained on the training split.
 
     With a saved tokenizer, the options of the training must be those it was trained with.
-
-    Raises:
-        ValueError: If a kind is unknown.
     """
 
     _argument_group_name = "tokenizer"
@@ -108,14 +122,6 @@ class TokenizerArguments:
     )
     lowercase: bool | None = option("Convert all text to lower case. Default: no.")
 
-    def __post_init__(self) -> None:
-        for name in ("tokenizer_kind", "target_tokenizer_kind"):
-            kind = getattr(self, name)
-            if kind is not None and kind not in TOKENIZER_KINDS:
-                raise ValueError(
-                    f"`{name}` {kind!r} is unknown: choose from {', '.join(TOKENIZER_KINDS)}."
-                )
-
     def training_options(self) -> dict[str, Any]:
         """Returns the given options, by the argument names of `VanillaTransformerTokenizer.train`.
 
@@ -135,12 +141,8 @@ class TokenizerArguments:
 
 
 @dataclass
-class SubwordArguments:
-    """Switches on subword regularisation: the training text is split differently in each epoch.
-
-    Raises:
-        ValueError: If a number is out of range or `sampled_sides` is unknown.
-    """
+class SubwordArguments(_Checked):
+    """Switches on subword regularisation: the training text is split differently in each epoch."""
 
     _argument_group_name = "subword regularisation"
 
@@ -152,26 +154,6 @@ class SubwordArguments:
     )
     sampled_sides: str = option("Texts that are sampled: both, source or target.", "both")
 
-    def __post_init__(self) -> None:
-        if self.bpe_dropout is not None and not 0 <= self.bpe_dropout <= 1:
-            raise ValueError(
-                f"`bpe_dropout` is {self.bpe_dropout}: give a probability from 0 to 1, e.g. 0.1."
-            )
-        if self.unigram_alpha is not None and not 0 <= self.unigram_alpha < math.inf:
-            raise ValueError(
-                f"`unigram_alpha` is {self.unigram_alpha}: it must be 0 or greater, e.g. 0.2."
-            )
-        if self.sampled_sides not in SAMPLED_SIDES:
-            raise ValueError(
-                f"`sampled_sides` is {self.sampled_sides!r}: choose from "
-                f"{', '.join(SAMPLED_SIDES)}."
-            )
-        if self.sampled_sides != "both" and not self.enabled:
-            raise ValueError(
-                f"`sampled_sides` of {self.sampled_sides!r} has no effect without `bpe_dropout` "
-                "or `unigram_alpha`: give one of them, or leave it out."
-            )
-
     @property
     def enabled(self) -> bool:
         """Whether the training text is sampled."""
@@ -179,14 +161,11 @@ class SubwordArguments:
 
 
 @dataclass
-class AveragingArguments:
+class AveragingArguments(_Checked):
     """Selects the weights that a run ends with.
 
     By default these are the weights of the last step, or with `load_best_model_at_end` those of the
     best checkpoint.
-
-    Raises:
-        ValueError: If more than one average is given, or a number is out of range.
     """
 
     _argument_group_name = "averaging"
@@ -203,25 +182,10 @@ class AveragingArguments:
         "e.g. 0.999."
     )
 
-    def __post_init__(self) -> None:
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        given = {name: value for name, value in values.items() if value is not None}
-        if len(given) > 1:
-            raise ValueError(f"`{'`, `'.join(given)}` exclude each other: give one of them.")
-        for name, value in given.items():
-            if not value > 0:
-                raise ValueError(f"`{name}` is {value}: it must be positive, or left out.")
-        if self.ema_decay is not None and not self.ema_decay < 1:
-            raise ValueError(f"`ema_decay` is {self.ema_decay}: it must be below 1, e.g. 0.999.")
-
 
 @dataclass
-class ShowArguments:
-    """Prints example translations during training.
-
-    Raises:
-        ValueError: If a number is below 1.
-    """
+class ShowArguments(_Checked):
+    """Prints example translations during training."""
 
     _argument_group_name = "examples during training"
 
@@ -229,11 +193,6 @@ class ShowArguments:
         "Print the model's output for some validation examples every N steps. Default: never."
     )
     show_examples: int = option("Number of examples to print.", 3)
-
-    def __post_init__(self) -> None:
-        for name in ("show_every", "show_examples"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"`{name}` is {value}: it must be at least 1, or left out.")
 
 
 @dataclass

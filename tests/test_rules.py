@@ -1,0 +1,138 @@
+"""Every row of the tables of rules: an option that breaks it, and what the error names."""
+
+import pytest
+
+from vanilla_transformer.data import arguments as data_arguments
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
+from vanilla_transformer.run import options as run_options
+from vanilla_transformer.run.options import (
+    AveragingArguments,
+    ModelArguments,
+    ShowArguments,
+    SubwordArguments,
+    TokenizerArguments,
+)
+from vanilla_transformer.training import training_arguments
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
+
+NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 9}
+CHECKPOINTING = {"activation_checkpointing_kwargs": {"use_reentrant": True}}
+OPTIMIZERS = ("apollo_adamw", "paged_lion_8bit", "galore_adamw_8bit", "grokadamw", "adalomo")
+OPTIMIZERS += ("stable_adamw", "schedule_free_sgd", "adamw_torch_4bit")
+DATA = [
+    (DataArguments, {"max_train_samples": 0}),
+    (DataArguments, {"dataset_config_name": "a"}),
+    (DataArguments, {"source_lang": "en", "test_source": "a.en"}),
+]
+RUN = [
+    (ModelArguments, {"metrics": ["bleu", "rouge"]}),
+    (TokenizerArguments, {"target_tokenizer_kind": "letters"}),
+    (SubwordArguments, {"sampled_sides": "all"}),
+    (ShowArguments, {"show_examples": 0}),
+    (SubwordArguments, {"bpe_dropout": 2.0}),
+    (SubwordArguments, {"unigram_alpha": float("nan")}),
+    (AveragingArguments, {"ema_decay": 1.0}),
+    (SubwordArguments, {"sampled_sides": "source"}),
+    (AveragingArguments, {"average_last": 3, "ema_decay": 0.9}),
+]
+BEFORE = [
+    {"lr_scheduler_type": "steep"},
+    {"optim": "adamm"},
+    {"optim_args": "a"},
+    {"report_to": "wandbb"},
+    {"weight_decay": float("inf")},
+    {"gradient_accumulation_steps": 0},
+    {"generation_max_length": 1},
+    {"max_grad_norm": float("nan")},
+    {"adam_beta2": 1.0},
+    {"scheduled_sampling": 1.5},
+    {"num_train_epochs": 0.0},
+    {"max_steps": 0},
+    *({"optim": name} for name in OPTIMIZERS),
+    {"use_liger_kernel": True},
+    {"deepspeed": "zero.json"},
+    {"report_to": ["wandb"]},
+]
+AFTER = [
+    {"learning_rate": 1.0, **NOAM},
+    {"warmup_steps": 0, "lr_scheduler_type": "noam"},
+    {"lr_scheduler_kwargs": {"fctor": 2}, **NOAM},
+    {"lr_scheduler_kwargs": {"factor": 0}, **NOAM},
+    {"muon_momentum": 0.5},
+    {"optim_args": "a=1", "optim": "muon"},
+    {"fsdp": "full_shard", "optim": "muon"},
+    {"early_stopping_patience": 2},
+    {"guided_alignment_head": 1},
+    {"guided_alignment_weight": 0.0, "guided_alignment": "own"},
+    {"guided_alignment": "own", "torch_compile": True},
+    {**CHECKPOINTING, "guided_alignment": "own"},
+    {"auto_find_batch_size": True, "max_tokens": 100},
+    {"accelerator_config": {"split_batches": True}, "max_tokens": 100},
+]
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """The rules that were broken, in order."""
+    found = []
+
+    def record(rules, options):
+        for rule in rules:
+            try:
+                check_rules([rule], options)
+            except ValueError:
+                found.append(rule)
+                raise
+
+    for module in (data_arguments, run_options, training_arguments):
+        monkeypatch.setattr(module, "check_rules", record)
+    return found
+
+
+def break_rules(cases):
+    """Makes options, each of which is refused; the error names the first one and its value."""
+    for kind, changes in cases:
+        name, value = next(iter(changes.items()))
+        with pytest.raises(ValueError, match=f"`{name}`") as caught:
+            kind(**changes)
+        assert str(value).split()[-1].strip("'[]{}") in str(caught.value)
+
+
+def test_the_rules_of_the_data(broken):
+    break_rules(DATA)
+    assert broken == list(data_arguments.RULES)
+
+
+def test_the_rules_of_a_run(broken):
+    break_rules(RUN)
+    assert broken == list(run_options.RULES)
+
+
+@pytest.mark.parametrize(
+    ("cases", "table"),
+    [(BEFORE, training_arguments.RULES_BEFORE), (AFTER, training_arguments.RULES_AFTER)],
+    ids=["before", "after"],
+)
+def test_the_rules_of_a_training(cases, table, broken, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_arguments, "find_spec", lambda package: None)
+    monkeypatch.setattr(
+        training_arguments.TokenBudgetTrainingArguments, "_process_fsdp_args", lambda self: None
+    )
+    given = {"output_dir": str(tmp_path), "report_to": "none"}
+    break_rules(
+        (TokenBudgetTrainingArguments, changes | {k: given[k] for k in given.keys() - changes})
+        for changes in cases
+    )
+    assert broken == list(table)
+
+
+def test_a_rule_is_checked_only_for_what_is_given():
+    rules = (
+        at_least(5, "max_train_samples"),
+        one_of(["en"], "source_lang"),
+        Rule(("source_column",), lambda value, options: True, "`{name}`: {options.test_file}"),
+    )
+    check_rules(rules, DataArguments(source_lang="en", max_train_samples=5))
+    with pytest.raises(ValueError, match=r"`source_column`: a\.csv"):
+        check_rules(rules, DataArguments(source_column="en", test_file="a.csv"))

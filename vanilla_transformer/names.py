@@ -1,0 +1,25 @@
+"""Names that options and the library share. This file imports nothing."""
+
+METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per")
+"""The scores of generated text; `training.metrics` computes them."""
+
+ERROR_RATES = ("ter", "wer", "per")
+"""The scores of which a lower one is better."""
+
+TOKENIZER_KINDS = ("bpe", "unigram", "word", "char", "byte_bpe")
+"""The kinds of vocabulary that `VanillaTransformerTokenizer.train` learns."""
+
+ENGINES = ("auto", "transformers", "int8", "ctranslate2")
+"""What `Translator` computes with."""
+
+QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
+"""The types of weights that CTranslate2 stores."""
+
+MUON = "muon"
+"""Value of the option `optim`, and of `algorithm` in the parameter groups that Muon updates."""
+
+NOAM = "noam"
+"""Value of the option `lr_scheduler_type` for the schedule of the paper."""
+
+OWN_ALIGNMENT = "own"
+"""Value of the option `guided_alignment` that takes the links from the model itself."""

@@ -1,0 +1,61 @@
+"""Rules for options: rows of tables, which one function reads."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """One row of a table of rules.
+
+    Attributes:
+        names: The options that the rule is for.
+        is_broken: Takes the value of one of them, and the object that holds all options.
+        sentence: The error, in the form of `str.format`, with `name`, `value` and `options`.
+    """
+
+    names: tuple[str, ...]
+    is_broken: Callable[[Any, Any], bool]
+    sentence: str
+
+
+def check_rules(rules: Iterable[Rule], options: Any) -> None:
+    """Refuses options that break a rule; those that are None or have their default are not checked.
+
+    Args:
+        rules: Rows of a table, in the order in which they are checked.
+        options: An instance of a dataclass, or any object whose attributes are options.
+
+    Raises:
+        ValueError: If a rule is broken. The message is that of the first such rule.
+    """
+    for rule in rules:
+        for name in rule.names:
+            value = getattr(options, name, None)
+            if is_given(options, name) and rule.is_broken(value, options):
+                raise ValueError(rule.sentence.format(name=name, value=value, options=options))
+
+
+def is_given(options: Any, name: str) -> bool:
+    """Returns whether an option has another value than None and its default."""
+    fields = getattr(type(options), "__dataclass_fields__", {})
+    default = fields[name].default if name in fields else MISSING
+    value = getattr(options, name, None)
+    return value is not None and (default is MISSING or bool(value != default))
+
+
+def at_least(smallest: float, *names: str) -> Rule:
+    """Makes the rule that numbers are not below a smallest value."""
+    sentence = f"`{{name}}` is {{value}}: it must be at least {smallest}, or left out."
+    return Rule(names, lambda value, _: not value >= smallest, sentence)
+
+
+def one_of(choices: Iterable[str], *names: str) -> Rule:
+    """Makes the rule that options have one of some values, or a list of them."""
+    known = tuple(choices)
+
+    def is_unknown(value: Any, _: Any) -> bool:
+        return not set(value if isinstance(value, list) else [value]) <= set(known)
+
+    sentence = f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(known)}."
+    return Rule(names, is_unknown, sentence)
