@@ -101,14 +101,16 @@ def test_no_pair_left(write):
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "counts"),
-    [("a\n" * 7, "b\n" * 5, (7, 5)), ("a\nb", "", (2, 0)), ("", "x\n", (0, 1))],
+    ("source", "target", "message"),
+    [
+        ("a\n" * 7, "b\n" * 5, "t.txt' ends before line 6"),
+        ("a\nb", "", "t.txt' ends before line 1"),
+        ("", "x\n", "s.txt' ends before line 1"),
+    ],
 )
-def test_unequal_lengths(write, source, target, counts):
-    with pytest.raises(ValueError, match="must belong to") as caught:
+def test_unequal_lengths(write, source, target, message):
+    with pytest.raises(ValueError, match=message):
         load_texts(write, source, target)
-    assert f"s.txt has {counts[0]} lines" in str(caught.value)
-    assert f"t.txt has {counts[1]} lines" in str(caught.value)
 
 
 def test_bad_bytes_are_located(write):

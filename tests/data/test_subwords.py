@@ -21,8 +21,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
-from vanilla_transformer.data.subword_sampler import SubwordSampler
-from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.data.subwords import SampledSubwords, SubwordSampler
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.callbacks import SubwordEpochs

@@ -8,8 +8,8 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.link_files import LINKS
 from vanilla_transformer.data.token_words import words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
 

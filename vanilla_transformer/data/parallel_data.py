@@ -10,12 +10,10 @@ from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, l
 from numpy.typing import NDArray
 from transformers.utils import logging
 
+from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.columns import select_text_columns
-from vanilla_transformer.data.link_files import add_links
-from vanilla_transformer.data.plain_text import load_text_pairs
-from vanilla_transformer.data.table_files import load_table
+from vanilla_transformer.data.file_formats import load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -109,7 +107,10 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     if Path(name, "dataset_dict.json").is_file():
         found = load_from_disk(name)
     else:
-        found = load_dataset(name, args.dataset_config_name, **_text_options(name, args))
+        builder = load_dataset_builder(name, args.dataset_config_name)
+        # Texts such as "NA" stay texts in CSV files.
+        options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
+        found = load_dataset(name, args.dataset_config_name, **options)
     splits = {split: found[split] for split in SPLITS if split in found}
     if not splits:
         raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}.")
@@ -119,15 +120,71 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     }
 
 
-def _text_options(name: str, args: DataArguments) -> dict[str, Any]:
-    """Returns the options with which a data set of CSV files keeps texts such as "NA"."""
-    builder = load_dataset_builder(name, args.dataset_config_name)
-    return {"keep_default_na": False} if builder.name == "csv" else {}
-
-
 def _names_of_files(args: DataArguments, split: str) -> str:
     given = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
     return ", ".join(path for path in given if path) or str(args.dataset_name)
+
+
+def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:
+    """Reduces a data set to its text columns, under standard names.
+
+    Args:
+        dataset: Rows with at least the columns that `args` names.
+        args: Names the columns, or the languages within a column "translation".
+        origin: File or data set that the rows come from, for error messages.
+
+    Returns:
+        The same rows with the text columns "source" and "target", and "references" (a list of
+        texts) if the data set has such a column.
+
+    Raises:
+        ValueError: If a column is missing or does not hold text, if only one language is named, or
+            if a row has no reference.
+    """
+    if args.source_lang is not None or args.target_lang is not None:
+        if args.source_lang is None or args.target_lang is None:
+            raise ValueError("`source_lang` and `target_lang` go together: give both.")
+        dataset = dataset.flatten()
+        wanted = {
+            f"translation.{args.source_lang}": "source",
+            f"translation.{args.target_lang}": "target",
+        }
+    else:
+        wanted = {args.source_column: "source", args.target_column: "target"}
+    _check_columns(dataset, wanted, origin)
+    kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
+    dataset = dataset.select_columns(kept)
+    for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
+        if not texts or None in texts:
+            raise ValueError(
+                f"{origin}, row {number}: 'references' holds {texts}: give it at least one text, "
+                "and no null."
+            )
+    return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
+
+
+def _check_columns(dataset: Dataset, wanted: dict[str, str], origin: str) -> None:
+    if len(wanted) < 2:
+        raise ValueError(f"Source and target are both column {list(wanted)}: name two columns.")
+    for column in wanted:
+        if column not in dataset.column_names:
+            raise ValueError(
+                f"{origin} has no column {column!r}; its columns are {dataset.column_names}. Set "
+                "`source_column` and `target_column`, or `source_lang` and `target_lang` for a "
+                "column 'translation'."
+            )
+        if not _holds_text(feature := dataset.features[column]):
+            raise ValueError(f"{origin}: column {column!r} holds {feature}: it must hold text.")
+    references = dataset.features.get("references")
+    if references is not None and not _holds_text(getattr(references, "feature", None)):
+        raise ValueError(
+            f"{origin}: column 'references' holds {references}: it must hold lists of text. A CSV "
+            "file cannot hold lists: rename the column, or use .jsonl or .parquet."
+        )
+
+
+def _holds_text(feature: object) -> bool:
+    return getattr(feature, "dtype", None) in ("string", "large_string")
 
 
 def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:

@@ -1,17 +1,154 @@
 """Subword regularisation: training pairs whose words are cut into other subwords in each epoch."""
 
+import json
+from itertools import groupby
 from random import Random
 from typing import Any
 
 import torch
 from datasets import Dataset
+from tokenizers import Tokenizer
 from torch.utils import data
 from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.data.link_files import LINKS
-from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
-from vanilla_transformer.data.subword_sampler import SubwordSampler
-from vanilla_transformer.data.word_alignment import parse_links, token_links, words_of_spans
+from vanilla_transformer.data.alignment_files import LINKS
+from vanilla_transformer.data.segmentation import BpeDropout, Segmenter, UnigramSampling
+from vanilla_transformer.data.word_alignment import Span, parse_links, token_links, words_of_spans
+
+
+class SubwordSampler:
+    """Encodes the texts of one side with random subwords.
+
+    The tokenizer still decides on normalisation, the split into words, added tokens, special tokens
+    and words with unknown characters.
+
+    Args:
+        tokenizer: A fast tokenizer.
+        side: "source" or "target".
+        bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
+        unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
+        max_length: Largest number of tokens of a text, special tokens included. None: no limit.
+
+    Raises:
+        ValueError: If a number is out of range, the tokenizer is not fast, or its vocabulary marks
+            the begin or the end of words in a way that cannot be sampled.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        side: str,
+        bpe_dropout: float | None = None,
+        unigram_alpha: float | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        if bpe_dropout is not None and not 0 <= bpe_dropout <= 1:
+            raise ValueError(
+                f"`bpe_dropout` is {bpe_dropout}: set it to a probability from 0 to 1, such as 0.1."
+            )
+        if unigram_alpha is not None and unigram_alpha < 0:
+            raise ValueError(
+                f"`unigram_alpha` is {unigram_alpha}: set it to 0 or greater, such as 0.2."
+            )
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.argument = {"source": "text", "target": "text_target"}[side]
+        if not tokenizer.is_fast:
+            raise ValueError(
+                f"{type(tokenizer).__name__} is not a fast tokenizer, so its subwords cannot be "
+                "sampled: use a fast one."
+            )
+        if side == "target" and (get_target := getattr(tokenizer, "target_tokenizer", None)):
+            tokenizer = get_target()  # also of a class from the code of a saved directory
+        backend: Tokenizer = tokenizer.backend_tokenizer
+        description = json.loads(backend.to_str())
+        unknown, self.segment = _choose_segmenter(description, bpe_dropout, unigram_alpha)
+        # The model maps tokens to ids (BPE), or lists tokens with scores (unigram).
+        ids = backend.get_vocab(with_added_tokens=True)
+        self.ids = {token: ids[token] for token in dict(description["model"]["vocab"])}
+        added = {token["id"] for token in description["added_tokens"]}
+        self.kept = added | {backend.token_to_id(unknown) if unknown else -1}
+
+    @property
+    def active(self) -> bool:
+        """Whether an option was given for this kind of vocabulary."""
+        return self.segment is not None
+
+    def __call__(self, text: str, rng: Random) -> list[int]:
+        """Returns the token ids of a text, special tokens included.
+
+        Args:
+            text: The text.
+            rng: Source of randomness.
+        """
+        return self.sample(text, rng)[0]
+
+    def sample(self, text: str, rng: Random) -> tuple[list[int], list[Span]]:
+        """Returns the token ids of a text, and where their words stand in it.
+
+        Args:
+            text: The text.
+            rng: Source of randomness.
+
+        Returns:
+            The ids, special tokens included; begin and end, in characters, of the word or sign that
+            each token is a part of, empty for special tokens.
+        """
+        options: dict[str, Any] = {self.argument: text}
+        encoding = self.tokenizer(**options, truncation=False, verbose=False).encodings[0]
+        special = encoding.special_tokens_mask
+        head = special.index(0) if 0 in special else 0
+        tail = len(special) - (special[::-1].index(0) if 0 in special else len(special))
+        ids: list[int] = []
+        spans: list[Span] = []
+        rows = zip(
+            encoding.word_ids[head:tail],
+            encoding.tokens[head:tail],
+            encoding.ids[head:tail],
+            encoding.offsets[head:tail],
+            strict=True,
+        )
+        for _, group in groupby(rows, key=lambda row: row[0]):
+            word = list(group)
+            sampled = self._sample_word([row[:3] for row in word], rng)
+            whole = (min(row[3][0] for row in word), max(row[3][1] for row in word))
+            is_plain = len(sampled) == len(word)
+            ids += sampled
+            spans += [row[3] for row in word] if is_plain else [whole] * len(sampled)
+        ends = encoding.ids[:head], encoding.ids[tail:]
+        if self.max_length is not None:
+            ids = ids[: max(0, self.max_length - len(ends[0]) - len(ends[1]))]
+        edges = [[(0, 0)] * len(end) for end in ends]
+        return [*ends[0], *ids, *ends[1]], [*edges[0], *spans[: len(ids)], *edges[1]]
+
+    def _sample_word(self, rows: list[tuple[int | None, str, int]], rng: Random) -> list[int]:
+        """Returns the ids of a word, given the (word, token, id) rows of its plain encoding."""
+        plain = [number for _, _, number in rows]
+        if self.segment is None or not self.kept.isdisjoint(plain):
+            return plain
+        tokens = self.segment("".join(token for _, token, _ in rows), rng)
+        if not all(token in self.ids for token in tokens):
+            return plain
+        return [self.ids[token] for token in tokens]
+
+
+def _choose_segmenter(
+    description: dict[str, Any], bpe_dropout: float | None, unigram_alpha: float | None
+) -> tuple[str | None, Segmenter | None]:
+    """Returns the unknown token, and the segmenter; None: words are encoded without sampling."""
+    model, added = description["model"], {token["content"] for token in description["added_tokens"]}
+    if model["type"] == "BPE" and bpe_dropout is not None:
+        affixes = ("continuing_subword_prefix", "end_of_word_suffix")
+        if given := [name for name in affixes if model.get(name)]:
+            raise ValueError(
+                f"BPE-dropout cannot sample a vocabulary with {', '.join(given)}: train a "
+                "tokenizer of the kind bpe or byte_bpe."
+            )
+        return model.get("unk_token"), BpeDropout(model["merges"], bpe_dropout)
+    if model["type"] == "Unigram" and unigram_alpha is not None:
+        unknown = None if model.get("unk_id") is None else model["vocab"][model["unk_id"]][0]
+        scores = {token: score for token, score in model["vocab"] if token not in added}
+        return unknown, UnigramSampling(scores, unigram_alpha)
+    return None, None
 
 
 class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
@@ -66,7 +203,18 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
             side: SubwordSampler(tokenizer, side, bpe_dropout, unigram_alpha, limits[side])
             for side in chosen
         }
-        _check_options_fit(self.samplers, bpe_dropout, unigram_alpha)
+        if bpe_dropout is None and unigram_alpha is None:
+            raise ValueError("Nothing is sampled: give `bpe_dropout` or `unigram_alpha`.")
+        found = {type(sampler.segment) for sampler in self.samplers.values()}
+        for name, value, kind, needed in (
+            ("bpe_dropout", bpe_dropout, BpeDropout, "bpe or byte_bpe"),
+            ("unigram_alpha", unigram_alpha, UnigramSampling, "unigram"),
+        ):
+            if value is not None and kind not in found:
+                raise ValueError(
+                    f"`{name}` is {value}, but no sampled vocabulary is of the kind {needed}: "
+                    "leave it out, or train another tokenizer."
+                )
         if LINKS in texts.column_names:  # the words of all tokens are needed
             for side in limits.keys() - self.samplers.keys():
                 self.samplers[side] = SubwordSampler(tokenizer, side, max_length=limits[side])
@@ -97,22 +245,3 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
             "labels": row["labels"],
             **links,
         }
-
-
-def _check_options_fit(
-    samplers: dict[str, SubwordSampler], bpe_dropout: float | None, unigram_alpha: float | None
-) -> None:
-    """Refuses an option that no sampled vocabulary can use."""
-    kinds = {type(sampler.segment) for sampler in samplers.values()}
-    options = {
-        "bpe_dropout": (bpe_dropout, BpeDropout, "bpe or byte_bpe"),
-        "unigram_alpha": (unigram_alpha, UnigramSampling, "unigram"),
-    }
-    if bpe_dropout is None and unigram_alpha is None:
-        raise ValueError("Nothing is sampled: give `bpe_dropout` or `unigram_alpha`.")
-    for name, (value, kind, needed) in options.items():
-        if value is not None and kind not in kinds:
-            raise ValueError(
-                f"`{name}` is {value}, but no sampled vocabulary is of the kind {needed}: leave it "
-                "out, or train another tokenizer."
-            )

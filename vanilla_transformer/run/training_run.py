@@ -10,8 +10,8 @@ from datasets import Dataset, DatasetDict
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallback, set_seed
 from transformers.utils import logging
 
+from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.link_files import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from datasets import Dataset, Features, Value, concatenate_datasets
 
-from vanilla_transformer.data.arrow_cache import dataset_from_rows
+from vanilla_transformer.data.file_formats import dataset_from_rows
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 

@@ -1,8 +1,12 @@
-"""Reads files with named columns: CSV, JSON and Parquet."""
+"""Loads text, CSV, JSON and Parquet files as data sets, in a cache that follows their content.
+
+CSV has a reader of its own: the one of `datasets` shifts the columns of a file without a message
+if a text of its first row holds an unquoted comma, and names no line that is not UTF-8.
+"""
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,68 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.arrow_cache import dataset_from_rows
 from vanilla_transformer.data.file_contents import content_digest
-from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")
 _LONGEST_FIELD = 2**31 - 1
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+
+
+def dataset_from_rows(
+    read_rows: Callable[..., Iterator[dict[str, str]]], features: Features, paths: dict[str, str]
+) -> Dataset:
+    """Builds a data set from the rows of files, or takes it from the cache.
+
+    Args:
+        read_rows: Generator of the rows. Its arguments are `paths` by name, and `digests`, which it
+            does not use: they make the cache depend on the content of the files.
+        features: Columns of the rows.
+        paths: Paths of the files, by the names of the generator's arguments.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        Exception: Any error of the generator, as the generator raised it.
+    """
+    # A tuple: `from_generator` takes a list for shards.
+    digests = tuple(content_digest(path) for path in paths.values())
+    try:
+        return Dataset.from_generator(
+            read_rows, features=features, gen_kwargs={**paths, "digests": digests}
+        )
+    except DatasetGenerationError as error:
+        raise (error.__cause__ or error) from None
+
+
+def load_text_pairs(source: str, target: str) -> Dataset:
+    """Loads the pairs of two text files: line n of the one belongs to line n of the other.
+
+    Args:
+        source: Path of the source side, plain or `.gz`.
+        target: Path of the target side.
+
+    Returns:
+        A data set with the text columns "source" and "target".
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
+    """
+    features = Features({"source": Value("string"), "target": Value("string")})
+    return dataset_from_rows(_read_pairs, features, {"source": source, "target": target})
+
+
+def _read_pairs(source: str, target: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    number = 0
+    for number, pair in enumerate(read_line_pairs(source, target), start=1):
+        for path, line in zip((source, target), pair, strict=True):
+            if "\0" in line:
+                raise ValueError(
+                    f"{path}, line {number}: NUL bytes are no text: the file is damaged."
+                )
+        yield dict(zip(("source", "target"), pair, strict=True))
+    if not number:
+        raise ValueError(f"{source} and {target} are empty: give files with text.")
 
 
 def load_table(path: str) -> Dataset:
