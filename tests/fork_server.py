@@ -29,7 +29,6 @@ IMPORTED = (
     "vanilla_transformer.run.evaluation",
     "vanilla_transformer.run.training_run",
     "vanilla_transformer.training.averaging",
-    "vanilla_transformer.training.checkpoint_selection",
 )
 
 

@@ -80,7 +80,7 @@ def without_times(value):
     """Figures and logs less what depends on the machine."""
     if isinstance(value, dict):
         kept = {k: without_times(v) for k, v in value.items() if not k.endswith(TIMES)}
-        return {k: v for k, v in kept.items() if k not in ("processes", "TrainingRecord")}
+        return {k: v for k, v in kept.items() if k != "TrainingRecord"}
     return [without_times(one) for one in value] if isinstance(value, list) else value
 
 

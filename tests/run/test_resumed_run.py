@@ -10,7 +10,7 @@ from test_run_refusals import contents, copy  # noqa: F401 - a fixture
 from toy import arguments
 
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.output_directory import OutputDirectory, overwritten_contents
+from vanilla_transformer.run.output_directory import OutputDirectory, guarded_contents
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.results import read_results, save_results
 from vanilla_transformer.run.training_run import main
@@ -69,9 +69,9 @@ def test_a_finished_run_is_scored_again_on_other_data(argv, corpus, tmp_path, ca
     other = {"test_source": tmp_path.parent / "other.en", "test_target": corpus / "val.de"}
     figures = main(argv(tmp_path, resume_from_checkpoint=True, **other))
     assert figures["test_loss"] == figures["eval_loss"]
-    assert "was finished with other test data: its last checkpoint is scored again" in caplog.text
+    assert "was finished, test data changed. Its last checkpoint is scored again" in caplog.text
     main(argv(tmp_path, resume_from_checkpoint=True, **other, generation_num_beams=1))
-    assert "finished with other search settings" in caplog.text
+    assert "finished, search settings changed" in caplog.text
     assert "training data" not in caplog.text
 
 
@@ -84,13 +84,13 @@ def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):
     assert "```yaml\nlearning_rate: 0.02\n```" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_other_training_data_are_told(argv, corpus, tmp_path, caplog):
+def test_other_training_data_are_reported(argv, corpus, tmp_path, caplog):
     main(argv(tmp_path, "train"))
     main(argv(tmp_path, "train", resume_from_checkpoint=True, max_train_samples=300))
-    assert "was finished with other training data" in caplog.text
+    assert "was finished, training data changed" in caplog.text
     more = {"resume_from_checkpoint": True, "max_train_samples": 300, "max_steps": 6}
     main(argv(tmp_path, "train", **more))
-    assert "the training had other training data" in caplog.text
+    assert "Since the checkpoint was saved, training data changed" in caplog.text
 
 
 def test_a_run_that_has_stopped_early_is_finished(argv, tmp_path, caplog):
@@ -163,12 +163,12 @@ def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
 
 def test_the_old_run_stays_whole_until_the_first_step(copy):  # noqa: F811
     before = contents(copy)
-    with overwritten_contents(OutputDirectory(copy, None, True), True) as former:
+    with guarded_contents(OutputDirectory(copy, None, True), True) as guard:
         assert contents(copy) == before
         (copy / "runs").mkdir()
         (copy / "runs" / "log").write_text("new")
         (copy / "config.json").write_text("new")
-        former.on_step_begin(None, None, None)
+        guard.on_step_begin(None, None, None)
         assert contents(copy) == {
             Path("runs/log"): b"new",
             Path("config.json"): b"new",

@@ -15,7 +15,7 @@ from accelerate import PartialState
 from small import linked_rows, losses, model, rows, trainer
 from transformers.distributed.configuration_utils import DistributedConfig
 
-from vanilla_transformer.training.average_callback import AverageCheckpoints
+from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.muon import make_muon
 
 torch.set_num_threads(1)

@@ -13,11 +13,12 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.average_callback import AverageCheckpoints
-from vanilla_transformer.training.averaging import average_checkpoints
-from vanilla_transformer.training.checkpoint_selection import best_checkpoints, last_checkpoints
-from vanilla_transformer.training.checkpoints import checkpoints
-from vanilla_transformer.training.mean_weights import average_weights
+from vanilla_transformer.training.averaging import (
+    AverageCheckpoints,
+    average_checkpoints,
+    average_weights,
+    select_checkpoints,
+)
 
 SCORED = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
 
@@ -39,7 +40,7 @@ def expected_mean(folders):
 
 
 def test_the_last_ones_become_a_model_that_loads(finished, tmp_path):
-    chosen = last_checkpoints(finished, 3)
+    chosen = select_checkpoints(finished, 3)
     assert [path.name for path in chosen] == ["checkpoint-4", "checkpoint-6", "checkpoint-8"]
     average_checkpoints(chosen, tmp_path / "mean")
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
@@ -57,9 +58,9 @@ def test_the_best_ones_by_either_direction(finished):
     log = json.loads((finished / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
     scores = {row["step"]: row["eval_loss"] for row in log if "eval_loss" in row}
     by_loss = sorted(scores, key=scores.get, reverse=True)
-    found = [int(path.name[11:]) for path in best_checkpoints(finished, 2)]
+    found = [int(path.name[11:]) for path in select_checkpoints(finished, 2, "loss")]
     assert found == by_loss[-2:]
-    worst = best_checkpoints(finished, 4, "eval_loss", greater_is_better=True)
+    worst = select_checkpoints(finished, 4, "eval_loss", greater_is_better=True)
     assert [int(path.name[11:]) for path in worst] == by_loss[::-1]
 
 
@@ -70,19 +71,19 @@ def test_an_error_rate_is_better_when_it_is_small(finished, tmp_path):
         log = [{"step": s, "eval_wer": 10.0 * s, "eval_bleu": 10.0 * s} for s in (2, 4, 6)]
         state = {"log_history": log}
         (run_folder / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
-    assert best_checkpoints(run_folder, 1, "wer")[0].name == "checkpoint-2"
-    assert best_checkpoints(run_folder, 1, "bleu")[0].name == "checkpoint-6"
+    assert select_checkpoints(run_folder, 1, "wer")[0].name == "checkpoint-2"
+    assert select_checkpoints(run_folder, 1, "bleu")[0].name == "checkpoint-6"
     with pytest.raises(ValueError, match="say whether greater is better"):
-        best_checkpoints(run_folder, 1, "comet")
+        select_checkpoints(run_folder, 1, "comet")
 
 
 def test_too_few_checkpoints(finished):
     with pytest.raises(ValueError, match="holds 4 checkpoints, not 5"):
-        last_checkpoints(finished, 5)
+        select_checkpoints(finished, 5)
     with pytest.raises(ValueError, match="holds 0 checkpoints with a score 'bleu'"):
-        best_checkpoints(finished, 1, "bleu")
+        select_checkpoints(finished, 1, "bleu")
     with pytest.raises(ValueError, match="`count` is 0"):
-        last_checkpoints(finished, 0)
+        select_checkpoints(finished, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -140,7 +141,7 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
     first = finished / "checkpoint-2"
     with pytest.raises(ValueError, match=r"holds no model\.safetensors"):
         average_checkpoints([tmp_path], tmp_path / "mean")
-    with pytest.raises(ValueError, match="is one of the models"):
+    with pytest.raises(ValueError, match="checkpoint-2' is read, and lies in the output"):
         average_checkpoints([first], first, overwrite=True)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "precious").touch()
@@ -158,7 +159,7 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
 def test_the_program(finished, tmp_path):
     done = command("average", finished, "--best", 2, "--output", tmp_path / "mean")
     assert done.returncode == 0, done.stderr[-2000:]
-    mean = expected_mean(best_checkpoints(finished, 2))
+    mean = expected_mean(select_checkpoints(finished, 2, "loss"))
     for name, value in weights(tmp_path / "mean").items():
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
     argv = [str(finished), "--last", "1", "--output", str(tmp_path / "mean")]
@@ -176,7 +177,7 @@ def test_a_training_ends_with_the_mean(tmp_path):
         tmp_path, max_steps=8, learning_rate=0.01, callbacks=[AverageCheckpoints(3)], **SCORED
     )
     run.train()
-    mean = expected_mean(checkpoints(tmp_path)[-3:])
+    mean = expected_mean(select_checkpoints(tmp_path, 3))
     for name, value in run.model.state_dict().items():
         if name in mean:
             torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
@@ -218,7 +219,7 @@ def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
         **options,
     )
     run.train()
-    kept = checkpoints(tmp_path)
+    kept = select_checkpoints(tmp_path, 3)
     assert [path.name for path in kept] == ["checkpoint-1", "checkpoint-4", "checkpoint-5"]
     mean = expected_mean(kept[1:])["model.shared.weight"]
     torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
@@ -230,7 +231,7 @@ def test_options_of_a_run(corpus, tmp_path):
     argv = arguments(corpus, tmp_path, "train", "validation", average_best=2, **steps, **strategies)
     parsed = parse_arguments(argv)
     run.run(parsed, run.load_parallel_data(parsed.data))
-    mean = expected_mean(best_checkpoints(tmp_path, 2, "wer"))
+    mean = expected_mean(select_checkpoints(tmp_path, 2, "wer"))
     for name, value in weights(tmp_path).items():
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
 
@@ -243,18 +244,7 @@ def test_averages_exclude_each_other(tmp_path):
         parse_arguments(["--output_dir", str(tmp_path), "--average_last", "0"])
 
 
-def test_checkpoints_of_another_training_do_not_count(tmp_path):
-    """An earlier, longer training left its later checkpoints in the same directory."""
-    options = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01}
-    trainer(tmp_path, max_steps=8, **options).train()
-    run = trainer(tmp_path, max_steps=4, callbacks=[AverageCheckpoints(2)], **options)
-    run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    own = [tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"]
-    mean = expected_mean(own)["model.shared.weight"]
-    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
-
-
-def test_checkpoints_of_an_abandoned_training_do_not_count(tmp_path):
+def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
     """It left checkpoint-3, between those of the training that is resumed."""
     options = {"save_strategy": "steps", "learning_rate": 0.01}
     trainer(tmp_path, max_steps=3, save_steps=3, **options).train()
@@ -262,8 +252,9 @@ def test_checkpoints_of_an_abandoned_training_do_not_count(tmp_path):
     averages = [AverageCheckpoints(4)]
     run = trainer(tmp_path, max_steps=8, save_steps=2, callbacks=averages, **options)
     run.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    run.save_state()
     own = [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)]
-    assert last_checkpoints(tmp_path, 4) == own
+    assert select_checkpoints(tmp_path, 4) == own
     mean = expected_mean(own)["model.shared.weight"]
     torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
 
@@ -274,7 +265,7 @@ def test_damaged_weights_are_not_averaged(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=r"checkpoint-1/model\.safetensors' is not as it was"):
-        average_checkpoints(last_checkpoints(tmp_path / "run", 2), tmp_path / "mean")
+        average_checkpoints(select_checkpoints(tmp_path / "run", 2), tmp_path / "mean")
 
 
 def test_a_score_that_is_no_number_is_not_the_best(tmp_path):
@@ -284,7 +275,10 @@ def test_a_score_that_is_no_number_is_not_the_best(tmp_path):
         folder = tmp_path / f"checkpoint-{step}"
         folder.mkdir()
         (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    assert [path.name for path in best_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-6"]
+    assert [path.name for path in select_checkpoints(tmp_path, 2, "loss")] == [
+        "checkpoint-2",
+        "checkpoint-6",
+    ]
 
 
 def test_checkpoints_of_adapters_are_refused(tmp_path):
@@ -296,25 +290,18 @@ def test_checkpoints_of_adapters_are_refused(tmp_path):
         run.train()
 
 
-def test_overwriting_deletes_a_model_alone(finished, tmp_path, monkeypatch):
-    """The averaged run, its parent directory and the working directory are not deleted."""
+def test_overwriting_deletes_a_model_alone(finished, tmp_path):
+    """The averaged run and its parent directory are not deleted."""
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     (tmp_path / "notes.txt").write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     for output in (folder, tmp_path):
-        with pytest.raises(ValueError, match=r"holds .*choose another output"):
+        with pytest.raises(ValueError, match="is read, and lies in the output"):
             run_subcommand(
                 "average", [str(folder), "--last", "2", "--output", str(output), "--overwrite"]
             )
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="more than a saved model"):
-        average_checkpoints([folder / "checkpoint-2"], other, overwrite=True)
-    monkeypatch.chdir(other)
-    with pytest.raises(ValueError, match="holds"):
-        average_checkpoints([folder / "checkpoint-2"], other, overwrite=True)
-    assert sorted(set(tmp_path.rglob("*")) - {other, other / "notes.txt"}) == before
-    with pytest.raises(ValueError, match="`count` is 0"):
-        last_checkpoints(folder, 0)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"more than a saved model \('checkpoint-2'"):
+        average_checkpoints([finished / "checkpoint-2"], folder, overwrite=True)
+    assert sorted(set(tmp_path.rglob("*")) - {folder / "config.json"}) == before

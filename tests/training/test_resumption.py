@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -12,12 +13,22 @@ from small import losses, model, trainer
 from transformers import TrainerCallback
 from watch import StopAt
 
-from vanilla_transformer.training.checkpoint_selection import last_checkpoints
-from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
+from vanilla_transformer.names import MUON
+from vanilla_transformer.training.averaging import select_checkpoints
+from vanilla_transformer.training.checkpoints import CHECKSUMS, changed_files, write_checksums
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
+from vanilla_transformer.training.training_record import (
+    CHANGES,
+    COURSE,
+    KEPT,
+    ORDER,
+    SCORES,
+    list_changes,
+)
 
 SAVED = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01, "logging_steps": 1}
 
+PAPER = {"lr_scheduler_type": "noam", "warmup_steps": 4, "learning_rate": 5e-5}
 PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
 
 
@@ -76,43 +87,39 @@ def test_a_checkpoint_of_several_processes_needs_all_their_random_numbers(tmp_pa
         run(tmp_path).train(resume_from_checkpoint=str(path))
     shutil.copy(path / "rng_state_0.pth", path / "rng_state_1.pth")
     run(tmp_path).train(resume_from_checkpoint=str(path))
-    assert "saved by 2 processes and is resumed by 1" in caplog.text
+    assert "number of processes (2, now 1) changed" in caplog.text
 
 
-def test_a_younger_checkpoint_of_another_training_is_not_passed_over(tmp_path):
-    run(tmp_path, 8).train()
-    branch = run(tmp_path, 8, learning_rate=0.01)
-    branch.add_callback(StopAt(4))
-    branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-8"):
-        run(tmp_path, 8).train(resume_from_checkpoint=True)
-
-
-def test_a_branch_is_known_although_the_clock_was_set_back(tmp_path):
-    run(tmp_path, 8).train()
-    branch = run(tmp_path, 8)
-    branch.add_callback(StopAt(4))
-    branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    os.utime(tmp_path / "checkpoint-4" / "trainer_state.json", (1, 1))
-    with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-8"):
-        run(tmp_path, 8).train(resume_from_checkpoint=True)
-    shutil.rmtree(tmp_path / "checkpoint-8")
-    os.utime(tmp_path / "checkpoint-6" / "trainer_state.json", (2, 2))
-    with pytest.raises(ValueError, match=r"checkpoint-4 .* is younger than checkpoint-6"):
-        last_checkpoints(tmp_path, 1)
-    shutil.rmtree(tmp_path / "checkpoint-6")
-    assert [path.name for path in last_checkpoints(tmp_path, 2)] == ["checkpoint-2", "checkpoint-4"]
-
-
-def test_a_finished_branch_is_averaged_without_what_was_abandoned(tmp_path):
+def test_a_directory_holds_one_training(tmp_path):
     run(tmp_path, 8, save_steps=3).train()
-    branch = run(tmp_path, 5, save_steps=3)
+    with pytest.raises(ValueError, match=r"checkpoint-3, but .* also holds checkpoint-6, checkpoi"):
+        run(tmp_path, 8).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    branch = run(tmp_path / "branch", 5, save_steps=3)
     branch.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    branch.save_state()
-    found = [path.name for path in last_checkpoints(tmp_path, 2)]
-    assert found == ["checkpoint-3", "checkpoint-5"]
+    assert [path.name for path in select_checkpoints(branch.args.output_dir, 1)] == ["checkpoint-5"]
+
+
+def test_which_of_two_trainings_goes_on_is_not_guessed(tmp_path):
+    """The second one has left an older training's checkpoint-6 and -8 in the directory."""
+    run(tmp_path, 8).train()
+    second = run(tmp_path, 4)
+    second.train()
+    for path in tmp_path.glob("checkpoint-*"):  # the times of files do not count
+        os.utime(path / "trainer_state.json", (1, 1))
+    with pytest.raises(ValueError, match=r"checkpoint-8 and checkpoint-2 .* two trainings"):
+        run(tmp_path, 10).train(resume_from_checkpoint=True)
+    with pytest.raises(ValueError, match=r"checkpoint-2 and checkpoint-8 .* two trainings"):
+        select_checkpoints(tmp_path, 1)
+    second.save_state()  # tells which training is finished
+    found = [path.name for path in select_checkpoints(tmp_path, 2)]
+    assert found == ["checkpoint-2", "checkpoint-4"]
     with pytest.raises(ValueError, match="holds 2 checkpoints, not 3"):
-        last_checkpoints(tmp_path, 3)
+        select_checkpoints(tmp_path, 3)
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / f"checkpoint-{step}")
+    resumed = run(tmp_path, 10)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.record.resumed_step == 4
 
 
 def test_one_flipped_bit_of_any_file_is_found_and_named(tmp_path, caplog):
@@ -144,7 +151,7 @@ def test_the_clock_does_not_matter_within_one_training(tmp_path):
     os.utime(tmp_path / "checkpoint-6" / "trainer_state.json", (1, 1))  # as after a copy
     resumed = run(tmp_path, 8)
     resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.processes[-1][0] == 6
+    assert resumed.record.resumed_step == 6
 
 
 def test_a_complete_training_trains_no_further_step(tmp_path):
@@ -176,47 +183,80 @@ def test_the_figures_after_a_resumption_cover_the_whole_training(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"learning_rate": 0.02}, r"`learning_rate` \(initial_lr\) is 0.02, but .* has 0.01"),
-        ({"weight_decay": 0.1}, r"`weight_decay` is 0.1, but .* has 0.0"),
-        ({"adam_beta2": 0.98}, r"`adam_beta2` \(betas\)"),
-        ({"learning_rate": 0.02, **PLATEAU}, r"`learning_rate` \(initial_lr\) is 0.02"),
+        ({"learning_rate": 0.02}, r"`learning_rate` \(0.01, now 0.02\) changed"),
+        ({"weight_decay": 0.1}, r"`weight_decay` \(0.0, now 0.1\)"),
+        ({"adam_beta2": 0.98}, r"`adam_beta1`, `adam_beta2` \(\(0.9, 0.999\), now \(0.9, 0.98\)\)"),
+        ({"learning_rate": 0.02, **PLATEAU}, r"`learning_rate` \(0.01, now 0.02\)"),
+        (
+            {"lr_scheduler_kwargs": {"patience": 3}, **PLATEAU},
+            r"`lr_scheduler_kwargs` patience \(10",
+        ),
+        (
+            {"lr_scheduler_kwargs": {"factor": 2.0}, **PAPER},
+            r"`lr_scheduler_kwargs` factor \(1.0, ",
+        ),
         ({"optim": "sgd"}, r"another optimizer|belongs to another `--optim`"),
         ({"optim": "adafactor"}, r"another optimizer|belongs to another `--optim`"),
     ],
 )
 def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, changes, message):
-    run(tmp_path, 2, **{name: changes[name] for name in PLATEAU if name in changes}).train()
+    schedule = PAPER if changes.items() >= PAPER.items() else PLATEAU
+    first = schedule if changes.items() >= schedule.items() else {}
+    run(tmp_path, 2, **first).train()
     with pytest.raises(ValueError, match=message):
         run(tmp_path, **changes).train(resume_from_checkpoint=True)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
-        ({"max_tokens": 40}, r"other `max_tokens` \(60, now 40\)\."),
-        ({"seed": 7, "max_tokens": 40}, r"`max_tokens` \(60, now 40\) and `seed` \(42, now 7\)\."),
+        ({"max_tokens": 40}, r"`max_tokens` \(60, now 40\) changed. The rest of its epoch"),
+        ({"seed": 7, "max_tokens": 40}, r"`max_tokens` \(60, now 40\), `seed` \(42, now 7\)"),
         (
             {"lr_scheduler_type": "cosine", "warmup_steps": 1},
-            r"`lr_scheduler_type` \(linear, now cosine\) and `warmup_steps` \(0, now 1\)\.",
+            r"`lr_scheduler_type` \(linear, now cosine\), `warmup_steps` \(0, now 1\) changed",
         ),
-        ({"max_grad_norm": 0.5}, r"other `max_grad_norm` \(1.0, now 0.5\)\."),
+        ({"max_grad_norm": 0.5}, r"`max_grad_norm` \(1.0, now 0.5\)"),
+        ({"max_steps": 6}, r"`max_steps` \(4, now 6\) changed. The rest of the training"),
+        ({"max_steps": 6, "lr_scheduler_type": "constant"}, None),
         ({}, None),
     ],
 )
-def test_another_course_of_the_training_is_told(tmp_path, caplog, changes, told):
-    run(tmp_path, 2, max_tokens=60).train()
+def test_another_course_of_the_training_is_reported(tmp_path, caplog, changes, reported):
+    schedule = "constant" if changes.get("lr_scheduler_type") == "constant" else "linear"
+    first = run(tmp_path, 4, max_tokens=60, lr_scheduler_type=schedule)
+    first.add_callback(StopAt(2))
+    first.train()
     run(tmp_path, 4, **{"max_tokens": 60, **changes}).train(resume_from_checkpoint=True)
-    if told is None:
-        assert "Before this resumption" not in caplog.text
+    if reported is None:
+        assert "changed" not in caplog.text
     else:
-        assert re.search(told, caplog.text)
+        assert re.search(reported, caplog.text)
 
 
-def test_a_changed_factor_of_the_papers_schedule_is_refused(tmp_path):
-    paper = {"lr_scheduler_type": "noam", "warmup_steps": 4, "learning_rate": 5e-5}
-    run(tmp_path, 2, **paper).train()
-    with pytest.raises(ValueError, match=r"`lr_scheduler_kwargs` \(factor\) is 2.0"):
-        run(tmp_path, **paper, lr_scheduler_kwargs={"factor": 2.0}).train(True)
+@pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.field)
+def test_each_row_of_the_table_is_read(row):
+    for effect in (KEPT, COURSE, ORDER, SCORES):
+        found = list_changes({row.field: 1}, {row.field: 2}, effect)
+        assert found.startswith(row.label) == (effect in row.effects)
+        assert not list_changes({row.field: 1}, {row.field: 1}, effect)
+        assert not list_changes({row.field: 1}, {}, effect)
+
+
+def test_each_row_of_the_table_is_a_value_of_a_training(tmp_path):
+    """Else a row compares nothing. A run adds its texts, its search and its length limits."""
+    known = {"train", "validation", "test", "search", "max_source_length", "max_target_length"}
+    for options in ({"max_tokens": 60, "optim": MUON, **PLATEAU}, PAPER):
+        made = run(tmp_path, 1, **options)
+        made.train()
+        known |= made.record.inputs.keys()
+        groups = made.optimizer.optimizer.param_groups
+        kinds = ["muon" if group.get("algorithm") == MUON else "optimizer" for group in groups]
+        pairs = zip(kinds, groups, strict=True)
+        known |= {f"{kind}.{name}" for kind, group in pairs for name in group}
+        schedule = made.lr_scheduler
+        known |= {f"schedule.{name}" for name in vars(getattr(schedule, "scheduler", schedule))}
+    assert {row.field for row in CHANGES} <= known
 
 
 class Payload:
@@ -302,3 +342,40 @@ def test_the_rest_of_a_killed_run_does_not_cost_new_checkpoints(tmp_path, shift)
     os.utime(cut_off, (time.time() + shift,) * 2)
     trainer(tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-6"]
+
+
+# Checksums ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a.pt", "b.json", "README.md", "training_args.bin"):
+        (tmp_path / name).write_text(f"content of {name}")
+    (tmp_path / "sub").mkdir()
+    write_checksums(tmp_path)
+    return tmp_path
+
+
+def test_the_list_is_that_of_sha256sum(folder):
+    done = subprocess.run(["sha256sum", "--check", CHECKSUMS], cwd=folder, capture_output=True)
+    assert done.returncode == 0
+    assert done.stdout.decode().splitlines() == ["a.pt: OK", "b.json: OK"]
+
+
+def test_changed_and_missing_files_are_listed(folder):
+    assert changed_files(folder) == []
+    (folder / "README.md").write_text("edited")
+    (folder / "new").write_text("new")
+    assert changed_files(folder) == []
+    (folder / "a.pt").write_text("content of a.pu")
+    (folder / "b.json").unlink()
+    assert changed_files(folder) == ["a.pt", "b.json"]
+    assert changed_files(folder, (".json",)) == ["b.json"]
+    (folder / CHECKSUMS).unlink()
+    assert changed_files(folder) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"text\n", b"0" * 64 + b"  ../a.pt\n"])
+def test_a_damaged_list_is_itself_named(folder, content):
+    (folder / CHECKSUMS).write_bytes(content)
+    assert changed_files(folder) == [CHECKSUMS]

@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_directory
+from vanilla_transformer.commands.checks import check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
@@ -64,24 +65,20 @@ def check(options: argparse.Namespace) -> None:
     else:
         for model in options.models:
             check_model_path(model)
-    check_output_directory(options.output, options.overwrite)
+    check_output_directory(options.output, options.overwrite, options.models)
     check_extra("train")
 
 
 def run(options: argparse.Namespace) -> None:
     """Chooses the models and writes their mean."""
     from vanilla_transformer.interop.probe import load_for_probe, store_probe
-    from vanilla_transformer.training.averaging import average_checkpoints
-    from vanilla_transformer.training.checkpoint_selection import (
-        best_checkpoints,
-        last_checkpoints,
-    )
+    from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 
     chosen = [Path(model) for model in options.models]
     if options.last:
-        chosen = last_checkpoints(chosen[0], options.last)
+        chosen = select_checkpoints(chosen[0], options.last)
     elif options.best:
-        chosen = best_checkpoints(
+        chosen = select_checkpoints(
             chosen[0], options.best, options.metric, options.greater_is_better
         )
     average_checkpoints(chosen, options.output, options.overwrite)

@@ -1,23 +1,11 @@
 """Checks of models and files that need neither torch nor transformers."""
 
-import os
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatch
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from vanilla_transformer.data.text_files import existing_file
-
-FILES_OF_A_MODEL = (
-    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
-    *("*tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.jinja"),
-    *("vocab*.json", "*_vocabulary.json", "vocab*.txt", "merges.txt", "*.spm", "*.model"),
-    *("*.py", "README.md", ".gitattributes", "probe.json", "checksums.sha256"),
-    *("*_results.json", "trainer_state.json", "training_args.bin"),  # of a run
-    *("model.bin", "*.onnx", "*.onnx.data"),  # of an export
-)
-"""Names in the directory of a saved model, of a run, or of an export."""
 
 
 def check_model_path(path: str) -> None:
@@ -108,54 +96,3 @@ def check_output_file(
                 f"`--output` {path!r}: no file can be made in {str(output.parent)!r} "
                 f"({error.strerror}): choose another directory."
             ) from error
-
-
-def check_output_directory(
-    path: str, overwrite: bool, read_from: Iterable[str | None] = ()
-) -> None:
-    """Checks that a model may be saved in a directory.
-
-    Args:
-        path: The directory; it may be missing or empty.
-        overwrite: Whether the new model may replace a saved model there.
-        read_from: Files and directories that the new model is made from. None, and what does not
-            exist, such as a name on the Hub, passes.
-
-    Raises:
-        NotADirectoryError: If it is a file.
-        ValueError: If it holds something and `overwrite` is False, or anything but a saved model,
-            or if it is or holds what is read.
-    """
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"The output {path!r} is a file: give the name of a directory.")
-    for source in read_from:
-        if source and os.path.lexists(source) and _lies_in(Path(source), folder):
-            raise ValueError(
-                f"{source!r} is read, and lies in the output {path!r}: choose another directory."
-            )
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not overwrite:
-        raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
-    problem = "" if (folder / "config.json").is_file() else "no config.json"
-    names = sorted(repr(one.name) for one in folder.iterdir() if not _belongs_to_model(one))
-    if names:
-        problem = f"more than a saved model ({', '.join(names[:3])})"
-    if problem:
-        raise ValueError(
-            f"{path!r} holds {problem}, and --overwrite would delete all of it: choose another "
-            "output."
-        )
-
-
-def _lies_in(path: Path, folder: Path) -> bool:
-    """Returns whether a path, or what it links to, is a folder or lies in it."""
-    places = path.resolve(), Path(os.path.normpath(path.parent.resolve() / path.name))
-    return any(place.is_relative_to(folder.resolve()) for place in places)
-
-
-def _belongs_to_model(path: Path) -> bool:
-    if path.is_dir():
-        return path.name == "__pycache__"
-    return any(fnmatch(path.name, pattern) for pattern in FILES_OF_A_MODEL)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_directory
+from vanilla_transformer.commands.checks import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import replaced_directory
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.interop.kinds import IMPORTERS, Kind
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."

@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_directory
+from vanilla_transformer.commands.checks import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
     add_model_argument,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import replaced_directory
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import QUANTIZATIONS
 

@@ -25,11 +25,12 @@ def inputs_of(plan: RunPlan) -> dict[str, Any]:
 
     Returns:
         A digest of the texts of each split, by the name of the split, and the settings of the
-        search, by "search".
+        search, by "search"; and the length limits.
     """
     settings = {
         name: default if (value := getattr(plan.search.settings, name)) is None else value
         for name, default in _SEARCH_SETTINGS.items()
     }
     digests = {split: rows_digest(rows) for split, rows in plan.splits.items()}
-    return {**digests, "search": json.dumps(settings)}
+    limits = {"max_source_length": plan.limits.source, "max_target_length": plan.limits.target}
+    return {**digests, **limits, "search": json.dumps(settings)}

@@ -153,7 +153,7 @@ def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
     lines = []
     if "train_runtime" in results:
         checkpoint = plan.directory.checkpoint
-        resumed = "" if checkpoint is None else f", resumed from {checkpoint},"
+        resumed = "" if checkpoint is None else f", resumed from {checkpoint.path},"
         lines.append(
             f"Training{resumed} took {results['train_runtime']:.0f} seconds "
             f"({results['train_epoch']:.1f} epochs) on {_hardware_name(plan)}."

@@ -11,12 +11,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import logging
 
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.training.checkpoints import TRAINER_STATE
-from vanilla_transformer.training.checksums import CHECKSUMS
-from vanilla_transformer.training.resumption import (
-    ResumptionNeeds,
-    check_checkpoint,
-    newest_checkpoint,
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    TRAINER_STATE,
+    Checkpoint,
+    resumed_checkpoint,
 )
 
 logger = logging.get_logger(__name__)
@@ -28,18 +27,25 @@ _INPUTS_OF_TRAINING = ("guided_alignment", "generation_config", "deepspeed", "fs
 
 @dataclass(frozen=True)
 class OutputDirectory:
-    """The output directory of a run.
+    """The output directory of a run, decided once, before anything is loaded.
 
     Attributes:
         folder: The directory.
-        checkpoint: Checkpoint that the training resumes from, in this directory or another; None:
-            the training starts at step 0.
+        checkpoint: Checkpoint that the training resumes from, in this directory or another, which
+            has been checked; None: the training starts at step 0.
         overwritten: Whether the contents of the directory are deleted when the training starts.
     """
 
     folder: Path
-    checkpoint: str | None
+    checkpoint: Checkpoint | None
     overwritten: bool
+
+    @property
+    def resumes_here(self) -> bool:
+        """Whether the checkpoint is one of this directory."""
+        if self.checkpoint is None:
+            return False
+        return self.checkpoint.path.resolve().parent == self.folder.resolve()
 
 
 def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
@@ -56,7 +62,7 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
     Raises:
         ValueError: If the directory is not empty and is neither resumed nor overwritten, if
             overwriting would delete what the run needs, if it is resumed and holds other files but
-            no checkpoint, or under the conditions of `newest_checkpoint` and `check_checkpoint`.
+            no checkpoint, or under the conditions of `resumed_checkpoint`.
         FileNotFoundError: If the given checkpoint does not exist.
     """
     training = arguments.training
@@ -64,22 +70,27 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
     if os.path.lexists(folder) and not folder.is_dir():
         what = "a link to nothing" if folder.is_symlink() and not folder.exists() else "a file"
         raise ValueError(f"`output_dir` {str(folder)!r} is {what}: choose another name.")
-    has_mean = arguments.averaging.ema_decay is not None
-    needs = ResumptionNeeds(has_mean, num_processes=training.world_size)
-    checkpoint, resumes_here = None, False
-    resume = str(training.resume_from_checkpoint or False)
-    if resume.lower() == "true":
-        checkpoint, resumes_here = _newest_checkpoint(folder, needs), True
-    elif resume.lower() != "false":
-        check_checkpoint(resume, needs)
-        checkpoint = resume
-        resumes_here = Path(resume).resolve().parent == folder.resolve()
+    checkpoint, given = None, str(training.resume_from_checkpoint or False)
+    newest = given.lower() == "true"
+    if given.lower() != "false":
+        has_mean = arguments.averaging.ema_decay is not None
+        checkpoint = resumed_checkpoint(training, newest or given, has_mean)
+    if newest and checkpoint is None:
+        _check_has_no_model(folder)
+        logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
+    directory = OutputDirectory(folder, checkpoint, overwrite)
+    resumes_here = newest or directory.resumes_here
     if resumes_here and overwrite:
         raise ValueError(
             f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
             "`resume_from_checkpoint` continues it: leave one of them out."
         )
-    _check_is_writable(folder)
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"`output_dir` {str(folder)!r} cannot be written to ({str(existing)!r} is read-only "
+            "for this user): choose another directory."
+        )
     in_use = folder.exists() and any(folder.iterdir())
     if training.process_index == 0 and in_use and not resumes_here:
         if not overwrite:
@@ -89,23 +100,11 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
                 "choose another directory."
             )
         _check_inputs_are_elsewhere(arguments, checkpoint, folder.resolve())
-    return OutputDirectory(folder, checkpoint, overwrite and not resumes_here)
+    return directory
 
 
-def _check_is_writable(folder: Path) -> None:
-    """Refuses a directory that cannot be written to, before the training and not after it."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(
-            f"`output_dir` {str(folder)!r} cannot be written to ({str(existing)!r} is read-only "
-            "for this user): choose another directory."
-        )
-
-
-def _newest_checkpoint(folder: Path, needs: ResumptionNeeds) -> str | None:
-    """Returns the newest complete checkpoint; None: the directory holds no checkpoint yet."""
-    if (newest := newest_checkpoint(folder, needs)) is not None:
-        return str(newest)
+def _check_has_no_model(folder: Path) -> None:
+    """Refuses to resume in a directory without checkpoints where a new training would write."""
     if (folder / "config.json").exists():
         raise ValueError(
             f"`output_dir` {str(folder)!r} holds a model but no checkpoint to resume from: "
@@ -115,15 +114,13 @@ def _newest_checkpoint(folder: Path, needs: ResumptionNeeds) -> str | None:
     if foreign := [path.name for path in paths if path.suffix in _SUFFIXES_OF_A_RUN]:
         raise ValueError(
             f"`output_dir` {str(folder)!r} holds no checkpoint to resume from, but other files "
-            f"({', '.join(foreign[:3])}), of the kinds that a new training writes: choose "
+            f"({', '.join(foreign[:3])}), of the types that a new training writes: choose "
             "another directory."
         )
-    logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
-    return None
 
 
 def _check_inputs_are_elsewhere(
-    arguments: RunArguments, checkpoint: str | None, folder: Path
+    arguments: RunArguments, checkpoint: Checkpoint | None, folder: Path
 ) -> None:
     """Refuses to overwrite a directory that holds an input of the run."""
     options = {**vars(arguments.data), **vars(arguments.model), **vars(arguments.tokenizer)}
@@ -136,7 +133,7 @@ def _check_inputs_are_elsewhere(
     }
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:
-        paths["`resume_from_checkpoint`"] = Path(checkpoint)
+        paths["`resume_from_checkpoint`"] = checkpoint.path
     if arguments.recipe is not None:
         paths["the recipe"] = arguments.recipe
     for what, path in paths.items():
@@ -147,7 +144,7 @@ def _check_inputs_are_elsewhere(
 
 
 @contextmanager
-def overwritten_contents(directory: OutputDirectory, is_main: bool) -> Iterator["FormerContents"]:
+def guarded_contents(directory: OutputDirectory, is_main: bool) -> Iterator["OverwriteGuard"]:
     """Keeps the contents of an overwritten directory until a run has something to replace them.
 
     They are deleted when the first training step begins, or when the block ends. If an error ends
@@ -160,35 +157,41 @@ def overwritten_contents(directory: OutputDirectory, is_main: bool) -> Iterator[
     Yields:
         A callback for the Trainer, which deletes the contents at the first step.
     """
-    overwrites = is_main and directory.overwritten and directory.folder.is_dir()
-    former = FormerContents(directory.folder.resolve() if overwrites else None)
+    guard = OverwriteGuard(directory, is_main)
     try:
-        yield former
+        yield guard
     except BaseException:
-        former.delete_additions()
+        guard.delete_additions()
         raise
-    former.delete()
+    guard.delete()
 
 
-class FormerContents(TrainerCallback):
-    """The files that were in a directory before a run began.
+class OverwriteGuard(TrainerCallback):
+    """Deletes what was in a directory before a run began, but not before the run replaces it.
 
-    They stay where they are until they are deleted, so that a process that is killed before then
-    leaves the directory as it was.
+    The files stay until they are deleted, so that a process that is killed before then leaves the
+    directory as it was. Where nothing is overwritten, only the state of a finished run is deleted,
+    by which it counts as finished, when its training goes on.
 
     Args:
-        folder: The directory; None: nothing is deleted.
+        directory: The output directory.
+        is_main: Whether this process deletes files.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._files, self._folders = _contents_of(folder) if folder else ({}, set[Path]())
+    def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
+        overwrites = is_main and directory.overwritten and directory.folder.is_dir()
+        self._folder = directory.folder.resolve() if overwrites else None
+        self._files, self._folders = _contents_of(self._folder) if self._folder else ({}, set())
+        self._finished = directory.folder / TRAINER_STATE if is_main else None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Deletes the contents, because all checks have passed; called by Trainer."""
         self.delete()
+        if self._finished is not None:
+            self._finished.unlink(missing_ok=True)
+            self._finished = None
 
     def delete(self) -> None:
         """Deletes the former contents for good, and keeps what the run has written since."""

@@ -99,7 +99,9 @@ def starting_point(arguments: RunArguments, directory: OutputDirectory) -> str |
         arguments: Options of the run.
         directory: Output directory.
     """
-    return directory.checkpoint or arguments.model.model_name_or_path
+    if directory.checkpoint is not None:
+        return str(directory.checkpoint.path)
+    return arguments.model.model_name_or_path
 
 
 def splits_in_use(arguments: RunArguments, data: DatasetDict, start: str | None) -> DatasetDict:

@@ -18,7 +18,6 @@ from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.names import OWN_ALIGNMENT
-from vanilla_transformer.run.finished_run import finished_figures
 from vanilla_transformer.run.inputs import inputs_of
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.model_loading import (
@@ -27,8 +26,8 @@ from vanilla_transformer.run.model_loading import (
     make_model,
 )
 from vanilla_transformer.run.output_directory import (
-    FormerContents,
-    overwritten_contents,
+    OverwriteGuard,
+    guarded_contents,
     resolve_output_directory,
 )
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
@@ -39,11 +38,11 @@ from vanilla_transformer.run.plan import (
     splits_in_use,
     starting_point,
 )
-from vanilla_transformer.run.results import save_results
+from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
-from vanilla_transformer.training.average_callback import AverageCheckpoints
+from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
-from vanilla_transformer.training.checksums import CHECKSUMS, write_checksums
+from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
 from vanilla_transformer.training.generation_metrics import GenerationMetrics
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
 from vanilla_transformer.training.metrics import References
@@ -122,10 +121,10 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         trainer.record.inputs = inputs_of(plan)
         if finished := _figures_if_finished(trainer, plan):
             return finished
-    with overwritten_contents(directory, plan.training.process_index == 0) as former:
+    with guarded_contents(directory, plan.training.process_index == 0) as guard:
         trainer.accelerator.wait_for_everyone()
-        trainer.add_callback(former)
-        figures = _train_and_score(trainer, plan, encoded, scorer, former)
+        trainer.add_callback(guard)
+        figures = _train_and_score(trainer, plan, encoded, scorer, guard)
     if "train" in splits:
         _save_history_and_card(trainer, plan, figures, scorer.signatures)
     return figures
@@ -216,7 +215,7 @@ def make_trainer(
 def _averaging_callbacks(plan: RunPlan) -> list[TrainerCallback]:
     options, callbacks = plan.averaging, list[TrainerCallback]()
     if options.ema_decay is not None:
-        callbacks.append(ExponentialMovingAverage(options.ema_decay, plan.directory.checkpoint))
+        callbacks.append(ExponentialMovingAverage(options.ema_decay))
     if options.average_last is not None:
         callbacks.append(AverageCheckpoints(options.average_last))
     if options.average_best is not None:
@@ -244,14 +243,14 @@ def _train_and_score(
     plan: RunPlan,
     encoded: DatasetDict,
     scorer: GenerationMetrics,
-    former: FormerContents,
+    guard: OverwriteGuard,
 ) -> dict[str, float]:
     """Trains on the training split and scores the others; saves the model and the figures."""
     figures: dict[str, float] = {}
     trains = "train" in plan.splits
     if trains:
         scorer.references = references(plan.splits, "validation")
-        figures |= _train_and_save(trainer, plan, former)
+        figures |= _train_and_save(trainer, plan, guard)
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
             scorer.references = references(plan.splits, split)
@@ -262,13 +261,13 @@ def _train_and_score(
             if trains:
                 _save_figures(trainer, plan, figures)
     if not trains:
-        former.delete()
+        guard.delete()
         _save_figures(trainer, plan, figures)
     return figures
 
 
 def _train_and_save(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, former: FormerContents
+    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, guard: OverwriteGuard
 ) -> dict[str, float]:
     metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
     if trainer.was_terminated:
@@ -278,7 +277,7 @@ def _train_and_save(
         )
         raise SystemExit(_STATUS_OF_SIGTERM)
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
-    former.delete()
+    guard.delete()
     if trainer.is_world_process_zero():
         (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
     trainer.save_model()

@@ -1,22 +1,247 @@
-"""Saves the mean of several saved models as a model."""
+"""Means of checkpoints: which checkpoints, whether they fit together, and where the mean goes."""
 
+import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Protocol, cast
 
+import torch
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType
 from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.utils import logging
 
-from vanilla_transformer.data.atomic_files import replaced_directory
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.training.checkpoints import TRAINER_STATE, checkpoints
-from vanilla_transformer.training.checksums import CHECKSUMS, changed_files
-from vanilla_transformer.training.mean_weights import average_weights
-
-_WEIGHTS = (".safetensors", ".safetensors.index.json")
-_NOT_COPIED = (
-    *(f"*{end}" for end in _WEIGHTS),
-    *("*.pt", "*.pth", "*.bin", TRAINER_STATE, CHECKSUMS, PROBE_FILE),
+from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    TRAINER_STATE,
+    Checkpoint,
+    changed_files,
+    complete_checkpoints,
+    read_checkpoint,
+    saved_record,
 )
+
+logger = logging.get_logger(__name__)
+
+_WEIGHTS = "model.safetensors"
+_NOT_COPIED = (
+    *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
+    *(TRAINER_STATE, CHECKSUMS, PROBE_FILE),
+)
+_FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
+
+
+class TensorFile(Protocol):
+    """An open safetensors file, which reads one tensor at a time."""
+
+    def get_tensor(self, name: str, /) -> torch.Tensor:
+        """Reads a tensor."""
+
+    def get_slice(self, name: str, /) -> Any:
+        """Returns a handle that knows the type and the shape of a tensor."""
+
+
+# Which checkpoints -------------------------------------------------------------------------------
+
+
+def select_checkpoints(
+    run: str | Path,
+    count: int,
+    metric: str | None = None,
+    greater_is_better: bool | None = None,
+) -> list[Path]:
+    """Selects checkpoints of the training of a run: its last ones, or those with the best scores.
+
+    Args:
+        run: Output directory of the run.
+        count: Number of checkpoints.
+        metric: Name of a validation score, with or without "eval_". None: the last checkpoints,
+            the oldest of them first. Otherwise the best ones, the best last; of equal scores, the
+            later checkpoint is better.
+        greater_is_better: Direction of the score. None: the direction is known for losses and for
+            the metrics of this package.
+
+    Raises:
+        ValueError: If `count` is below 1, the training has fewer checkpoints (with a finite score),
+            the direction is unknown, or the directory holds checkpoints of two trainings and its
+            own state does not tell which of them is finished.
+    """
+    found, ended = complete_checkpoints(run), read_checkpoint(run)
+    own = [one for one in found if one.is_of_training(ended.record.get("training"))]
+    for one in own:
+        if not one.is_of_training(own[-1].record.get("training")):
+            raise ValueError(
+                f"{one.path.name} and {own[-1].path.name} in {str(run)!r} belong to two trainings: "
+                "name the checkpoints to average one by one, or move the others away."
+            )
+    scored = ""
+    if metric is not None:  # the newest checkpoint holds the log of all earlier steps
+        log = own[-1].state.get("log_history", []) if own else []
+        own, scored = (
+            sort_by_score(own, log, metric, greater_is_better),
+            f" with a score {metric!r}",
+        )
+    if count < 1:
+        raise ValueError(f"`count` is {count}: select at least 1 checkpoint.")
+    if len(own) < count:
+        raise ValueError(
+            f"{str(run)!r} holds {len(own)} checkpoints{scored}, not {count}: ask for fewer, or "
+            "keep more while training (`save_steps`, `save_total_limit`)."
+        )
+    return [one.path for one in own[-count:]]
+
+
+def sort_by_score(
+    found: Sequence[Checkpoint],
+    log: Sequence[Mapping[str, float]],
+    metric: str,
+    greater_is_better: bool | None = None,
+) -> list[Checkpoint]:
+    """Sorts the checkpoints that have a finite score, the best last.
+
+    Args:
+        found: Checkpoints of one training.
+        log: Log of the training: one mapping per entry, with the step under "step".
+        metric: As in `select_checkpoints`.
+        greater_is_better: As in `select_checkpoints`.
+
+    Raises:
+        ValueError: If the direction is unknown.
+    """
+    logged, name = f"eval_{metric.removeprefix('eval_')}", metric.rpartition("_")[2]
+    if greater_is_better is None:
+        if name != "loss" and name not in METRIC_NAMES:
+            raise ValueError(
+                f"The direction of `metric` {metric!r} is unknown: say whether greater is better."
+            )
+        greater_is_better = name != "loss" and name not in ERROR_RATES
+    sign = 1 if greater_is_better else -1
+    scores = {
+        int(entry["step"]): sign * entry[logged]
+        for entry in log
+        if logged in entry and math.isfinite(entry[logged])
+    }
+    scored = [one for one in found if one.step in scores]
+    return sorted(scored, key=lambda one: (scores[one.step], one.step))
+
+
+# The mean ----------------------------------------------------------------------------------------
+
+
+def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor]:
+    """Computes the mean of each tensor of saved models, in float64, one tensor at a time.
+
+    Args:
+        directories: Saved models in safetensors, in one file or several; at least one.
+
+    Returns:
+        The means by name, in the data type of the saved tensors. Tensors of integers, which must be
+        equal in all models, stay as they are.
+
+    Raises:
+        ValueError: If configs, tokenizers, or names, types and shapes of tensors differ (the error
+            lists all differences), or a directory is not a saved model.
+    """
+    if not directories:
+        raise ValueError("No model is given: name at least one directory.")
+    folders = [Path(directory) for directory in directories]
+    with ExitStack() as stack:
+        models = [_open_weights(folder, stack) for folder in folders]
+        configs = [_read_config(folder) for folder in folders]
+        differences = [
+            f"- {folder.name} and {folders[0].name}: {difference}"
+            for folder, config, model in zip(folders[1:], configs[1:], models[1:], strict=True)
+            for difference in (
+                *_config_differences(config, configs[0]),
+                *_tokenizer_differences(folder, folders[0]),
+                *_tensor_differences(model, models[0]),
+            )
+        ]
+        if differences:
+            listed = "\n".join(differences)
+            raise ValueError(
+                f"These models cannot be averaged; give checkpoints of one run:\n{listed}"
+            )
+        return {name: _average_tensor(name, models) for name in models[0]}
+
+
+def _open_weights(folder: Path, stack: ExitStack) -> dict[str, TensorFile]:
+    """Opens the weight files of a model; returns the file of each tensor by the tensor's name."""
+    index, files = folder / f"{_WEIGHTS}.index.json", [_WEIGHTS]
+    if index.is_file():
+        files = sorted(set(read_object(index)["weight_map"].values()))
+    opened: dict[str, TensorFile] = {}
+    for path in (folder / file for file in files):
+        if not path.is_file():
+            raise ValueError(
+                f"{str(folder)!r} holds no {path.name}, so it is not a saved model: check the path."
+            )
+        try:
+            tensors = stack.enter_context(safe_open(path, framework="pt"))
+        except SafetensorError as error:
+            raise ValueError(
+                f"{str(path)!r} cannot be read ({error}) because it is damaged: save it again."
+            ) from error
+        opened |= dict.fromkeys(tensors.keys(), tensors)
+    return opened
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(
+            f"{str(folder)!r} holds no config.json, so it is not a saved model: check the path."
+        )
+    return read_object(path)
+
+
+def _config_differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    for name in sorted((one.keys() | other.keys()) - _FREE_TO_DIFFER):
+        if one.get(name) != other.get(name):
+            yield f"config field {name} is {one.get(name)!r} and {other.get(name)!r}"
+
+
+def _tokenizer_differences(one: Path, other: Path) -> Iterator[str]:
+    for name in ("tokenizer.json", "target_tokenizer.json"):
+        paths = one / name, other / name
+        contents = [path.read_bytes() if path.is_file() else b"" for path in paths]
+        if contents[0] != contents[1]:
+            yield f"{name} differs"
+
+
+def _tensor_differences(
+    one: Mapping[str, TensorFile], other: Mapping[str, TensorFile]
+) -> Iterator[str]:
+    for name in sorted(one.keys() ^ other.keys()):
+        yield f"only one of them has {name}"
+    for name in sorted(one.keys() & other.keys()):
+        slices = [weights[name].get_slice(name) for weights in (one, other)]
+        types = [(piece.get_dtype(), piece.get_shape()) for piece in slices]
+        is_float = types[0][0].startswith(("F", "BF"))
+        if types[0] != types[1]:
+            yield f"{name} is {types[0][0]} {types[0][1]} and {types[1][0]} {types[1][1]}"
+        elif not (is_float or torch.equal(*(w[name].get_tensor(name) for w in (one, other)))):
+            yield f"{name} holds integers that differ"
+
+
+def _average_tensor(name: str, models: Sequence[Mapping[str, TensorFile]]) -> torch.Tensor:
+    first = models[0][name].get_tensor(name)
+    if not first.is_floating_point():
+        return first
+    total = first.double()
+    for model in models[1:]:
+        total += model[name].get_tensor(name).double()
+    return (total / len(models)).to(first.dtype)
 
 
 def average_checkpoints(
@@ -24,53 +249,162 @@ def average_checkpoints(
 ) -> None:
     """Saves the mean of saved models as a complete model: weights, config, tokenizer and code.
 
-    Means are computed in float64. All files but the weights are copied from the last model.
+    All files but the weights are copied from the last model.
 
     Args:
-        directories: Saved models or checkpoints, in safetensors, in one file or several.
+        directories: Saved models or checkpoints, as in `average_weights`.
         output: Directory to write.
-        overwrite: Whether to replace the content of `output`.
+        overwrite: Whether to replace a saved model in `output`.
 
     Raises:
-        ValueError: If the models differ in more than their weights (the error lists all
-            differences), a directory is not a saved model, the weights of a checkpoint are damaged,
-            or `output` is in use. With `overwrite`,
-            only a saved model that is not one of `directories` is replaced.
+        NotADirectoryError: If `output` is a file.
+        ValueError: Under the conditions of `average_weights` and `check_output_directory`, or if
+            the weights of a checkpoint are damaged.
     """
     folders, target = [Path(directory) for directory in directories], Path(output)
-    if any(folder.resolve() == target.resolve() for folder in folders):
-        raise ValueError(f"The output {str(target)!r} is one of the models: choose another.")
-    if target.exists() and any(target.iterdir()):
-        if not overwrite:
-            raise ValueError(f"{str(target)!r} is not empty: choose another, or add --overwrite.")
-        _check_replaceable(target, folders)
+    check_output_directory(str(output), overwrite, map(str, folders))
     for folder in folders:
-        if changed := changed_files(folder, _WEIGHTS):
+        if changed := changed_files(folder, (".safetensors", ".safetensors.index.json")):
             raise ValueError(
                 f"{str(folder / changed[0])!r} is not as it was saved: leave this model "
                 f"out (or delete {CHECKSUMS} if you changed the file yourself)."
             )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
+
+    def files_not_copied(folder: str, names: list[str]) -> set[str]:
+        folders = {name for name in names if Path(folder, name).is_dir()}
+        return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
+
     with replaced_directory(target) as made:
-        shutil.copytree(folders[-1], made, ignore=_files_not_copied)
+        shutil.copytree(folders[-1], made, ignore=files_not_copied)
         save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
 
 
-def _check_replaceable(target: Path, folders: Sequence[Path]) -> None:
-    """Refuses to delete a directory that is in use, or that is more than a saved model."""
-    whole = target.resolve()
-    needed = [folder for folder in [*folders, Path.cwd()] if folder.resolve().is_relative_to(whole)]
-    if needed:
-        raise ValueError(f"{str(target)!r} holds {str(needed[0])!r}: choose another output.")
-    if not (target / "config.json").is_file() or checkpoints(target):
+# At the end of a training ------------------------------------------------------------------------
+
+
+def refuse_sharded_weights(feature: str, remedy: str) -> None:
+    """Refuses a training whose weights are sharded over processes.
+
+    Args:
+        feature: Name of what needs whole weights, for the error.
+        remedy: What to do instead, for the error.
+
+    Raises:
+        ValueError: Under FSDP, DeepSpeed or Megatron.
+    """
+    sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
+    if AcceleratorState._shared_state and AcceleratorState().distributed_type in sharded:
         raise ValueError(
-            f"{str(target)!r} holds more than a saved model, and --overwrite would delete it all: "
-            "choose another output."
+            f"{feature} needs whole weights in each process, which FSDP, DeepSpeed and Megatron do "
+            f"not keep: {remedy}."
         )
 
 
-def _files_not_copied(folder: str, names: list[str]) -> set[str]:
-    """Returns the folders, and the files that belong to the training or to one model's weights."""
-    folders = {name for name in names if Path(folder, name).is_dir()}
-    return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
+class AverageCheckpoints(TrainerCallback):
+    """Sets the weights of the model, at the end of the training, to the mean of checkpoints.
+
+    The average is what is evaluated and saved afterwards, also if `load_best_model_at_end` loads
+    another model. Checkpoints of another training in the same directory do not count. Vaswani et
+    al. §6.1 average the last 5 checkpoints of a base model and the last 20 of a big one.
+
+    Args:
+        count: Number of checkpoints. If the run has fewer, all of them are averaged.
+        best: Whether to average the best checkpoints by `metric_for_best_model` (or the loss)
+            instead of the last ones.
+
+    Raises:
+        ValueError: If `count` is below 1. When the training begins: if it will not keep the
+            checkpoints (`save_strategy`, `save_total_limit`), the checkpoints hold only adapters
+            (peft), or the weights are sharded over processes.
+    """
+
+    def __init__(self, count: int, best: bool = False) -> None:
+        if count < 1:
+            raise ValueError(f"`count` is {count}: average at least 1 checkpoint.")
+        self.count, self.best = count, best
+        self._steps = set[int]()  # steps at which this training saved a checkpoint
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Checks that the training will keep checkpoints to average; called by Trainer."""
+        refuse_sharded_weights(
+            "AverageCheckpoints", "run `vanilla-transformer average` after the training"
+        )
+        if hasattr(model, "peft_config"):
+            raise ValueError(
+                "AverageCheckpoints averages whole models, but the checkpoints of this model hold "
+                "only its adapters: train without AverageCheckpoints, or merge the adapters first."
+            )
+        if args.save_strategy == SaveStrategy.NO:
+            raise ValueError(
+                "`save_strategy` is 'no', so there will be no checkpoints to average: set it to "
+                "steps or epoch."
+            )
+        if self.best and args.eval_strategy == IntervalStrategy.NO:
+            raise ValueError(
+                "`eval_strategy` is 'no', but the best checkpoints need scores: set "
+                "`eval_strategy` to the same value as `save_strategy`."
+            )
+        limit = args.save_total_limit
+        if self.best and limit is not None:
+            raise ValueError(
+                f"`save_total_limit` is {limit}: Trainer then keeps the last checkpoints and the "
+                f"best one, not the {self.count} best ones that are to be averaged; leave it out."
+            )
+        # Trainer keeps the best one in place of the oldest, even without load_best_model_at_end.
+        needed = self.count + (args.metric_for_best_model is not None)
+        if limit is not None and limit < needed:
+            raise ValueError(
+                f"`save_total_limit` is {limit}, but {self.count} checkpoints are to be averaged: "
+                f"set it to at least {needed}, or leave it out."
+            )
+        name = saved_record(cast(Any, state.stateful_callbacks)).get("training")
+        self._steps = {
+            one.step
+            for one in complete_checkpoints(str(args.output_dir))
+            if one.step <= state.global_step and one.is_of_training(name)
+        }
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Records that a checkpoint belongs to this training; called by Trainer."""
+        self._steps.add(state.global_step)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Loads the average into the model; called by Trainer."""
+        AcceleratorState().wait_for_everyone()  # the main process may still write a checkpoint
+        found = complete_checkpoints(str(args.output_dir))
+        found = [one for one in found if one.step in self._steps]
+        if self.best:
+            metric = args.metric_for_best_model
+            greater = args.greater_is_better if metric else None
+            found = sort_by_score(found, state.log_history, metric or "loss", greater)
+        chosen = [one.path for one in found[-self.count :]]
+        if model is None or not chosen:
+            logger.warning("There is no checkpoint to average: the model stays as it is.")
+            return
+        if len(chosen) < self.count:
+            logger.warning(f"The run has only {len(chosen)} of {self.count} checkpoints.")
+        names = ", ".join(path.name for path in chosen)
+        logger.info(f"The weights of the model become the mean of {names}.")
+        weights = average_weights(chosen)
+        with torch.no_grad():
+            for name, value in model.state_dict(keep_vars=True).items():
+                if name in weights:  # only one of several tied weights is saved
+                    value.copy_(weights[name])

@@ -11,9 +11,9 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.training.resumed_settings import readable_state
-from vanilla_transformer.training.resumption import TRAINING_WEIGHTS
-from vanilla_transformer.training.sharded_weights import refuse_sharded_weights
+from vanilla_transformer.training.averaging import refuse_sharded_weights
+from vanilla_transformer.training.checkpoints import TRAINING_WEIGHTS
+from vanilla_transformer.training.training_record import readable_state
 
 
 class ExponentialMovingAverage(TrainerCallback):
@@ -28,13 +28,9 @@ class ExponentialMovingAverage(TrainerCallback):
     Args:
         decay: Largest share of the average that a step keeps, e.g. 0.999: about the last 1000
             steps.
-        checkpoint: Directory that the training is resumed from. Only needed with the stock
-            Trainer, if the directory is not in `output_dir` and not named by
-            `TrainingArguments.resume_from_checkpoint`.
-
-    Attributes:
-        resumed_from: What `TokenBudgetSeq2SeqTrainer.train` was resumed from: a directory, or
-            True or None, which name none.
+        checkpoint: Directory that the training is resumed from; `TokenBudgetSeq2SeqTrainer.train`
+            sets it. Only needed with the stock Trainer, if the directory is not in `output_dir` and
+            not named by `TrainingArguments.resume_from_checkpoint`.
 
     Raises:
         ValueError: If `decay` is not between 0 and 1. When the training begins: if weights are not
@@ -45,7 +41,6 @@ class ExponentialMovingAverage(TrainerCallback):
         if not 0 < decay < 1:
             raise ValueError(f"`decay` is {decay}: it must be between 0 and 1, e.g. 0.999.")
         self.decay, self.checkpoint = decay, checkpoint
-        self.resumed_from: str | bool | None = None
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
@@ -75,16 +70,11 @@ class ExponentialMovingAverage(TrainerCallback):
         )
         self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
-            self._load_training_weights(self._find_checkpoint(args, state))
+            given = (Path(str(one)) for one in (self.checkpoint, args.resume_from_checkpoint))
+            found = (path for path in given if path.is_dir())
+            self._load_training_weights(next(found, _checkpoint_path(args, state)))
             # One average per step: with 0, the next step would start a new average.
             self._other.n_averaged.fill_(state.global_step)
-
-    def _find_checkpoint(self, args: TrainingArguments, state: TrainerState) -> Path:
-        """Returns the directory that the training is resumed from."""
-        for named in (self.checkpoint, self.resumed_from, args.resume_from_checkpoint):
-            if named and named is not True and Path(named).is_dir():
-                return Path(named)
-        return _checkpoint_path(args, state)
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""

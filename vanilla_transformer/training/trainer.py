@@ -24,8 +24,13 @@ from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.training.callbacks import EarlyStopping
-from vanilla_transformer.training.checkpoints import TRAINER_STATE, make_newest
-from vanilla_transformer.training.checksums import write_checksums
+from vanilla_transformer.training.checkpoints import (
+    TRAINER_STATE,
+    Checkpoint,
+    make_newest,
+    resumed_checkpoint,
+    write_checksums,
+)
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
@@ -38,22 +43,14 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.option_checks import check_length_penalty
 from vanilla_transformer.training.rdrop import rdrop_loss
-from vanilla_transformer.training.resumed_settings import (
-    check_learning_rate,
-    check_settings,
-    optimizer_settings,
-    readable_state,
-    schedule_settings,
-)
-from vanilla_transformer.training.resumption import (
-    ResumptionNeeds,
-    check_checkpoint,
-    newest_checkpoint,
-)
 from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.signals import CheckpointOnSignal
-from vanilla_transformer.training.training_record import TrainingRecord
+from vanilla_transformer.training.training_record import (
+    TrainingRecord,
+    checked_settings,
+    readable_state,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -155,32 +152,34 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return any(isinstance(one, CheckpointOnSignal) and one.has_stopped for one in found)
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+        self,
+        resume_from_checkpoint: str | bool | Checkpoint | None = None,
+        *args: Any,
+        **options: Any,
     ) -> Any:
         """Trains, as in transformers, from a checkpoint that is checked.
 
         Args:
             resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
-                directory; None: the training starts at step 0.
+                directory; a `Checkpoint`: one that has been checked; None: the training starts at
+                step 0.
             *args: Further arguments of transformers.
             **options: Further arguments of transformers.
 
         Raises:
-            ValueError: Under the conditions of `newest_checkpoint` and `check_checkpoint`.
+            ValueError: Under the conditions of `resumed_checkpoint`.
         """
         self._examples = 0
         found_callbacks = self.callback_handler.callbacks
         means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
-        scaler = getattr(self.accelerator, "scaler", None)
-        needs = ResumptionNeeds(bool(means), scaler is not None, self.args.world_size)
-        if resume_from_checkpoint is True:
-            found = newest_checkpoint(str(self.args.output_dir), needs)
-            resume_from_checkpoint = True if found is None else str(found)
-        elif resume_from_checkpoint:
-            check_checkpoint(resume_from_checkpoint, needs)
+        chosen = resume_from_checkpoint or None
+        if isinstance(chosen, str | bool):
+            chosen = resumed_checkpoint(self.args, chosen, bool(means))
+        if chosen is None:  # with True, transformers tells that there is none
+            return super().train(cast(Any, resume_from_checkpoint), *args, **options)
         for mean in means:
-            mean.resumed_from = resume_from_checkpoint
-        return super().train(resume_from_checkpoint, *args, **options)
+            mean.checkpoint = chosen.path
+        return super().train(str(chosen.path), *args, **options)
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         """Trains one epoch, unless the training was complete when it was resumed."""
@@ -259,13 +258,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if checkpoint is None or self.is_deepspeed_enabled or self.is_fsdp_enabled:
             super()._load_optimizer_and_scheduler(checkpoint)
             return
-        optimizer, schedule = cast(Any, self.optimizer), cast(Any, self.lr_scheduler)
-        given = optimizer_settings(optimizer), schedule_settings(schedule)
-        with readable_state(checkpoint):
+        optimizer, rate = cast(Any, self.optimizer), self.args.learning_rate
+        with checked_settings(optimizer, self.lr_scheduler, rate, checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
-        loaded = optimizer_settings(optimizer), schedule_settings(schedule)
-        check_settings(given, loaded, checkpoint)
-        check_learning_rate(self.args.learning_rate, optimizer, checkpoint)
+
+    def _load_callback_state(self) -> None:
+        """Restores callbacks as in transformers, but not the record, which restores itself."""
+        states = cast("dict[str, Any]", self.state.stateful_callbacks)
+        record = states.pop(TrainingRecord.__name__, None)
+        super()._load_callback_state()
+        if record is not None:
+            states[TrainingRecord.__name__] = record
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Restores the random numbers of a checkpoint."""
@@ -282,7 +285,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
         start_time = time.time() - self.record.seconds  # also if the clock was set anew
-        steps = self.state.global_step - self.record.processes[-1][0]
+        steps = self.state.global_step - self.record.resumed_step
         if self._is_stream and steps:  # the sizes of its batches were not known before
             num_train_samples = self._examples / steps * self.args.world_size * self.state.max_steps
         output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)

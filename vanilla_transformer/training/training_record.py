@@ -1,224 +1,255 @@
-"""A record in each checkpoint of what the training has done before."""
+"""A record in each checkpoint of what the training has done, and what may change before it goes on.
+
+`CHANGES` is the table of what a resumed training compares, and `list_changes` its only reader.
+"""
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
-from vanilla_transformer.training.checkpoints import (
-    TRAINER_STATE,
-    checkpoint_step,
-    read_trainer_state,
-)
-from vanilla_transformer.training.checksums import needed_files
+from vanilla_transformer.names import MUON
+from vanilla_transformer.training.checkpoints import needed_files, read_checkpoint, saved_record
 
 logger = logging.get_logger(__name__)
 
-_COURSE = ("lr_scheduler_type", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
-"""Options that decide the size of the steps, and that no saved state keeps."""
+KEPT = (
+    "A resumed training keeps what its checkpoint has: give the former value, or train the model "
+    "further, in another directory, with `--model_name_or_path`."
+)
+COURSE = "The rest of the training follows the new value, unlike an uninterrupted training."
+ORDER = (
+    "The rest of its epoch may repeat some examples and leave out others. To train on other data, "
+    "give `--model_name_or_path` and another directory."
+)
+SCORES = "Its last checkpoint is scored again."
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that may have changed since a checkpoint was saved.
+
+    Attributes:
+        field: Its name in the record; or that of a setting in the state of the optimizer or of the
+            schedule, after "optimizer.", "muon." or "schedule.".
+        label: Its name in messages, that of an option in backticks.
+        effects: What a change leads to: an error (`KEPT`), a warning when the training goes on
+            (`COURSE`, `ORDER`), or new scores of a finished run (`SCORES`).
+    """
+
+    field: str
+    label: str
+    effects: tuple[str, ...]
+
+
+CHANGES = (
+    Change("optimizer.initial_lr", "`learning_rate`", (KEPT,)),
+    Change("optimizer.weight_decay", "`weight_decay`", (KEPT,)),
+    Change("optimizer.betas", "`adam_beta1`, `adam_beta2`", (KEPT,)),
+    Change("optimizer.eps", "`adam_epsilon`", (KEPT,)),
+    Change("muon.algorithm", "`optim`", (KEPT,)),
+    Change("muon.initial_lr", "`muon_learning_rate`", (KEPT,)),
+    Change("muon.momentum", "`muon_momentum`", (KEPT,)),
+    Change("muon.weight_decay", "`weight_decay`", (KEPT,)),
+    Change("schedule.warmup_steps", "`warmup_steps`", (KEPT,)),
+    *(
+        Change(f"schedule.{name}", f"`lr_scheduler_kwargs` {name}", (KEPT,))
+        for name in ("factor", "d_model", "patience", "threshold", "min_lrs", "cooldown")
+    ),
+    Change("learning_rate", "`learning_rate`", (KEPT,)),
+    Change("lr_scheduler_type", "`lr_scheduler_type`", (COURSE,)),
+    Change("warmup_steps", "`warmup_steps`", (COURSE,)),
+    Change("max_steps", "`max_steps`", (COURSE,)),
+    Change("max_grad_norm", "`max_grad_norm`", (COURSE,)),
+    Change("gradient_accumulation_steps", "`gradient_accumulation_steps`", (COURSE,)),
+    Change("num_processes", "number of processes", (COURSE,)),
+    Change("max_tokens", "`max_tokens`", (ORDER,)),
+    Change("seed", "`seed`", (ORDER,)),
+    Change("max_source_length", "`max_source_length`", (ORDER, SCORES)),
+    Change("max_target_length", "`max_target_length`", (ORDER, SCORES)),
+    Change("train", "training data", (ORDER,)),
+    Change("validation", "validation data", (SCORES,)),
+    Change("test", "test data", (SCORES,)),
+    Change("search", "search settings", (SCORES,)),
+)
+_WITHOUT_VALUES = ("train", "validation", "test", "search")  # digests, and a long text
+_FIXED_LENGTH = ("constant", "constant_with_warmup", "inverse_sqrt", "noam")
+"""Schedules that do not depend on the number of steps."""
+
+
+def list_changes(own: Mapping[str, Any], saved: Mapping[str, Any], effect: str) -> str:
+    """Lists what has changed since a checkpoint was saved, with both values.
+
+    Args:
+        own: Values of this training, by the fields of `CHANGES`. Other names are ignored.
+        saved: Values of the checkpoint. What it does not have has not changed.
+        effect: The effect of the changes to list.
+
+    Returns:
+        For example "`seed` (42, now 7), training data"; "" without a change.
+    """
+    changed = [
+        row.label
+        if row.field in _WITHOUT_VALUES
+        else f"{row.label} ({saved[row.field]}, now {own[row.field]})"
+        for row in CHANGES
+        if effect in row.effects
+        and row.field in own.keys() & saved.keys()
+        and own[row.field] != saved[row.field]
+    ]
+    return ", ".join(changed)
 
 
 class TrainingRecord(TrainerCallback, ExportableState):
-    """Keeps the time and the loss of a training, and its resumptions, in the checkpoints.
+    """Keeps the time and the loss of a training, and what decides its course, in the checkpoints.
 
     Attributes:
-        processes: First step and random name of each process that has continued the training.
-        num_processes: Number of processes that train at the same time.
+        training: Random name of the training, which a resumption keeps.
+        first_step: The step after which the record begins; 0 unless the checkpoint had none.
+        resumed_step: The step after which this process has begun.
         seconds: Time of the training up to the last call of `update`.
         loss: Sum of the losses of all steps up to the last call of `update`.
-        learning_rate: Learning rate in the arguments of the training.
-        inputs: What decides the course of the training, in short, by name: "max_tokens", "seed",
-            the options of the schedule, and what the run adds, such as digests of its texts.
+        inputs: What decides the course of the training, by the fields of `CHANGES`: the options,
+            and what the run adds, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved, whose files `state` lists.
         seconds_before: Time of the training before this process.
         loss_before: Sum of the losses of the steps before this process.
     """
 
     def __init__(self) -> None:
-        self.processes: list[list[Any]] = []
-        self.num_processes, self.learning_rate = 1, 0.0
+        self.training = ""
+        self.first_step = self.resumed_step = 0
         self.seconds = self.loss = self.seconds_before = self.loss_before = 0.0
         self.inputs: dict[str, Any] = {}
         self.folder: Path | None = None
         self._started = time.monotonic()
-
-    @property
-    def first_step(self) -> int:
-        """The step after which the recorded training begins; 0 unless its start is unknown."""
-        return int(self.processes[0][0]) if self.processes else 0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Restores the record of the checkpoint, if the run is resumed; called by Trainer."""
         states = cast("dict[str, Any]", state.stateful_callbacks)
-        saved = _saved_attributes(states) if state.global_step else {}
-        self.processes = [*saved.get("processes", []), [state.global_step, secrets.token_hex(8)]]
-        self.num_processes, self.learning_rate = args.world_size, args.learning_rate
-        self.inputs |= _order_of_examples(args) | _course_of_steps(args)
-        _warn_of_changes(self.inputs, saved.get("inputs", {}))
+        step = self.resumed_step = state.global_step
+        saved = saved_record(states) if step else {}
+        self.training = saved.get("training") or secrets.token_hex(8)
+        self.first_step = saved.get("first_step", 0 if saved else step)
+        self.inputs |= _inputs_of(args, state.max_steps)
+        for effect in (COURSE, ORDER):
+            if changed := list_changes(self.inputs, saved.get("inputs", {}), effect):
+                logger.warning(f"Since the checkpoint was saved, {changed} changed. {effect}")
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
         self.loss = self.loss_before = saved.get("loss", 0.0)
         self._started = time.monotonic()
         states[type(self).__name__] = self.state()
 
     def update(self, loss: float) -> None:
-        """Brings the record up to date.
-
-        Args:
-            loss: Sum of the losses of the steps of this process.
-        """
+        """Brings the record up to date with the sum of the losses of this process's steps."""
         self.seconds = self.seconds_before + time.monotonic() - self._started
         self.loss = self.loss_before + loss
 
     def state(self) -> dict[str, Any]:
         """Returns what the checkpoint keeps; called by Trainer."""
-        names = ("processes", "num_processes", "seconds", "loss", "learning_rate", "inputs")
+        names = ("training", "first_step", "seconds", "loss", "inputs")
         attributes = {name: getattr(self, name) for name in names}
         files = [] if self.folder is None else needed_files(self.folder)
         return {"args": {}, "attributes": {**attributes, "files": [path.name for path in files]}}
 
 
-def read_record(folder: Path) -> dict[str, Any]:
-    """Reads the record in a checkpoint or at the end of a run.
+def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
+    schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
+    named = ("learning_rate", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
+    return {
+        **{name: getattr(args, name) for name in named},
+        "lr_scheduler_type": schedule,
+        "num_processes": args.world_size,
+        "max_tokens": getattr(args, "max_tokens", None),
+        "seed": args.seed if args.data_seed is None else args.data_seed,
+        **({} if schedule in _FIXED_LENGTH else {"max_steps": max_steps}),
+    }
+
+
+# The states of the optimizer and of the schedule -------------------------------------------------
+
+
+@contextmanager
+def checked_settings(
+    optimizer: torch.optim.Optimizer, schedule: Any, learning_rate: float, path: str
+) -> Iterator[None]:
+    """Refuses settings that loading a checkpoint, inside, replaces by others.
 
     Args:
-        folder: Directory of the checkpoint or of the run.
+        optimizer: The optimizer.
+        schedule: The schedule of its learning rate.
+        learning_rate: That of the arguments. The schedules that follow a score change the rate
+            itself: only the record tells with which rate such a training began.
+        path: Directory of the checkpoint.
 
-    Returns:
-        The record's saved attributes; empty if an earlier version wrote the state.
+    Raises:
+        ValueError: If the checkpoint belongs to another optimizer or has other settings.
     """
-    return _saved_attributes(read_trainer_state(folder).get("stateful_callbacks", {}))
+    given = _group_settings(optimizer), _schedule_settings(schedule)
+    with readable_state(path):
+        yield
+    loaded = _group_settings(optimizer), _schedule_settings(schedule)
+    changes = [list_changes(given[1], loaded[1], KEPT)]
+    for own, saved in zip(given[0], loaded[0], strict=True):
+        if own.keys() - saved.keys() and saved.keys() - own.keys():
+            raise ValueError(
+                f"The state in {path!r} is that of another optimizer, which has the settings "
+                f"{sorted(saved)}: resume with the `--optim` of the training."
+            )
+        kind = "muon" if own.get("algorithm") == MUON else "optimizer"
+        both = [{f"{kind}.{name}": group[name] for name in group} for group in (own, saved)]
+        changes.append(list_changes(both[0], both[1], KEPT))
+    if "initial_lr" not in given[0][0]:
+        recorded = read_checkpoint(path).record.get("inputs", {})
+        changes.append(list_changes({"learning_rate": learning_rate}, recorded, KEPT))
+    if changes := [text for text in dict.fromkeys(changes) if text]:
+        raise ValueError(f"Since {path!r} was saved, {', '.join(changes)} changed. {KEPT}")
 
 
-def recorded_processes(state: TrainerState) -> list[list[Any]]:
-    """Returns the first step and the name of each process of a training; empty without a record.
-
-    Args:
-        state: State of the training.
-    """
-    return list(_saved_attributes(cast(Any, state.stateful_callbacks)).get("processes", []))
-
-
-def _order_of_examples(args: TrainingArguments) -> dict[str, Any]:
-    """Returns the options that decide which examples make a batch."""
-    seed = args.seed if args.data_seed is None else args.data_seed
-    return {"max_tokens": getattr(args, "max_tokens", None), "seed": seed}
-
-
-def _course_of_steps(args: TrainingArguments) -> dict[str, Any]:
-    values = {name: getattr(args, name) for name in _COURSE}
-    return {name: getattr(value, "value", value) for name, value in values.items()}
-
-
-def _warn_of_changes(own: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Tells what a resumed training does differently, so that it is not exact."""
-    course = [
-        f"`{name}` ({saved[name]}, now {own[name]})"
-        for name in _COURSE
-        if name in saved and own[name] != saved[name]
+def _group_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Returns the settings of each parameter group by their names there."""
+    return [
+        {
+            name: value.item() if isinstance(value, torch.Tensor) else value
+            for name, value in group.items()
+            if name != "params"
+        }
+        for group in optimizer.param_groups
     ]
-    if course:
-        logger.warning(
-            f"Before this resumption, the training had other {' and '.join(course)}. The rest of "
-            "the training follows the new values."
-        )
-    names = {"train": "training data", "max_tokens": "`max_tokens`", "seed": "`seed`"}
-    changed = [name for name in names if name in saved and own.get(name) != saved[name]]
-    if not changed:
-        return
-    told = [
-        names[name] if name == "train" else f"{names[name]} ({saved[name]}, now {own.get(name)})"
-        for name in changed
-    ]
-    logger.warning(
-        f"Before this resumption, the training had other {' and '.join(told)}. The rest of its "
-        "epoch may repeat some examples and leave out others. To train on other data, give "
-        "`--model_name_or_path` and another directory."
-    )
 
 
-def _saved_attributes(callbacks: Mapping[str, Any]) -> dict[str, Any]:
-    saved = callbacks.get(TrainingRecord.__name__)
-    return dict(saved.get("attributes", {})) if isinstance(saved, dict) else {}
+def _schedule_settings(schedule: Any) -> dict[str, Any]:
+    return {f"schedule.{name}": value for name, value in vars(schedule).items()}
 
 
-def leads_to(earlier: Path, later: Path) -> bool:
-    """Returns whether the training of one checkpoint went on to another one, by their records.
+@contextmanager
+def readable_state(
+    path: str, files: str = "optimizer.pt or scheduler.pt", cause: str = "another `--optim`"
+) -> Iterator[None]:
+    """Explains that a file of a checkpoint cannot be read.
 
     Args:
-        earlier: A complete checkpoint.
-        later: A complete checkpoint with a higher number, or the directory of a finished run.
+        path: Directory of the checkpoint.
+        files: Names of the files that are read.
+        cause: What the file may belong to, if it is not damaged.
 
-    Returns:
-        False also if one of them has no record.
+    Raises:
+        ValueError: In place of the errors of torch.
     """
-    first, second = (read_record(folder).get("processes") for folder in (earlier, later))
-    if not first or not second:
-        return False
-    return _is_start(first, second, checkpoint_step(earlier))
-
-
-def of_one_training(found: Sequence[Path], processes: list[list[Any]]) -> list[Path]:
-    """Selects the checkpoints from which a training went on, by their records.
-
-    Args:
-        found: Complete checkpoints.
-        processes: The record's processes of the training; empty: there is no record.
-
-    Returns:
-        The checkpoints of the training; all of them if it has no record. A checkpoint without a
-        record, from an earlier version, counts.
-    """
-    if not processes:
-        return list(found)
-    selected = []
-    for path in found:
-        first = read_record(path).get("processes")
-        if not first or _is_start(first, processes, checkpoint_step(path)):
-            selected.append(path)
-    return selected
-
-
-def younger_checkpoint(found: Sequence[Path]) -> Path | None:
-    """Finds a checkpoint that is younger than the last one and belongs to another training.
-
-    Args:
-        found: Complete checkpoints, sorted by their numbers, at least one.
-
-    Returns:
-        The youngest such checkpoint; None: the last one is also the newest of its training.
-    """
-    last = found[-1]
-    others = [path for path in found[:-1] if not leads_to(path, last) and _is_younger(path, last)]
-    return max(others, key=written_at, default=None)
-
-
-def _is_younger(path: Path, other: Path) -> bool:
-    """Returns whether a checkpoint is younger than one of another training.
-
-    A training that goes on from a step of the other one, in a process of its own, is younger,
-    whatever the clock said. Only trainings with nothing in common are compared by their times.
-    """
-    first, second = (read_record(folder).get("processes", []) for folder in (path, other))
-    if first and second and first != second:
-        if second == first[: len(second)]:
-            return True
-        if first == second[: len(first)]:
-            return False
-    return written_at(path) > written_at(other)
-
-
-def _is_start(first: list[list[Any]], second: list[list[Any]], step: int) -> bool:
-    """Returns whether the processes up to a step are the same."""
-    return [process for process in second if process[0] < step] == first
-
-
-def written_at(checkpoint: Path) -> int:
-    """Returns the time at which a complete checkpoint was completed, in nanoseconds."""
-    return (checkpoint / TRAINER_STATE).stat().st_mtime_ns
+    try:
+        yield
+    except Exception as error:  # the unpickler raises errors of any type on damaged bytes
+        raise ValueError(
+            f"{files} in {path!r} cannot be loaded ({error}): it is damaged, or belongs to "
+            f"{cause}. Use an earlier checkpoint, or the options of the training."
+        ) from error
