@@ -17,7 +17,7 @@ ROOMS = {  # what each room may import, besides itself
     "model": set(),
     "data": {"model"},
     "inference": {"model", "data", "interop"},
-    "inspection": {"model"},
+    "inspection": {"model", "data"},
     "interop": {"model", "data"},
     "training": {"model", "data"},
     "serving": {"model", "data", "inference"},

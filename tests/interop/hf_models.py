@@ -2,6 +2,9 @@
 
 import torch
 
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inspection import attention_maps
+
 SIZES = {
     "vocab_size": 50,
     "d_model": 16,
@@ -64,6 +67,19 @@ def assert_same_function(source, ours, sides=("right",), beams=(1, 3)):
             settings = {"num_beams": count, "do_sample": False, "max_length": 10}
             outputs = [each.generate(**batch, **settings) for each in (source, ours)]
             assert torch.equal(*outputs), (side, count)
+
+
+def assert_inspectable(directory, text):
+    """The attention of a converted model stands beside the tokens of both sides."""
+    model, tokenizer = load_model(str(directory))
+    maps = attention_maps(model, tokenizer, text)
+    source = tokenizer(text)["input_ids"]
+    assert tokenizer.convert_tokens_to_ids(maps.source) == source  # by the source's vocabulary
+    assert maps.cross.shape[2:] == (len(maps.predicted), len(source))
+    target = tokenizer(text_target=text)["input_ids"]
+    again = attention_maps(model, tokenizer, text, target)
+    assert again.predicted == tokenizer.convert_ids_to_tokens(target)
+    assert len(again.fed) == len(target)
 
 
 def assert_same_weights(source, back):

@@ -7,7 +7,13 @@ import random
 
 import pytest
 import torch
-from hf_models import SIZES, assert_same_function, assert_same_weights, make_source
+from hf_models import (
+    SIZES,
+    assert_inspectable,
+    assert_same_function,
+    assert_same_weights,
+    make_source,
+)
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -232,6 +238,7 @@ def test_a_directory_with_its_tokenizer_translates_the_same(trained_pieces, tmp_
         for tokenizer, output in zip((expected, found), outputs, strict=True)
     ]
     assert translations[0] == translations[1]
+    assert_inspectable(tmp_path / "out", TEXTS[0])
 
 
 def test_a_missing_package_is_named_with_its_extra(trained_pieces, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hf_models import SIZES, make_source
+from hf_models import SIZES, assert_inspectable, make_source
 from transformers import (
     AutoTokenizer,
     FSMTConfig,
@@ -111,6 +111,7 @@ def test_pieces_and_ids_are_those_of_the_source(kind, tmp_path):
     found = after.convert_ids_to_tokens(after(TEXTS[0])["input_ids"])
     wanted = pieces.encode(TEXTS[0], out_type=str)
     assert found[in_front : in_front + len(wanted)] == wanted
+    assert_inspectable(tmp_path / "out", TEXTS[0])
 
 
 def test_fsmt_keeps_both_vocabularies(tmp_path):
@@ -129,3 +130,4 @@ def test_fsmt_keeps_both_vocabularies(tmp_path):
     after = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert after("ab a b")["input_ids"][:1] == [4]
     assert after.decode([7, 4]) == "ab b"
+    assert_inspectable(tmp_path / "out", "ab a b")

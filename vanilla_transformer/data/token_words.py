@@ -1,4 +1,4 @@
-"""Which words of a text its tokens belong to, for every kind of tokenizer.
+"""Tokens of ids, and the words of a text that they belong to, for every kind of tokenizer.
 
 A fast tokenizer says where each token stands in the text that it encodes. For ids that a model has
 generated, and for other tokenizers, it is read from what the first 1, 2, 3, ... ids decode to, or
@@ -11,6 +11,25 @@ from typing import Any
 from vanilla_transformer.data.word_alignment import Span, count_words, words_of_spans
 
 _WORD_BEGIN = "▁"
+
+
+def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
+    """Returns the tokens of ids of one side.
+
+    Args:
+        tokenizer: The tokenizer of a model of this package: ours, or one of transformers.
+        ids: Token ids.
+        side: "source" or "target".
+    """
+    if getattr(tokenizer, "separate_vocabularies", False):
+        tokens: list[str] = tokenizer.convert_ids_to_tokens(list(ids), side=side)
+        return tokens
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    if side == "target":
+        return tokens
+    # With two vocabularies, the tokenizers of FSMT and Marian take all ids for those of targets.
+    names = {index: token for token, index in tokenizer.get_vocab().items()}
+    return [names.get(index, token) for index, token in zip(ids, tokens, strict=True)]
 
 
 def words_of_encoding(

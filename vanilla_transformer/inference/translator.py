@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import words_of_encoding, words_of_ids
+from vanilla_transformer.data.token_words import tokens_of_ids, words_of_encoding, words_of_ids
 from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
@@ -374,8 +374,7 @@ class Translator:
         Args:
             ids: Ids of the segment, as `split_texts` returns them.
         """
-        side = {"side": "source"} if self._separate else {}
-        return tuple(self.tokenizer.convert_ids_to_tokens(list(ids), **side))
+        return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vanilla_transformer.data.token_words import tokens_of_ids
 from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,7 +126,7 @@ class AttentionMaps:
 
 def attention_maps(
     model: VanillaTransformerForConditionalGeneration,
-    tokenizer: VanillaTransformerTokenizer,
+    tokenizer: Any,
     source: str,
     target: str | Sequence[int] | None = None,
 ) -> AttentionMaps:
@@ -134,7 +134,7 @@ def attention_maps(
 
     Args:
         model: The model. It runs in eval mode; its mode is restored afterwards.
-        tokenizer: The tokenizer of the model.
+        tokenizer: The tokenizer of the model; that of a converted model may be one of transformers.
         source: A source text.
         target: A target text, or the ids of its tokens, the end included. None: the text that the
             model generates for the source.
@@ -152,16 +152,16 @@ def attention_maps(
         for kind, name in _OUTPUT_FIELDS.items()
     }
     return AttentionMaps(
-        source=_token_texts(tokenizer, inputs["input_ids"], "source"),
-        fed=_token_texts(tokenizer, fed, "target"),
-        predicted=_token_texts(tokenizer, labels, "target"),
+        source=tokens_of_ids(tokenizer, inputs["input_ids"][0].tolist(), "source"),
+        fed=tokens_of_ids(tokenizer, fed[0].tolist(), "target"),
+        predicted=tokens_of_ids(tokenizer, labels[0].tolist(), "target"),
         **weights,
     )
 
 
 def _target_ids(
     model: Any,  # the type of `generate` in transformers excludes models of other packages
-    tokenizer: VanillaTransformerTokenizer,
+    tokenizer: Any,
     inputs: Any,
     target: str | Sequence[int] | None,
 ) -> torch.Tensor:
@@ -175,10 +175,3 @@ def _target_ids(
     encoded = tokenizer(text_target=[target], return_tensors="pt")
     labels: torch.Tensor = encoded["input_ids"].to(model.device)
     return labels
-
-
-def _token_texts(
-    tokenizer: VanillaTransformerTokenizer, ids: torch.Tensor, side: Literal["source", "target"]
-) -> list[str]:
-    """Returns the tokens of ids of shape (1, length)."""
-    return [str(token) for token in tokenizer.convert_ids_to_tokens(ids[0].tolist(), side=side)]
