@@ -14,14 +14,14 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from pronunciations import load_cmudict
 
 from vanilla_transformer.data.text_files import read_line_pairs
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.names import METRIC_NAMES
+from vanilla_transformer.training.metrics import score_texts
 
 ENGINES = {
     "transformers": ("transformers", "float32"),
@@ -56,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         start = time.process_time()
         outputs = translator.translate(sources, num_beams=options.num_beams)
         speed = len(sources) / (time.process_time() - start)
-        found: Any = METRICS[options.metric]().compute(predictions=outputs, references=references)
-        score = float(found[options.metric])
+        score = score_texts(options.metric, outputs, references)[options.metric]
         if not first:
             first, base = outputs, score
         equal = sum(one == other for one, other in zip(outputs, first, strict=True))
@@ -86,7 +85,7 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--source", metavar="FILE", help="source texts, one per line")
     add("--target", metavar="FILE", help="reference texts, one per line")
     add("--split", choices=("validation", "test"), default="test", help="words of the demo")
-    add("--metric", choices=sorted(METRICS), default="bleu", help="metric of the table")
+    add("--metric", choices=sorted(METRIC_NAMES), default="bleu", help="metric of the table")
     add(
         "--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="what to compare"
     )

@@ -25,7 +25,7 @@ from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.metrics import score_texts
 
 HERE = Path(__file__).parent
 _POLL_SECONDS = 0.2
@@ -45,7 +45,7 @@ class HeldOut:
     Attributes:
         sources: Source texts.
         references: One or several references of each.
-        metric: Key of `METRICS`.
+        metric: One of `names.METRIC_NAMES`.
         num_beams: Width of the beam.
         max_length: Longest output in tokens.
     """
@@ -83,9 +83,7 @@ class HeldOut:
 
     def score(self, outputs: Sequence[str]) -> float:
         """Scores an output for each source, in percent."""
-        metric = METRICS[self.metric]()
-        found: Any = metric.compute(predictions=list(outputs), references=self.references)
-        return float(found[self.metric])
+        return float(score_texts(self.metric, outputs, self.references)[self.metric])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from transformers import (
 )
 from watch import StopAt
 
-from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 

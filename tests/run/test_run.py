@@ -101,7 +101,7 @@ def test_two_processes_train_one_model(corpus, tmp_path):
     assert results(tmp_path / "out")["test_bleu"] > 90
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "2 CPU processes" in card
-    assert "python -m torch.distributed.run --standalone --nproc-per-node 2 " in card
+    assert "```bash\nvanilla-transformer train --" in card
 
 
 def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):

@@ -22,7 +22,7 @@ from watch import StopAt
 
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.generation_metrics import GenerationMetrics
+from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}

@@ -8,7 +8,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.training.metrics import METRICS
+from vanilla_transformer.training.metrics import score_texts
 from vanilla_transformer.training.option_checks import check_length_penalty
 
 
@@ -43,7 +43,7 @@ def evaluate_model(
         model_name_or_path: Directory of a saved model, or its name on the Hub.
         data_arguments: Where the data come from. `max_source_length` truncates the sources.
         split: "train", "validation" or "test".
-        metrics: Keys of `METRICS`.
+        metrics: Of `names.METRIC_NAMES`.
         batch_size: Examples per batch.
         progress: Whether to show a progress bar on standard error.
         **search: Passed to `model.generate`, e.g. `num_beams`.
@@ -70,8 +70,5 @@ def evaluate_model(
     predictions = [texts[0] for texts in outputs]
     column = "references" if "references" in examples.column_names else "target"
     references = list(examples[column])
-    scores = {
-        name: METRICS[name]().compute(predictions=predictions, references=references) or {}
-        for name in metrics
-    }
+    scores = {name: score_texts(name, predictions, references) for name in metrics}
     return Evaluation(scores, list(examples["source"]), predictions)

@@ -14,10 +14,10 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
+from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
-from vanilla_transformer.training.metrics import METRICS
 
 _TEMPLATE = Path(__file__).parent / "model_card_template.md"
 _LOADED = (".json", ".safetensors")
@@ -137,7 +137,7 @@ def _results_table(
     for metric in metrics:
         scores = [results.get(f"{prefix}_{metric}") for prefix in _SPLITS]
         cells = ["-" if score is None else f"{score:.2f}" for score in scores]
-        better = "lower" if METRICS[metric].lower_is_better else "higher"
+        better = "lower" if metric in ERROR_RATES else "higher"
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
     return "\n".join(rows)

@@ -10,6 +10,7 @@ from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -18,7 +19,6 @@ from vanilla_transformer.run.options import (
 )
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.training.metrics import METRICS
 from vanilla_transformer.training.option_checks import check_length_penalty
 from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
@@ -329,7 +329,7 @@ def watched_metric(arguments: RunArguments) -> WatchedMetric:
     )
     follows_loss = training.lr_scheduler_type in SCHEDULES_OF_A_SCORE
     if selects and not follows_loss and not training.metric_is_chosen:
-        return WatchedMetric(first, not METRICS[first].lower_is_better)
+        return WatchedMetric(first, first not in ERROR_RATES)
     return WatchedMetric(training.metric_for_best_model, training.greater_is_better)
 
 

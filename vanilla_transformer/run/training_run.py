@@ -43,9 +43,8 @@ from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokeniz
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
-from vanilla_transformer.training.generation_metrics import GenerationMetrics
 from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
-from vanilla_transformer.training.metrics import References
+from vanilla_transformer.training.metrics import GenerationMetrics, References
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.show_translations import ShowTranslations
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer

@@ -1,235 +1,232 @@
-"""Scores of generated text: `evaluate.Metric` objects that need no network.
+"""Scores of generated text, also as the `compute_metrics` of a `Seq2SeqTrainer`.
 
 All scores are in percent. BLEU, chrF and TER are computed by sacrebleu; word error rate and phoneme
 error rate are defined as for grapheme-to-phoneme conversion.
 """
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
-import datasets
-import evaluate
+import numpy as np
 import sacrebleu
+from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
+from torch import distributed
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import nested_concat
+
+from vanilla_transformer.names import METRIC_NAMES
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
 
-_TEXT = datasets.Value("string")
+_SCORES_OF_SACREBLEU: dict[str, Callable[..., Any]] = {
+    "bleu": sacrebleu.BLEU,
+    "chrf": sacrebleu.CHRF,
+    "ter": sacrebleu.TER,
+}
 
 
-class TextMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate ships no types
+def score_texts(
+    name: str, predictions: Sequence[str], references: References, **options: Any
+) -> dict[str, Any]:
     """Scores predicted texts against one or several reference texts each.
 
-    Predictions stay in memory, so parallel processes cannot collide in the metrics cache. `compute`
-    takes `predictions` (list of str) and `references` (list of str, or of lists of str), and passes
-    further arguments to the score.
+    Args:
+        name: One of `names.METRIC_NAMES`.
+        predictions: Predicted texts.
+        references: One or several reference texts for each prediction.
+        **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
 
-    Attributes:
-        lower_is_better: Whether a lower score is better; True for error rates.
+    Returns:
+        The score, by `name`, and its details: for the scores of sacrebleu "signature"; for BLEU
+        also "brevity_penalty", "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and
+        "ref_len" (in tokens of sacrebleu). `word_errors` and `phoneme_errors` tell theirs.
 
     Raises:
-        ValueError: From `compute`, if there is nothing to score, predictions and references differ
-            in number, or an example has no reference.
+        ValueError: If there is nothing to score, predictions and references differ in number, or an
+            example has no reference.
     """
-
-    lower_is_better: ClassVar[bool] = False
-    description: ClassVar[str]
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"keep_in_memory": kwargs.get("num_process", 1) == 1, **kwargs})
-
-    def _info(self) -> evaluate.MetricInfo:
-        several = datasets.Features({"predictions": _TEXT, "references": datasets.Sequence(_TEXT)})
-        single = datasets.Features({"predictions": _TEXT, "references": _TEXT})
-        return evaluate.MetricInfo(
-            description=self.description,
-            citation="",
-            inputs_description="predictions: texts; references: one or several texts for each.",
-            features=[several, single],
-        )
-
-    def compute(
-        self,
-        *,
-        predictions: Sequence[str] | None = None,
-        references: References | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any] | None:
-        """Scores the predictions, together with those that were added before.
-
-        Args:
-            predictions: Predicted texts.
-            references: One or several reference texts for each prediction.
-            **kwargs: Further arguments of the score.
-
-        Returns:
-            The score under the metric's name in `METRICS`, and its details. None on processes other
-            than the first if `num_process` is greater than 1.
-        """
-        if predictions is not None and references is not None:
-            predictions, references = list(predictions), as_reference_lists(references)
-            _check_counts(predictions, references)
-        elif predictions is None and references is None and self.writer is None:
-            raise ValueError("There is nothing to score: give predictions and references.")
-        result: dict[str, Any] | None = super().compute(
-            predictions=predictions, references=references, **kwargs
-        )
-        return result
-
-
-def as_reference_lists(references: References) -> list[list[str]]:
-    """Returns references as a list of texts for each example.
-
-    Args:
-        references: One or several texts for each example.
-    """
-    return [[texts] if isinstance(texts, str) else list(texts) for texts in references]
-
-
-def _check_counts(predictions: list[str], references: list[list[str]]) -> None:
-    if len(predictions) != len(references):
-        raise ValueError(
-            f"There are {len(predictions)} predictions but {len(references)} references: give "
-            "equally many."
-        )
+    lists = _as_lists(references)
     if not predictions:
+        raise ValueError("There are 0 predictions to score: give at least one.")
+    if len(predictions) != len(lists):
         raise ValueError(
-            "There is nothing to score: predictions and references are empty, give at least one."
+            f"There are {len(predictions)} predictions but {len(lists)} references: give equally "
+            "many."
         )
-    if not all(references):
-        raise ValueError(f"Example {references.index([])} has no reference: give at least one.")
+    if not all(lists):
+        raise ValueError(f"Example {lists.index([])} has no reference: give at least one.")
+    if name == "wer":
+        return word_errors(predictions, lists)
+    if name == "per":
+        return phoneme_errors(predictions, lists)
+    metric = _SCORES_OF_SACREBLEU[name](**options)
+    # One stream per position of a reference, padded by None if examples differ in number.
+    streams = [
+        [texts[i] if i < len(texts) else None for texts in lists]
+        for i in range(max(map(len, lists)))
+    ]
+    score = metric.corpus_score(predictions, streams)
+    found = {name: score.score, "signature": str(metric.get_signature())}
+    if name == "bleu":
+        found |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
+        found |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
+    return found
 
 
-class _SacreBleuMetric(TextMetric):
-    """A corpus score of sacrebleu; `compute` takes the arguments of `score_class`."""
-
-    name_of_score: ClassVar[str]
-    score_class: ClassVar[type[sacrebleu.metrics.base.Metric]]
-
-    def _compute(
-        self, predictions: list[str], references: References, **kwargs: Any
-    ) -> dict[str, Any]:
-        metric = self.score_class(**kwargs)
-        # One stream per position of a reference, padded by None if examples differ in number.
-        lists = as_reference_lists(references)
-        streams = [
-            [texts[i] if i < len(texts) else None for texts in lists]
-            for i in range(max(map(len, lists)))
-        ]
-        # The annotation of sacrebleu leaves out the None that it accepts.
-        score = metric.corpus_score(predictions, cast("Sequence[Sequence[str]]", streams))
-        signature = str(metric.get_signature())
-        return {
-            self.name_of_score: score.score,
-            "signature": signature,
-            **self._details_of_score(score),
-        }
-
-    def _details_of_score(self, score: Any) -> dict[str, Any]:
-        return {}
-
-
-class Bleu(_SacreBleuMetric):
-    """Corpus BLEU (Papineni et al. 2002) of sacrebleu.
-
-    `compute` takes the arguments of `sacrebleu.BLEU`, such as `tokenize="zh"`. It returns "bleu",
-    "signature", "brevity_penalty", "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len"
-    and "ref_len" (in tokens of sacrebleu).
-    """
-
-    description = "Corpus BLEU of sacrebleu, in percent."
-    name_of_score = "bleu"
-    score_class = sacrebleu.BLEU
-
-    def _details_of_score(self, score: Any) -> dict[str, Any]:
-        return {
-            "brevity_penalty": score.bp,
-            "precisions": list(score.precisions),
-            "hyp_len": score.sys_len,
-            "ref_len": score.ref_len,
-        }
-
-
-class ChrF(_SacreBleuMetric):
-    """Corpus chrF (Popović 2015) of sacrebleu.
-
-    `compute` takes the arguments of `sacrebleu.CHRF`, such as `word_order=2` for chrF++. It returns
-    "chrf" and "signature".
-    """
-
-    description = "Corpus chrF of sacrebleu, in percent."
-    name_of_score = "chrf"
-    score_class = sacrebleu.CHRF
-
-
-class Ter(_SacreBleuMetric):
-    """Translation edit rate (Snover et al. 2006) of sacrebleu.
-
-    `compute` takes the arguments of `sacrebleu.TER`. It returns "ter" and "signature".
-    """
-
-    lower_is_better = True
-    description = "Corpus translation edit rate of sacrebleu, in percent."
-    name_of_score = "ter"
-    score_class = sacrebleu.TER
-
-
-class WordErrorRate(TextMetric):
-    """Share of words whose predicted pronunciation equals none of the references.
+def word_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
+    """Computes the share of words whose predicted pronunciation equals none of the references.
 
     This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
     speech recognition. Pronunciations are compared phoneme by phoneme, so spacing does not matter.
-    `compute` returns "wer", "wrong" and "total" (both in words).
+
+    Args:
+        predictions: Predicted pronunciations, one per word.
+        references: The right ones.
+
+    Returns:
+        "wer" in percent, and "wrong" and "total", both in words.
     """
-
-    lower_is_better = True
-    description = "Percent of words with no correct pronunciation."
-
-    def _compute(self, predictions: list[str], references: References) -> dict[str, Any]:
-        pairs = zip(predictions, as_reference_lists(references), strict=True)
-        wrong = sum(p.split() not in [text.split() for text in texts] for p, texts in pairs)
-        total = len(predictions)
-        return {"wer": 100 * wrong / total, "wrong": wrong, "total": total}
+    pairs = zip(predictions, references, strict=True)
+    wrong = sum(p.split() not in [text.split() for text in texts] for p, texts in pairs)
+    total = len(predictions)
+    return {"wer": 100 * wrong / total, "wrong": wrong, "total": total}
 
 
-class PhonemeErrorRate(TextMetric):
-    """Edits to the closest reference, per phoneme of that reference.
+def phoneme_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
+    """Computes the edits to the closest reference, per phoneme of that reference.
 
     PER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in
     phonemes separated by white space (Yao & Zweig 2015). Of equally close references the first
-    counts. `compute` returns "per", "edits" and "phonemes".
+    counts.
+
+    Args:
+        predictions: Predicted pronunciations, one per word.
+        references: The right ones.
+
+    Returns:
+        "per" in percent, "edits" and "phonemes".
 
     Raises:
-        ValueError: From `compute`, if the references hold no phoneme.
+        ValueError: If the references hold no phoneme.
+    """
+    edits = phonemes = 0
+    for prediction, texts in zip(predictions, references, strict=True):
+        candidates = [text.split() for text in texts]
+        distances = [Levenshtein.distance(prediction.split(), one) for one in candidates]
+        edits += min(distances)
+        phonemes += len(candidates[distances.index(min(distances))])
+    if phonemes == 0:
+        raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
+    return {"per": 100 * edits / phonemes, "edits": edits, "phonemes": phonemes}
+
+
+def _as_lists(references: References) -> list[list[str]]:
+    return [[texts] if isinstance(texts, str) else list(texts) for texts in references]
+
+
+class GenerationMetrics:
+    """Scores generated token ids, as the `compute_metrics` of a `Seq2SeqTrainer`.
+
+    It needs `predict_with_generate=True`. Labels and predictions are decoded by
+    `tokenizer.batch_decode(ids, skip_special_tokens=True)`; -100 (Trainer's padding) counts as the
+    padding token.
+
+    Args:
+        tokenizer: Decodes the target side.
+        names: Names of the scores, of `names.METRIC_NAMES`.
+        references: One or several reference texts per example of the split that is evaluated, in
+            its order. None: the references are the decoded labels. They are tokenized text, which
+            differs from the real references if the tokenizer loses or truncates text.
+        options: Options of the scores, by name, such as `{"bleu": {"tokenize": "zh"}}`.
+
+    Attributes:
+        references: As above. Assign the texts of another split before evaluating on it.
+        last_predictions: Decoded predictions of the last call.
+        signatures: Signature of each score of sacrebleu in the last call, by name.
+
+    Raises:
+        ValueError: If a name is unknown, or the tokenizer has no padding token.
     """
 
-    lower_is_better = True
-    description = "Percent of edited phonemes."
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        names: Sequence[str],
+        references: References | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ValueError("`tokenizer.pad_token_id` is None: set a padding token.")
+        if unknown := [name for name in names if name not in METRIC_NAMES]:
+            raise ValueError(
+                f"`names` has unknown scores {unknown}: choose from {', '.join(METRIC_NAMES)}."
+            )
+        self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
+        self.options = {name: dict((options or {}).get(name, {})) for name in names}
+        self.last_predictions: list[str] = []
+        self.signatures: dict[str, str] = {}
 
-    def _compute(self, predictions: list[str], references: References) -> dict[str, Any]:
-        pairs = zip(predictions, as_reference_lists(references), strict=True)
-        closest = [_measure_closest_reference(prediction, texts) for prediction, texts in pairs]
-        edits, phonemes = (sum(column) for column in zip(*closest, strict=True))
-        if phonemes == 0:
-            raise ValueError("The references hold no phoneme: give at least one that is not empty.")
-        return {"per": 100 * edits / phonemes, "edits": edits, "phonemes": phonemes}
+    def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Scores one evaluation.
 
+        Args:
+            prediction: `predictions` and `label_ids` are arrays of token ids, of shape (batch,
+                target_len), padded by -100 or the padding token.
 
-def _measure_closest_reference(prediction: str, references: Sequence[str]) -> tuple[int, int]:
-    """Returns the distance to the closest reference and the length of it, in phonemes."""
-    phonemes = prediction.split()
-    candidates = [text.split() for text in references]
-    distances = [Levenshtein.distance(phonemes, candidate) for candidate in candidates]
-    closest = distances.index(min(distances))
-    return distances[closest], len(candidates[closest])
+        Returns:
+            The score of each metric, in percent, by name; and "gen_len", the mean length of the
+            predictions in tokens, without special tokens.
 
+        Raises:
+            ValueError: If the predictions are not token ids, or do not match the references.
+        """
+        ids = self._to_token_ids(prediction.predictions)
+        references = self._choose_references(prediction, len(ids))
+        ids = ids[: len(references)]
+        self.last_predictions = self._decode_ids(ids)
+        scores = {}
+        for name in self.names:
+            found = score_texts(name, self.last_predictions, references, **self.options[name])
+            scores[name] = float(found[name])
+            if "signature" in found:
+                self.signatures[name] = found["signature"]
+        special = np.isin(ids, self.tokenizer.all_special_ids)
+        return {**scores, "gen_len": float((~special).sum(axis=1).mean())}
 
-METRICS: dict[str, type[TextMetric]] = {
-    "bleu": Bleu,
-    "chrf": ChrF,
-    "ter": Ter,
-    "wer": WordErrorRate,
-    "per": PhonemeErrorRate,
-}
-"""The metrics by name; the name is also the key of the score in the result of `compute`."""
+    def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
+        """Returns the references of each example: those given, or else the decoded labels."""
+        if self.references is None:
+            if prediction.label_ids is None:
+                raise ValueError("`references` is None: set it, or give the data set labels.")
+            return _as_lists(self._decode_ids(self._to_token_ids(prediction.label_ids)))
+        references = _as_lists(self.references)
+        # Several processes repeat the first examples at the end, to get equally many each.
+        may_repeat = distributed.is_initialized() and distributed.get_world_size() > 1
+        if len(references) != count and not (may_repeat and len(references) < count):
+            raise ValueError(
+                f"There are {count} predictions but {len(references)} references: assign the "
+                "references of the split that is evaluated to `references`."
+            )
+        return references
+
+    def _to_token_ids(self, values: Any) -> NDArray[np.int64]:
+        """Returns ids of shape (batch, target_len), with the padding token in place of -100."""
+        if isinstance(values, list):  # one array per batch, with `eval_do_concat_batches` False
+            values = reduce(nested_concat, values)
+        ids = np.asarray(values[0] if isinstance(values, tuple) else values)
+        if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(
+                f"The predictions have shape {ids.shape} and type {ids.dtype}, so they are not "
+                "token ids: set predict_with_generate=True."
+            )
+        if len(ids) == 0:
+            raise ValueError(
+                "There are 0 predictions to score: add examples to the evaluation set."
+            )
+        return np.where(ids == -100, self.tokenizer.pad_token_id, ids).astype(np.int64)
+
+    def _decode_ids(self, ids: NDArray[np.int64]) -> list[str]:
+        return list(self.tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True))
