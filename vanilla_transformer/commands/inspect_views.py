@@ -148,8 +148,8 @@ def show_view(options: argparse.Namespace) -> None:
 
 def _show_heads(model: Any, tokenizer: Any, options: argparse.Namespace) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
+    from vanilla_transformer.inspection.attention_figures import plot_head_scores
     from vanilla_transformer.inspection.head_ablation import head_scores
-    from vanilla_transformer.inspection.head_figures import plot_head_scores
 
     pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
     if not pairs:

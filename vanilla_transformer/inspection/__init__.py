@@ -1,6 +1,10 @@
 """Looks into a model: shapes, attention, positions, heads, training curves and costs."""
 
-from vanilla_transformer.inspection.attention_figures import plot_alignment, plot_heads
+from vanilla_transformer.inspection.attention_figures import (
+    plot_alignment,
+    plot_head_scores,
+    plot_heads,
+)
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
 from vanilla_transformer.inspection.cost import Cost, cost
 from vanilla_transformer.inspection.head_ablation import (
@@ -8,7 +12,6 @@ from vanilla_transformer.inspection.head_ablation import (
     attention_heads,
     head_scores,
 )
-from vanilla_transformer.inspection.head_figures import plot_head_scores
 from vanilla_transformer.inspection.position_figures import plot_positions
 from vanilla_transformer.inspection.shape_figures import plot_shapes
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk

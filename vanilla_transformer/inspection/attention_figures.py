@@ -1,15 +1,23 @@
 """Draws attention weights: all heads of a layer or of all layers, and source against target.
 
-The colours run from white (0) to dark blue, so that they stay readable in shades of grey.
+The colours run from white (0) to dark blue, so that they stay readable in shades of grey. A further
+picture shows the effect of each head on a score, as `head_scores` measures it.
 """
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.inspection.figures import add_title, new_figure
-from vanilla_transformer.inspection.labels import Labels, make_labels, spread_indices
+from vanilla_transformer.inspection.figures import (
+    Labels,
+    add_scale,
+    add_title,
+    make_labels,
+    new_figure,
+    spread_indices,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
 _COLOURS = "Blues"
 _FULL_WIDTH = 9.0  # inches; at this width the labels are readable on a page
 _MOST_INCHES = 32.0
+_MOST_NUMBERS = 16  # heads beside each other whose cells have room for a number
 
 
 def plot_heads(
@@ -73,7 +82,7 @@ def plot_heads(
     add_title(figure, title)
     figure.supxlabel("token that is attended to", fontsize=10)
     figure.supylabel("token that attends", fontsize=10)
-    _add_scale(figure, image, grid)
+    add_scale(figure, image, grid, "attention weight")
     return figure
 
 
@@ -117,7 +126,7 @@ def plot_alignment(
     names = make_labels([source_label, target_label], longest=60)
     axes.set_xlabel(names.texts[0], fontsize=11, **names.style)
     axes.set_ylabel(names.texts[1], fontsize=11, **names.style)
-    _add_scale(figure, image, axes)
+    add_scale(figure, image, axes, "attention weight")
     return figure
 
 
@@ -223,8 +232,83 @@ def _separate_cells(axes: Any, rows: int, columns: int, cell: float) -> None:
     axes.tick_params(which="minor", length=0)
 
 
-def _add_scale(figure: "Figure", image: Any, axes: Any) -> None:
-    shrink = min(0.8, 4 / figure.get_figheight())
-    bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02)
-    bar.set_label("attention weight", fontsize=10)
-    bar.outline.set_visible(False)
+def plot_head_scores(
+    changes: Mapping[str, torch.Tensor], *, score: str = "score", title: str = ""
+) -> "Figure":
+    """Draws a heat map for each attention module: how a score changes without each head.
+
+    All modules share one colour scale, which is symmetric around 0. Each cell also holds its
+    number, with a sign, so that the picture can be read in shades of grey. Cells of modules with
+    more than 16 heads have no number.
+
+    Args:
+        changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
+        score: Name and unit of the score, such as "loss in nats".
+        title: Text above the panels.
+
+    Returns:
+        A matplotlib figure. Save it with `.savefig("heads.png")`.
+
+    Raises:
+        ValueError: If there are no changes, or not two dimensions of them.
+        ModuleNotFoundError: If matplotlib is not installed.
+    """
+    for name, change in changes.items():
+        if change.dim() != 2 or change.numel() == 0:
+            raise ValueError(
+                f"`changes` of {name!r} have the shape {tuple(change.shape)}: give (layers, heads)."
+            )
+    if not changes:
+        raise ValueError("`changes` are empty: give what `head_scores` returns.")
+    most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
+    shapes = [(change.shape[0], change.shape[1]) for change in changes.values()]
+    figure, grid = _make_panels(shapes)
+    add_title(figure, title)
+    for axes, (name, change) in zip(grid, changes.items(), strict=True):
+        image = _draw_changes(axes, change.detach().float().cpu(), most)
+        axes.set_title(name, fontsize=11)
+    add_scale(figure, image, grid, f"change of the {score}")
+    return figure
+
+
+def _make_panels(shapes: list[tuple[int, int]]) -> tuple["Figure", list[Any]]:
+    """Makes a figure with a panel for each shape (layers, heads): few heads side by side."""
+    layers, heads = zip(*shapes, strict=True)
+    if sum(heads) <= _MOST_NUMBERS:
+        figure = new_figure((max(2.0 + 0.6 * sum(heads), 6.0), 1.5 + 0.45 * max(layers)))
+        return figure, list(figure.subplots(1, len(shapes), squeeze=False, width_ratios=heads)[0])
+    wide = 0.68 if max(heads) <= _MOST_NUMBERS else 0.25
+    figure = new_figure(
+        (2.0 + wide * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers))
+    )
+    grid = figure.subplots(len(shapes), 1, squeeze=False, height_ratios=layers)
+    return figure, list(grid[:, 0])
+
+
+def _draw_changes(axes: Any, change: torch.Tensor, most: float) -> Any:
+    """Draws the changes of one module, of shape (layers, heads)."""
+    image = axes.imshow(change.numpy(), cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+    layers, heads = change.shape
+    step = 1 if heads <= _MOST_NUMBERS else 4
+    axes.set_xticks(range(0, heads, step))
+    axes.set_yticks(range(layers))
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    if heads > _MOST_NUMBERS:
+        return image
+    for layer in range(layers):
+        for head in range(heads):
+            value = change[layer, head].item()
+            colour = "white" if abs(value) > 0.6 * most else "black"
+            text = _format_change(value, most)
+            axes.text(head, layer, text, ha="center", va="center", color=colour, fontsize=8)
+    return image
+
+
+def _format_change(value: float, most: float) -> str:
+    """Formats a number with a sign and with as many places as the largest one needs for two."""
+    places = 1 - math.floor(math.log10(most))
+    rounded = round(value, max(places, 0)) + 0.0  # the sum turns -0.0 into 0.0
+    return f"{rounded:+.{max(places, 0)}f}" if places <= 4 else f"{value:+.0e}"

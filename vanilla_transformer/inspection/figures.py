@@ -1,12 +1,25 @@
-"""Makes the figures that the package draws in."""
+"""Makes the figures that the package draws in, their titles, and labels of any text."""
 
-from typing import TYPE_CHECKING
+import math
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.inspection.labels import make_labels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_JOINERS = "\u200c\u200d"
+_VARIATIONS = range(0xFE00, 0xFE10)  # they choose between forms of the character before
+_SPACE = "\N{OPEN BOX}"
+_FALLBACK_FONTS = (
+    *("Noto Sans", "Noto Emoji", "Symbola", "WenQuanYi", "Droid Sans Fallback", "Unifont"),
+    *("Arial Unicode MS", "Malgun Gothic", "Microsoft YaHei", "Apple SD Gothic", "Hiragino Sans"),
+)
+"""How the names of fonts begin that have many scripts; matplotlib takes what others lack."""
 
 
 def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = True) -> "Figure":
@@ -38,3 +51,98 @@ def add_title(figure: "Figure", title: str) -> None:
     if title:
         labels = make_labels([title], longest=100)
         figure.suptitle(labels.texts[0], fontsize=12, **labels.style)
+
+
+def add_scale(figure: "Figure", image: Any, axes: Any, name: str) -> None:
+    """Draws the colours of an image and what they mean beside the axes."""
+    shrink = min(0.8, 4 / figure.get_figheight())
+    bar = figure.colorbar(image, ax=axes, shrink=shrink, aspect=25, pad=0.02)
+    labels = make_labels([name], longest=60)
+    bar.set_label(labels.texts[0], fontsize=10, **labels.style)
+    bar.outline.set_visible(False)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Texts that can be drawn.
+
+    Attributes:
+        texts: One for each text that was given.
+        style: Arguments for matplotlib: fonts of many scripts, and no formulas.
+    """
+
+    texts: list[str]
+    style: dict[str, Any]
+
+    def width(self, size: float) -> float:
+        """Returns the room in inches that the longest text needs, about, at a size in points."""
+        return 0.0088 * size * max((sum(map(_width_of, text)) for text in self.texts), default=0)
+
+
+def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
+    r"""Makes labels of any texts.
+
+    A control character becomes its escape (`\n`), a space at an end becomes `␣`, and a long text
+    ends with `…`. Matplotlib draws a character that no installed font has as a box, and warns.
+
+    Args:
+        texts: The texts, such as tokens.
+        longest: Width at which a text is cut, in characters; a wide one, such as 한, counts twice.
+
+    Returns:
+        The labels.
+
+    Raises:
+        ModuleNotFoundError: If matplotlib is not installed.
+    """
+    with optional_packages():
+        from matplotlib import font_manager, rcParams
+    installed = sorted(font_manager.get_font_names())
+    fallbacks = [name for name in installed if name.startswith(_FALLBACK_FONTS)]
+    families = [*rcParams["font.family"], "DejaVu Sans", *fallbacks]
+    shown = [_shorten_text(_show_characters(str(text)), longest) for text in texts]
+    return Labels(shown, {"fontfamily": families, "parse_math": False})
+
+
+def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
+    """Chooses which of many labels are drawn, so that they do not overlap.
+
+    Args:
+        count: Number of labels.
+        cell: Distance between two of them in inches.
+        pitch: Room that a label needs, in inches.
+
+    Returns:
+        Indices at equal distances; all of them if there is room.
+    """
+    return list(range(0, count, max(1, math.ceil(pitch / cell - 0.05))))
+
+
+def _show_characters(text: str) -> str:
+    """Replaces what cannot be seen, and what would change the text around it."""
+    if not text:
+        return '""'
+    inner = text.strip(" ")
+    start = len(text) - len(text.lstrip(" "))
+    text = _SPACE * start + inner + _SPACE * (len(text) - start - len(inner))
+    return "".join(map(_show_character, text, " " + text[:-1]))
+
+
+def _show_character(char: str, before: str) -> str:
+    if ord(char) in _VARIATIONS or (char in _JOINERS and unicodedata.category(before)[0] == "S"):
+        return ""  # parts of an emoji
+    category = unicodedata.category(char)
+    hidden = category in ("Cc", "Cs", "Zl", "Zp") or (category == "Cf" and char not in _JOINERS)
+    return char.encode("unicode_escape").decode() if hidden else char
+
+
+def _width_of(char: str) -> int:
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _shorten_text(text: str, longest: int) -> str:
+    widths = [_width_of(char) for char in text]
+    if sum(widths) <= longest:
+        return text
+    kept = sum(total < longest for total in accumulate(widths))
+    return text[:kept] + "…"

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vanilla_transformer.extras import optional_packages
-from vanilla_transformer.inspection.figures import new_figure
-from vanilla_transformer.inspection.labels import make_labels
+from vanilla_transformer.inspection.figures import make_labels, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
