@@ -12,9 +12,10 @@ from vanilla_transformer.model.attention import (
     CrossAttention,
     FusedSelfAttention,
     SelfAttention,
-    config_for_attention,
+    choose_attention,
     eager_attention_forward,
 )
+from vanilla_transformer.model.context import CallContext
 
 SHAPE = (2, 2, 3, 4)  # batch, heads, target_len, head_dim
 
@@ -112,7 +113,9 @@ def test_an_attention_module_is_torch_multihead_attention(tiny_config, kind, hea
             getattr(theirs.out_proj, part).copy_(getattr(ours.out_proj, part))
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
     keys = x if kind is SelfAttention else source
-    output, weights = ours(x) if kind is SelfAttention else ours(x, source)
+    context = CallContext(choose_attention(config, {}).function, {})
+    sources = () if kind is SelfAttention else (source,)
+    output, weights = ours(x, context, *sources)
     expected, expected_weights = theirs(x, keys, keys, average_attn_weights=False)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(weights, expected_weights)
@@ -122,11 +125,12 @@ def test_self_attention_appends_to_the_cache(tiny_config):
     torch.manual_seed(0)
     layer = SelfAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
     x, cache = torch.randn(2, 5, 16), DynamicCache()
-    layer(x[:, :4], past_key_values=cache)
-    output, weights = layer(x[:, 4:], past_key_values=cache)
+    plain = CallContext(choose_attention(layer.config, {}).function, {})
+    layer(x[:, :4], plain._replace(cache=cache))
+    output, weights = layer(x[:, 4:], plain._replace(cache=cache))
     assert cache.get_seq_length() == 5
     assert weights.shape == (2, 4, 1, 5)
-    torch.testing.assert_close(output, layer(x)[0][:, 4:])
+    torch.testing.assert_close(output, layer(x, plain)[0][:, 4:])
 
 
 def test_cross_attention_projects_the_source_once(tiny_config):
@@ -134,17 +138,20 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
     x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    first, _ = layer(x, source, past_key_values=cache)
+    context = CallContext(choose_attention(layer.config, {}).function, {}, source_cache=cache)
+    first, _ = layer(x, context, source)
     assert cache.is_updated[0]
-    again, _ = layer(x, torch.full_like(source, torch.nan), past_key_values=cache)
+    again, _ = layer(x, context, torch.full_like(source, torch.nan))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert cache.cross_attention_cache.get_seq_length() == 5
 
 
 def test_a_call_that_asks_for_weights_gets_an_eager_copy_of_the_config(tiny_config):
     config = tiny_config(attn_implementation="sdpa")
-    assert config_for_attention(config, False) is config
-    assert config_for_attention(config, True)._attn_implementation == "eager"
+    assert choose_attention(config, {}).config is config
+    choice = choose_attention(config, {"output_attentions": True})
+    assert choice.function is eager_attention_forward
+    assert choice.config._attn_implementation == "eager"
     assert config._attn_implementation == "sdpa"
 
 
@@ -212,7 +219,8 @@ def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
             weights[name] = heads.repeat_interleave(4 // shared, dim=0).flatten(0, 1)
     full.load_state_dict(weights)
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    arguments = (x, source) if kind is CrossAttention else (x,)
+    context = CallContext(choose_attention(config, {}).function, {})
+    arguments = (x, context, source) if kind is CrossAttention else (x, context)
     torch.testing.assert_close(grouped(*arguments)[0], full(*arguments)[0])
 
 

@@ -13,10 +13,12 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
 )
+from vanilla_transformer.model.attention import eager_attention_forward
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     CHOICES,
     POST_NORM_INITIALIZERS,
 )
+from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.layers import EncoderLayer
 from vanilla_transformer.model.stack_config import config_with
 
@@ -201,9 +203,10 @@ def test_a_layer_computes_the_norm_of_alpha_x_plus_f(initializer):
     for one in layer.parameters():
         nn.init.normal_(one, std=0.3)
     states, alpha = torch.randn(2, 5, 96), 1 / config.encoder_residual_scale
-    hidden = layer.self_attn_post_norm(alpha * states + layer.self_attn(states)[0])
+    plain = CallContext(eager_attention_forward, {})
+    hidden = layer.self_attn_post_norm(alpha * states + layer.self_attn(states, plain)[0])
     expected = layer.feed_forward_post_norm(alpha * hidden + layer.feed_forward(hidden))
-    torch.testing.assert_close(layer(states), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(layer(states, plain), expected, rtol=1e-4, atol=1e-4)
     assert alpha > 1.7
 
 

@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from vanilla_transformer.model.attention import eager_attention_forward
+from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.layers import DecoderLayer, EncoderLayer
 
+PLAIN = CallContext(eager_attention_forward, {})
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "ffn_dropout")
 
 
@@ -27,9 +30,9 @@ def sublayer(layer, name, x, run, scale=1.0):
 def test_the_encoder_layer_is_attention_then_feed_forward(tiny_config, placement):
     layer = scrambled(EncoderLayer(tiny_config(norm_placement=placement), 0))
     x = torch.randn(2, 5, 16)
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y)[0])
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, PLAIN)[0])
     expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
-    torch.testing.assert_close(layer(x), expected)
+    torch.testing.assert_close(layer(x, PLAIN), expected)
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
@@ -37,11 +40,14 @@ def test_the_decoder_layer_attends_to_the_source_in_between(tiny_config, placeme
     layer = scrambled(DecoderLayer(tiny_config(norm_placement=placement), 0))
     x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     mask = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, mask)[0])
-    hidden = sublayer(layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, source)[0])
+    masked = PLAIN._replace(mask=mask)
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, masked)[0])
+    hidden = sublayer(
+        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, PLAIN, source)[0]
+    )
     expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
-    torch.testing.assert_close(layer(x, mask, source), expected)
-    changed = layer(x, mask, source.flip(-1))
+    torch.testing.assert_close(layer(x, masked, source), expected)
+    changed = layer(x, masked, source.flip(-1))
     assert not torch.allclose(changed, expected)
 
 
@@ -53,12 +59,12 @@ def test_dropout_acts_in_training_only(tiny_config, placement, name):
         DecoderLayer(tiny_config(norm_placement=placement, **(rates | {name: 0.5})), 0)
     )
     x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
-    torch.testing.assert_close(layer(x, None, source), layer(x, None, source), rtol=0, atol=0)
+    torch.testing.assert_close(layer(x, PLAIN, source), layer(x, PLAIN, source), rtol=0, atol=0)
     layer.train()
-    assert not torch.equal(layer(x, None, source), layer(x, None, source))
+    assert not torch.equal(layer(x, PLAIN, source), layer(x, PLAIN, source))
     layer.apply(lambda m: setattr(m, "p", 0.0) if isinstance(m, torch.nn.Dropout) else None)
     if name != "attention_dropout":
-        torch.testing.assert_close(layer(x, None, source), layer(x, None, source), rtol=0, atol=0)
+        torch.testing.assert_close(layer(x, PLAIN, source), layer(x, PLAIN, source), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
@@ -81,7 +87,7 @@ def test_dropout_acts_on_the_output_of_every_sublayer(tiny_config, kind):
     """With everything dropped, only the residual stream is left."""
     layer = scrambled(kind(tiny_config(norm_placement="none"), 0)).train()
     x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
-    arguments = (x, None, source) if kind is DecoderLayer else (x,)
+    arguments = (x, PLAIN, source) if kind is DecoderLayer else (x, PLAIN)
     assert not torch.allclose(layer(*arguments), x)
     layer.dropout.p = 1.0
     torch.testing.assert_close(layer(*arguments), x, rtol=0, atol=0)
@@ -96,16 +102,16 @@ def test_the_output_of_every_sublayer_is_scaled_before_the_sum(tiny_config, plac
         torch.randn(2, 5, 16),
         torch.zeros(2, 4, 16),
     )
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y)[0], scale)
+    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, PLAIN)[0], scale)
     hidden = sublayer(
-        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, source)[0], scale
+        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, PLAIN, source)[0], scale
     )
     expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward, scale)
-    torch.testing.assert_close(layer(x, None, source), expected)
+    torch.testing.assert_close(layer(x, PLAIN, source), expected)
     encoder = scrambled(EncoderLayer(config, 0))
-    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y)[0], scale)
+    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y, PLAIN)[0], scale)
     expected = sublayer(encoder, "feed_forward", hidden, encoder.feed_forward, scale)
-    torch.testing.assert_close(encoder(x), expected)
+    torch.testing.assert_close(encoder(x, PLAIN), expected)
     encoder.train().dropout.p = 1.0
     if placement == "none":
-        torch.testing.assert_close(encoder(x), x, rtol=0, atol=0)
+        torch.testing.assert_close(encoder(x, PLAIN), x, rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Position ids that a caller gives: every scheme, packed rows, caches, continuous batching."""
+"""Position ids of the caller: schemes, concatenated sequences, caches, continuous batching."""
 
 import pytest
 import torch
@@ -33,23 +33,21 @@ def rows_of(lengths=LENGTHS, vocab=40, seed=0):
     return [torch.randint(3, vocab, (1, length), generator=generator) for length in lengths]
 
 
-def packed(rows):
+def joined(rows):
     return torch.cat(rows, dim=1)
 
 
 def restarts(rows):
-    return packed([torch.arange(row.shape[1])[None] for row in rows])
+    return joined([torch.arange(row.shape[1])[None] for row in rows])
 
 
-# --- packed rows ---------------------------------------------------------------------------------
+# --- concatenated sequences -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("training", [False, True])
-def test_a_packed_row_of_a_language_model_is_its_sequences(
-    tiny_model, positions, attention, training
-):
+def test_a_row_of_a_language_model_is_its_sequences(tiny_model, positions, attention, training):
     model = tiny_model(
         VanillaTransformerForCausalLM,
         attention=attention,
@@ -60,7 +58,7 @@ def test_a_packed_row_of_a_language_model_is_its_sequences(
     batch = DataCollatorWithFlattening()([{"input_ids": row[0]} for row in rows])
     singles = [model(row, labels=row, num_items_in_batch=11) for row in rows]
     found = model(**batch)
-    torch.testing.assert_close(found.logits, packed([single.logits for single in singles]))
+    torch.testing.assert_close(found.logits, joined([single.logits for single in singles]))
     torch.testing.assert_close(found.loss, sum(single.loss for single in singles))
     del batch["labels"]
     torch.testing.assert_close(model(**batch).logits, found.logits)  # with an empty cache
@@ -68,30 +66,30 @@ def test_a_packed_row_of_a_language_model_is_its_sequences(
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_a_packed_row_of_an_encoder_is_its_sequences(tiny_model, positions, attention):
+def test_a_row_of_an_encoder_is_its_sequences(tiny_model, positions, attention):
     model = tiny_model(
         VanillaTransformerForTokenClassification,
         attention=attention,
         position_embedding_type=positions,
     )
     rows = rows_of()
-    found = model(packed(rows), position_ids=restarts(rows)).logits
-    torch.testing.assert_close(found, packed([model(row).logits for row in rows]))
+    found = model(joined(rows), position_ids=restarts(rows)).logits
+    torch.testing.assert_close(found, joined([model(row).logits for row in rows]))
 
 
-def test_a_packed_row_has_no_single_class(tiny_model):
+def test_a_row_of_sequences_has_no_single_class(tiny_model):
     model, rows = tiny_model(VanillaTransformerForSequenceClassification), rows_of()
-    with pytest.raises(ValueError, match="3 packed sequences"):
-        model(packed(rows), position_ids=restarts(rows))
+    with pytest.raises(ValueError, match="3 sequences"):
+        model(joined(rows), position_ids=restarts(rows))
     with pytest.raises(ValueError, match="seq_idx"):
-        model(packed(rows), seq_idx=torch.zeros_like(packed(rows)))
+        model(joined(rows), seq_idx=torch.zeros_like(joined(rows)))
 
 
 @pytest.mark.parametrize("form", ["return_flash_attn_kwargs", "return_seq_idx"])
 @pytest.mark.parametrize(
     "cls", [VanillaTransformerForCausalLM, VanillaTransformerForTokenClassification]
 )
-def test_boundaries_of_a_packed_row_may_have_another_form(tiny_model, cls, form):
+def test_boundaries_of_sequences_may_have_another_form(tiny_model, cls, form):
     model, features = tiny_model(cls), [{"input_ids": row[0]} for row in rows_of()]
     expected = DataCollatorWithFlattening()(features)
     batch = DataCollatorWithFlattening(return_position_ids=False, **{form: True})(features)
@@ -106,7 +104,7 @@ def test_boundaries_of_a_packed_row_may_have_another_form(tiny_model, cls, form)
         tiny_model()(**batch, decoder_input_ids=batch["input_ids"])
 
 
-def test_a_row_is_packed_where_llamas_is(tiny_model):
+def test_a_row_is_split_where_llamas_is(tiny_model):
     """Without a mask only, and wherever a position is not the last one plus 1."""
     llama = LlamaForCausalLM(
         LlamaConfig(
@@ -126,13 +124,15 @@ def test_a_row_is_packed_where_llamas_is(tiny_model):
             sees = []
             for model in (llama, own):
                 options = {"position_ids": torch.tensor([position_ids]), "attention_mask": mask}
-                options["use_cache"] = False  # Llama does not look for packed rows with a cache
+                options["use_cache"] = (
+                    False  # Llama does not look for concatenated sequences with a cache
+                )
                 difference = model(ids, **options).logits - model(other, **options).logits
                 sees.append((difference.abs().sum(-1) > 1e-6).tolist())
             assert sees[0] == sees[1]
 
 
-def test_a_trainer_trains_on_packed_rows(tiny_model, tmp_path):
+def test_a_trainer_trains_on_concatenated_sequences(tiny_model, tmp_path):
     """The same weights as with rows one by one; the loss is that of the sequences."""
     features = [{"input_ids": row[0].tolist()} for row in rows_of((5, 2, 7, 4))]
     losses = []
@@ -218,7 +218,7 @@ def test_the_distances_of_alibi_are_those_of_the_given_positions(tiny_model):
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_given_positions_go_on_with_a_cache(tiny_model, positions):
     model = tiny_model(VanillaTransformerForCausalLM, position_embedding_type=positions)
-    ids, position_ids = packed(rows_of()), torch.arange(20, 20 + sum(LENGTHS))[None]
+    ids, position_ids = joined(rows_of()), torch.arange(20, 20 + sum(LENGTHS))[None]
     expected, cache = model(ids, position_ids=position_ids).logits, DynamicCache()
     for where in (slice(0, 5), slice(5, 6), slice(6, 9), slice(9, None)):
         found = model(

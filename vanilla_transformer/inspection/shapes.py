@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 
 Shapes = dict[str, tuple[int, ...]]
@@ -155,7 +156,8 @@ def _named_arguments(
     named: dict[str, Any] = {}
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         rest = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        named |= value if rest else {name: value}
+        parts = value._asdict() if isinstance(value, CallContext) else value
+        named |= parts if rest or parts is not value else {name: value}
     return named
 
 

@@ -40,7 +40,7 @@ ARGUMENTS = (
 """Names that a misspelt one is compared with."""
 
 BOUNDARIES = ("cu_seq_lens_q", "seq_idx")
-"""Where the sequences of a packed row begin, as `DataCollatorWithFlattening` says it."""
+"""Where the sequences of a row begin, as `DataCollatorWithFlattening` says it."""
 
 OF_ONE_STACK = frozenset(("position_ids", *BOUNDARIES))
 """What a model with an encoder and a decoder does not take: it would be that of one side only."""
@@ -141,15 +141,15 @@ def direct_attention(kwargs: dict[str, Any], is_causal: bool) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "is_causal"}
 
 
-def packed_position_ids(
+def positions_of_boundaries(
     kwargs: dict[str, Any], attention_mask: Any, length: int
 ) -> torch.Tensor | None:
-    """Returns the positions of packed rows whose boundaries are given in another form.
+    """Returns the positions of concatenated sequences whose boundaries are given in another form.
 
     Args:
         kwargs: The further arguments of a forward: `cu_seq_lens_q` holds 0 and the end of each
             sequence of the only row, `seq_idx` the number of its sequence for each token.
-        attention_mask: The mask of the caller. With one, rows are not packed.
+        attention_mask: The mask of the caller. With one, a row is one sequence.
         length: Number of tokens of a row.
 
     Returns:

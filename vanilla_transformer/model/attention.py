@@ -1,24 +1,21 @@
 """Multi-head attention: self- and cross-attention over one shared core (Vaswani et al. §3.2).
 
-Attention needs the padded shape (batch, length, ...). In padding-free training the states come
-packed, (1, tokens, d_model): they are projected, unpacked, attended to, and packed again.
+States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. They are
+projected in that shape; attention itself needs the padded one (see `token_layout`).
 """
 
 import math
-from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
-from .packing import UNPACKED, Packing
-from .positions import NO_POSITIONS, PositionEncoding
 from .tracing import is_tracing
 
 VECTOR_LENGTH = 16
@@ -91,26 +88,42 @@ def _additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
-def config_for_attention(
-    config: VanillaTransformerConfig, output_attentions: bool
-) -> VanillaTransformerConfig:
-    """Chooses the attention implementation of one call.
+class AttentionChoice(NamedTuple):
+    """The attention implementation of one call.
+
+    Attributes:
+        config: A config that names it, for which masks are made.
+        function: With the interface of `transformers.AttentionInterface`.
+        arguments: Further arguments of the function.
+    """
+
+    config: VanillaTransformerConfig
+    function: AttentionFunction
+    arguments: dict[str, Any]
+
+
+def choose_attention(
+    config: VanillaTransformerConfig, arguments: dict[str, Any]
+) -> AttentionChoice:
+    """Chooses the attention implementation of one call: the one that the config names.
 
     Fused implementations do not compute the attention weights: a call that asks for weights uses
-    the eager one.
+    the eager one, and a shallow copy of the config that names it.
 
     Args:
         config: The model's config.
-        output_attentions: Whether the caller asked for the weights.
+        arguments: Further arguments of the call.
 
     Returns:
-        The config itself, or a shallow copy of it set to eager attention.
+        The implementation.
     """
-    if not output_attentions or config._attn_implementation == "eager":
-        return config
-    eager = copy(config)
-    eager._attn_implementation = "eager"
-    return eager
+    if arguments.get("output_attentions") and config._attn_implementation != "eager":
+        config = copy(config)
+        config._attn_implementation = "eager"
+    function = ALL_ATTENTION_FUNCTIONS.get_interface(
+        config._attn_implementation, eager_attention_forward
+    )
+    return AttentionChoice(config, function, arguments)
 
 
 class StackedLinear(nn.Linear):
@@ -177,74 +190,57 @@ class AttentionCore(nn.Module):
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        attention_mask: Any,
-        packing: Packing = UNPACKED,
+        mask: Any,
+        context: CallContext,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Calls the attention implementation that the config names, and projects the result.
+        """Calls the attention implementation, and projects the result.
 
         Args:
             query: Of shape (batch, heads, target_len, head_dim).
             key: Of shape (batch, key_value_heads, source_len, head_dim).
             value: Of shape (batch, key_value_heads, source_len, head_dim).
-            attention_mask: In the form that the implementation asks for.
-            packing: The places of the queries that the result holds.
-            **kwargs: Passed to the implementation.
+            mask: In the form that the implementation asks for.
+            context: What the layers of the call share.
+            **kwargs: More arguments of the implementation.
 
         Returns:
-            The output, of shape (batch, target_len, d_model) or packed, and the attention weights
-            of shape (batch, heads, target_len, source_len); None from a fused implementation.
+            The output, shaped as the states, and the attention weights of shape (batch, heads,
+            target_len, source_len); None from a fused implementation.
         """
-        config = config_for_attention(self.config, kwargs.get("output_attentions", False))
-        attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
-            config._attn_implementation, eager_attention_forward
-        )
         dropout = self.attention_dropout if self.training else 0.0
-        mixed, weights = attention(
-            self, query, key, value, attention_mask,
-            dropout=dropout, scaling=self.scaling, **kwargs,
+        mixed, weights = context.attend(
+            self, query, key, value, mask,
+            dropout=dropout, scaling=self.scaling, **kwargs, **context.arguments,
         )  # fmt: skip
-        if weights is not None and kwargs.get("output_attentions"):
+        if weights is not None and context.arguments.get("output_attentions"):
             weights = weights.contiguous()  # they may be a part of padded ones
-        return self.out_proj(packing.pack(mixed.flatten(-2))), weights
+        return self.out_proj(context.layout.remove_padding(mixed.flatten(-2))), weights
 
 
 class SelfAttention(AttentionCore):
     """Each token attends to the tokens of its own sequence; the cache grows with every call."""
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: Any = None,
-        positions: PositionEncoding = NO_POSITIONS,
-        past_key_values: Cache | None = None,
-        packing: Packing = UNPACKED,
-        **kwargs: Any,
+        self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
 
         Args:
-            hidden_states: Of shape (batch, length, d_model), or packed.
-            attention_mask: In the form that the attention implementation asks for.
-            positions: What the position scheme adds to queries, keys and scores.
-            past_key_values: Keys and values of earlier tokens; this call appends its own, with
-                rotated keys.
-            packing: The places that `hidden_states` holds.
-            **kwargs: Passed to the attention implementation.
+            hidden_states: States of the sequence.
+            context: What the layers of the call share; its cache gets rotated keys.
 
         Returns:
             The output, shaped as the input, and the attention weights of shape
             (batch, heads, length, length with the past); None from a fused implementation.
         """
-        states = map(packing.unpack_for_attention, self.project(hidden_states))
+        states = map(context.layout.pad_for_attention, self.project(hidden_states))
         query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
-        query, key = positions.rotate(query), positions.rotate(key)
-        if past_key_values is not None:
-            if isinstance(past_key_values, EncoderDecoderCache):
-                past_key_values = past_key_values.self_attention_cache
-            key, value = past_key_values.update(key, value, self.layer_idx)
-        bias = positions.bias_of(query)
-        return self.attend(query, key, value, attention_mask, packing, position_bias=bias, **kwargs)
+        query, key = context.positions.rotate(query), context.positions.rotate(key)
+        if context.cache is not None:
+            key, value = context.cache.update(key, value, self.layer_idx)
+        bias = context.positions.bias_of(query)
+        return self.attend(query, key, value, context.mask, context, position_bias=bias)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Projects a sequence to its queries, keys and values.
@@ -289,42 +285,34 @@ class CrossAttention(AttentionCore):
     def forward(
         self,
         hidden_states: torch.Tensor,
+        context: CallContext,
         encoder_hidden_states: torch.Tensor,
-        attention_mask: Any = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        packing: Packing = UNPACKED,
-        encoder_packing: Packing = UNPACKED,
-        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from the target to the source.
 
         Args:
-            hidden_states: Of shape (batch, target_len, d_model), or packed.
-            encoder_hidden_states: Of shape (batch, source_len, d_model), or packed.
-            attention_mask: In the form that the attention implementation asks for.
-            past_key_values: Holds the source's keys and values after the first call.
-            packing: The places that `hidden_states` holds.
-            encoder_packing: The places that `encoder_hidden_states` holds.
-            **kwargs: Passed to the attention implementation.
+            hidden_states: States of the target.
+            context: What the layers of the call share; its `source_cache` holds the source's keys
+                and values after the first call.
+            encoder_hidden_states: States of the source.
 
         Returns:
             The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
             target_len, source_len); None from a fused implementation.
         """
-        query = self.split_heads(packing.unpack_for_attention(self.q_proj(hidden_states)))
-        if past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
-            cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
-            key, value = cached.keys, cached.values
-        else:
-            key, value = (
-                self.split_heads(encoder_packing.unpack_for_attention(projection))
-                for projection in (
-                    self.k_proj(encoder_hidden_states),
-                    self.v_proj(encoder_hidden_states),
-                )
+        query = self.split_heads(context.layout.pad_for_attention(self.q_proj(hidden_states)))
+        cache = context.source_cache
+        if cache is not None and cache.is_updated.get(self.layer_idx):
+            cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
+            return self.attend(query, cached.keys, cached.values, context.source_mask, context)
+        key, value = (
+            self.split_heads(context.source_layout.pad_for_attention(projected))
+            for projected in (
+                self.k_proj(encoder_hidden_states),
+                self.v_proj(encoder_hidden_states),
             )
-            if past_key_values is not None:
-                cache = past_key_values.cross_attention_cache
-                key, value = cache.update(key, value, self.layer_idx)
-                past_key_values.is_updated[self.layer_idx] = True
-        return self.attend(query, key, value, attention_mask, packing, **kwargs)
+        )
+        if cache is not None:
+            key, value = cache.cross_attention_cache.update(key, value, self.layer_idx)
+            cache.is_updated[self.layer_idx] = True
+        return self.attend(query, key, value, context.source_mask, context)

@@ -22,6 +22,7 @@ from .attention import (
     FusedSelfAttention,
     SelfAttention,
     StackedLinear,
+    choose_attention,
     eager_attention_forward,
 )
 from .decoding_cache import DecodingCache
@@ -291,6 +292,7 @@ class DecodingStep(Cache):
         self.positions_at = TablePositions(scheme) if is_table else partial(_positions_at, scheme)
         attention: Any = stack.layers[0].self_attn
         self.heads = (-1, attention.num_key_value_groups)  # one bias for each
+        self.attention = choose_attention(stack.config, {})
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the number of tokens of a row in the cache."""
@@ -326,9 +328,11 @@ class DecodingStep(Cache):
             positions, mask = self.positions_at(self.cache.length, embeds), None
             states = self.embed_norm(positions.add_to(embeds)[:, 0])
         else:
-            config, cache = self.stack.config, self.cache
-            begun = self.stack.begin(embeds, attention_mask, None, cache, config)
-            states, mask, positions = begun[0][:, 0], begun[1], begun[2]
+            context = self.stack.make_context(
+                self.attention, embeds, attention_mask, None, self.cache
+            )
+            states = self.stack.add_positions(embeds, context)[:, 0]
+            mask, positions = context.mask, context.positions
         if positions.bias is not None:
             mask = _with_bias(mask, positions.bias[:, :, 0].unflatten(1, self.heads))
         return states, Moment(positions, mask)

@@ -1,24 +1,21 @@
 """The two layers of the paper's figure 1, and one without cross-attention; read bottom to top.
 
-States are (batch, length, d_model), or (1, tokens, d_model) where `packing` says so.
+States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training.
 """
 
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import SELF_ATTENTIONS, CrossAttention, SelfAttention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .context import CallContext
 from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .initialization import set_gains
 from .normalization import make_norm, norm_slots
-from .packing import UNPACKED, Packing
-from .positions import NO_POSITIONS, PositionEncoding
 
 
 def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
@@ -73,31 +70,19 @@ class EncoderLayer(GradientCheckpointingLayer):
         self.dropout = _make_residual_dropout(config, self.stack)
         set_gains(self, config, self.stack, layer_idx + 1)
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: Any = None,
-        positions: PositionEncoding = NO_POSITIONS,
-        packing: Packing = UNPACKED,
-        **kwargs: Any,
-    ) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Runs the layer.
 
         Args:
             hidden_states: The states of the layer below.
-            attention_mask: In the form that the attention implementation asks for.
-            positions: For self-attention.
-            packing: The places that `hidden_states` holds.
-            **kwargs: Passed to self-attention.
+            context: What the layers of the call share.
 
         Returns:
             States of the same shape.
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions, packing=packing, **kwargs
-        )
+        hidden_states, _ = self.self_attn(hidden_states, context)
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
@@ -112,7 +97,7 @@ class CausalLayer(EncoderLayer):
 
     It is an encoder layer with the decoder's sizes, under a causal mask (Liu et al. 2018,
     "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its parameters have
-    the same names as in `DecoderLayer`. A cache is passed as `past_key_values`.
+    the same names as in `DecoderLayer`.
 
     Args:
         config: The model's config.
@@ -147,49 +132,27 @@ class DecoderLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: Any,
+        context: CallContext,
         encoder_hidden_states: torch.Tensor,
-        encoder_attention_mask: Any = None,
-        positions: PositionEncoding = NO_POSITIONS,
-        past_key_values: Cache | None = None,
-        packing: Packing = UNPACKED,
-        encoder_packing: Packing = UNPACKED,
-        **kwargs: Any,
     ) -> torch.Tensor:
         """Runs the layer.
 
         Args:
             hidden_states: The states of the layer below.
-            attention_mask: Causal, in the form that the attention implementation asks for.
+            context: What the layers of the call share.
             encoder_hidden_states: The encoder's states.
-            encoder_attention_mask: Hides source padding, in the same form.
-            positions: For self-attention.
-            past_key_values: Keys and values of earlier tokens and of the source.
-            packing: The places that `hidden_states` holds.
-            encoder_packing: The places that `encoder_hidden_states` holds.
-            **kwargs: Passed to the attention implementation.
 
         Returns:
             States of the same shape as `hidden_states`.
         """
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.self_attn(
-            hidden_states, attention_mask, positions, past_key_values, packing=packing, **kwargs
-        )
+        hidden_states, _ = self.self_attn(hidden_states, context)
         hidden_states = self.self_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states
         hidden_states = self.encoder_attn_pre_norm(hidden_states)
-        hidden_states, _ = self.encoder_attn(
-            hidden_states,
-            encoder_hidden_states,
-            encoder_attention_mask,
-            past_key_values,
-            packing=packing,
-            encoder_packing=encoder_packing,
-            **kwargs,
-        )
+        hidden_states, _ = self.encoder_attn(hidden_states, context, encoder_hidden_states)
         hidden_states = self.encoder_attn_post_norm(residual + self.dropout(hidden_states))
 
         residual = hidden_states

@@ -7,8 +7,8 @@ Arguments that the forwards share:
     attention_mask: 1 for a token, 0 for padding, of the shape of `input_ids`; with a cache, the
         past included. Or a mask of four dimensions; see `attention_masks`.
     position_ids: Models of one stack: positions of the tokens, of the shape of `input_ids`. None:
-        counted from the mask. Without a mask, a row whose positions begin anew holds several
-        sequences, which do not see each other; see `position_ids`.
+        counted from the mask. Without a mask, a row whose positions begin anew holds
+        concatenated sequences, which do not see each other; see `position_ids`.
     inputs_embeds: Embeddings instead of `input_ids`, with one more axis of d_model, not yet scaled.
     decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
         (batch, target_len).
@@ -27,7 +27,7 @@ both or neither of ids and embeddings are given, a sequence is too long for lear
 mask or positions have the wrong shape, or nothing would use an argument.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Unpack, cast
 
 import torch
@@ -54,15 +54,6 @@ from .generation import CheckedGeneration
 from .labels import IGNORE_INDEX, check_labels, problem_type_of, shift_right
 from .lazy_logits import LazyTensor, TrainingOutput
 from .losses import next_token_loss, projected_token_loss, sequence_loss, token_loss
-from .packing import (
-    UNPACKED,
-    Packing,
-    StepPlan,
-    TrainingShortcuts,
-    packing_of,
-    source_places,
-    target_places,
-)
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
@@ -79,6 +70,15 @@ from .stacks import (
 )
 from .step_generation import StepGeneration, or_one_step
 from .token_ids import check_token_ids
+from .token_layout import (
+    PADDED,
+    StepPlan,
+    TokenLayout,
+    TrainingShortcuts,
+    layout_of,
+    source_places,
+    target_places,
+)
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
@@ -132,37 +132,31 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     def plan_step(
         self,
         shortcuts: TrainingShortcuts,
-        *,
-        source_shape: tuple[int, ...],
-        target_shape: tuple[int, ...],
-        attention_mask: torch.Tensor | None,
-        decoder_attention_mask: torch.Tensor | None,
+        inputs: Mapping[str, Any],
         labels: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
     ) -> StepPlan:
         """Decides what a call computes. Only the outermost model of a call asks.
 
         Args:
             shortcuts: The shortcuts that the call may take.
-            source_shape: (batch, source_len).
-            target_shape: (batch, target_len).
-            attention_mask: As in the call.
-            decoder_attention_mask: As in the call.
+            inputs: Arguments of the forward. A cache holds every place, so padding is computed.
             labels: Of shape (batch, target_len), -100 where there is nothing to predict.
-            past_key_values: As in the call. A cache holds every place, so padding is computed.
-            use_cache: As in the call.
 
         Returns:
             The plan.
         """
+        use_cache, encoded = inputs["use_cache"], inputs["encoder_outputs"]
         caches = self.config.use_cache if use_cache is None else use_cache
-        packs = shortcuts.padding_free and not caches and past_key_values is None
-        source = source_places(attention_mask, source_shape) if packs else None
-        target = target_places(labels, decoder_attention_mask, target_shape) if packs else None
+        source = target = None
+        if shortcuts.padding_free and not caches and inputs["past_key_values"] is None:
+            states = None if encoded is None else encoded[0]
+            source_shape = batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
+            target_shape = batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
+            source = source_places(inputs["attention_mask"], source_shape)
+            target = target_places(labels, inputs["decoder_attention_mask"], target_shape)
         return StepPlan(
-            source=packing_of(source),
-            target=packing_of(target),
+            source=layout_of(source),
+            target=layout_of(target),
             chunked_loss=shortcuts.chunked_loss,
             lazy_logits=shortcuts.lazy_logits,
         )
@@ -185,8 +179,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         """Encodes the source and decodes the target.
 
         Args:
-            plan: What to compute, decided by the caller, who gets packed states. None: decided
-                here, and the states are padded.
+            plan: What to compute, decided by the caller, who gets states in the plan's layouts.
+                None: decided here, and the states are padded.
 
         Returns:
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
@@ -197,24 +191,30 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         if plan is None:
             plan = self.plan_step(
                 self.active_shortcuts(**kwargs),
-                source_shape=_source_shape(encoder_outputs, input_ids, inputs_embeds),
-                target_shape=batch_shape(decoder_input_ids, decoder_inputs_embeds),
-                attention_mask=attention_mask,
-                decoder_attention_mask=decoder_attention_mask,
-                past_key_values=past_key_values,
-                use_cache=use_cache,
+                {
+                    "input_ids": input_ids,
+                    "attention_mask": attention_mask,
+                    "decoder_input_ids": decoder_input_ids,
+                    "decoder_attention_mask": decoder_attention_mask,
+                    "encoder_outputs": encoder_outputs,
+                    "past_key_values": past_key_values,
+                    "inputs_embeds": inputs_embeds,
+                    "decoder_inputs_embeds": decoder_inputs_embeds,
+                    "use_cache": use_cache,
+                },
             )
-        if encoder_outputs is None:
-            encoded: Any = self.encoder(
+        encoded: Any = (
+            self.encoder(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
-                packing=plan.source,
+                layout=plan.source,
                 return_dict=True,
                 **kwargs,
             )
-        else:
-            encoded = _packed_encoder_output(encoder_outputs, plan.source)
+            if encoder_outputs is None
+            else _encoder_output(encoder_outputs, plan.source)
+        )
         decoded = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
@@ -223,44 +223,33 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
-            packing=plan.target,
-            encoder_packing=plan.source,
+            layout=plan.target,
+            encoder_layout=plan.source,
             return_dict=True,
             **kwargs,
         )
-        source, target = (plan.source, plan.target) if is_outermost else (UNPACKED, UNPACKED)
+        source, target = (plan.source, plan.target) if is_outermost else (PADDED, PADDED)
         return Seq2SeqModelOutput(
-            last_hidden_state=cast(Any, target.unpack(decoded.last_hidden_state)),
+            last_hidden_state=cast(Any, target.pad(decoded.last_hidden_state)),
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
-            encoder_last_hidden_state=cast(Any, source.unpack(encoded.last_hidden_state)),
+            encoder_last_hidden_state=cast(Any, source.pad(encoded.last_hidden_state)),
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
 
 
-def _source_shape(
-    encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None,
-    input_ids: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None,
-) -> tuple[int, ...]:
-    """Returns (batch, source_len) of what a caller gives as source."""
-    if encoder_outputs is not None:
-        return tuple(encoder_outputs[0].shape[:2])
-    return batch_shape(input_ids, inputs_embeds)
-
-
-def _packed_encoder_output(
-    given: BaseModelOutput | tuple[torch.Tensor, ...], packing: Packing
+def _encoder_output(
+    given: BaseModelOutput | tuple[torch.Tensor, ...], layout: TokenLayout
 ) -> BaseModelOutput:
-    """Makes an output of what a caller passes as `encoder_outputs`, with packed states."""
+    """Makes an output of what a caller passes as `encoder_outputs`, with states in the layout."""
     if not isinstance(given, BaseModelOutput):
         names = ("last_hidden_state", "hidden_states", "attentions")
         named: dict[str, Any] = dict(zip(names, given, strict=False))
         given = BaseModelOutput(**named)
-    states = packing.pack(cast(torch.Tensor, given.last_hidden_state))
+    states = layout.remove_padding(cast(torch.Tensor, given.last_hidden_state))
     return BaseModelOutput(
         last_hidden_state=cast(Any, states),
         hidden_states=given.hidden_states,
@@ -374,36 +363,25 @@ class VanillaTransformerForConditionalGeneration(
             use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        plan = self.model.plan_step(
-            self.active_shortcuts(**kwargs),
-            source_shape=_source_shape(encoder_outputs, input_ids, inputs_embeds),
-            target_shape=batch_shape(decoder_input_ids, decoder_inputs_embeds),
-            attention_mask=attention_mask,
-            decoder_attention_mask=decoder_attention_mask,
-            labels=labels,
-            past_key_values=past_key_values,
-            use_cache=use_cache,
-        )
-        outputs: Seq2SeqModelOutput = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            decoder_inputs_embeds=decoder_inputs_embeds,
-            use_cache=use_cache,
-            plan=plan,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "decoder_input_ids": decoder_input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "encoder_outputs": encoder_outputs,
+            "past_key_values": past_key_values,
+            "inputs_embeds": inputs_embeds,
+            "decoder_inputs_embeds": decoder_inputs_embeds,
+            "use_cache": use_cache,
+        }
+        plan = self.model.plan_step(self.active_shortcuts(**kwargs), inputs, labels)
+        outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
+        states = cast(torch.Tensor, outputs.last_hidden_state)
         if labels is None:
-            states = plan.target.unpack(cast(torch.Tensor, outputs.last_hidden_state))
-            kept = states[:, _kept_positions(logits_to_keep)]
+            kept = plan.target.pad(states)[:, _kept_positions(logits_to_keep)]
             loss, logits = None, self.lm_head(_scale_for_logits(kept, self.config))
         else:
-            loss, logits = self._loss_and_logits(outputs, labels, plan, num_items_in_batch)
+            loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
         output_class = TrainingOutput if plan.lazy_logits else Seq2SeqLMOutput
         return output_class(
             loss=loss,
@@ -419,21 +397,21 @@ class VanillaTransformerForConditionalGeneration(
 
     def _loss_and_logits(
         self,
-        outputs: Seq2SeqModelOutput,
+        states: torch.Tensor,
         labels: torch.Tensor,
         plan: StepPlan,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, Any]:
-        """Computes the loss from packed states; the logits have the padded shape, or are lazy."""
-        states = _scale_for_logits(cast(torch.Tensor, outputs.last_hidden_state), self.config)
-        labels, smoothing = plan.target.pack(labels), self.config.label_smoothing
+        """Computes the loss from states in the plan's layout; the logits are padded, or lazy."""
+        states = _scale_for_logits(states, self.config)
+        labels, smoothing = plan.target.remove_padding(labels), self.config.label_smoothing
         if plan.chunked_loss:
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
-            lazy = LazyTensor(lambda: self.lm_head(plan.target.unpack(states)), self.lm_head)
+            lazy = LazyTensor(lambda: self.lm_head(plan.target.pad(states)), self.lm_head)
         else:
-            packed_logits = self.lm_head(states)
-            loss = token_loss(packed_logits, labels, smoothing, num_items_in_batch)
-            lazy = LazyTensor(lambda: plan.target.unpack(packed_logits))
+            logits = self.lm_head(states)
+            loss = token_loss(logits, labels, smoothing, num_items_in_batch)
+            lazy = LazyTensor(lambda: plan.target.pad(logits))
         return loss, lazy if plan.lazy_logits else lazy.make()
 
 
@@ -449,8 +427,8 @@ def _scale_for_logits(states: torch.Tensor, config: VanillaTransformerConfig) ->
 
 def _padded_source_states(outputs: Seq2SeqModelOutput, plan: StepPlan) -> Any:
     states = cast(torch.Tensor, outputs.encoder_last_hidden_state)
-    lazy = LazyTensor(lambda: plan.source.unpack(states))
-    return lazy if plan.lazy_logits and plan.source is not UNPACKED else lazy.make()
+    lazy = LazyTensor(lambda: plan.source.pad(states))
+    return lazy if plan.lazy_logits and plan.source is not PADDED else lazy.make()
 
 
 class OneStackModel(VanillaTransformerPreTrainedModel):

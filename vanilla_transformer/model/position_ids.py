@@ -3,7 +3,7 @@
 They are counted from an attention mask, or given by the caller. Padding takes no position, so a
 sequence has the same positions on either side of its padding.
 
-Rows may be packed: several sequences follow each other without padding, and positions begin anew
+A row may hold concatenated sequences, which follow each other without padding; positions begin anew
 with each (`DataCollatorWithFlattening`). As in transformers' Llama, a sequence begins wherever a
 given position is not the one before it plus 1, unless there is an attention mask or a past.
 """
@@ -170,18 +170,18 @@ def _has_past(cache: Cache | None) -> bool:
     return cache is not None and not is_empty
 
 
-# Packed rows -------------------------------------------------------------------------------------
+# Concatenated sequences ---------------------------------------------------------------------------
 
 
 def number_sequences(
     position_ids: torch.Tensor | None, attention_mask: Any = None, cache: Cache | None = None
 ) -> torch.Tensor | None:
-    """Numbers the sequences of packed rows.
+    """Numbers concatenated sequences.
 
     Args:
         position_ids: Positions that the caller gives, of shape (batch or 1, length), or None.
-        attention_mask: The mask of the caller. With one, rows are not packed.
-        cache: Keys and values of earlier tokens. With some, rows are not packed.
+        attention_mask: The mask of the caller. With one, a row is one sequence.
+        cache: Keys and values of earlier tokens. With some, a row is one sequence.
 
     Returns:
         The number of its sequence for each token, from 0, of shape (batch or 1, length). None if
@@ -194,7 +194,7 @@ def number_sequences(
 
 
 def check_one_sequence(position_ids: torch.Tensor | None, attention_mask: Any) -> None:
-    """Refuses packed rows where each row has one result.
+    """Refuses concatenated sequences where each row has one result.
 
     Args:
         position_ids: As in `number_sequences`.
@@ -208,36 +208,34 @@ def check_one_sequence(position_ids: torch.Tensor | None, attention_mask: Any) -
         return
     if int(sequences[:, -1].max()):
         raise ValueError(
-            f"`position_ids` describe a row of {int(sequences[:, -1].max()) + 1} packed sequences, "
+            f"`position_ids` describe a row of {int(sequences[:, -1].max()) + 1} sequences, "
             "but each row has one result: give one sequence a row, or an attention mask."
         )
 
 
-def attend_within(
-    queries: torch.Tensor | None, keys: torch.Tensor | None, batch: int
-) -> MaskFunction | None:
-    """Makes the part of a mask that lets each sequence of a packed row see one sequence only.
+def attend_within(sequences: torch.Tensor | None, batch: int) -> MaskFunction | None:
+    """Makes the part of a mask that keeps the sequences of a row apart.
 
     Args:
-        queries: The number of its sequence for each query, of shape (batch or 1, length), or None.
-        keys: The same for each key.
+        sequences: The number of its sequence for each token, of shape (batch or 1, length), or
+            None.
         batch: Number of rows.
 
     Returns:
-        A mask function of transformers. None if one side is not packed: nothing is hidden.
+        A mask function of transformers. None if every row is one sequence: nothing is hidden.
     """
-    if queries is None or keys is None:
+    if sequences is None:
         return None
-    of_queries, of_keys = queries.expand(batch, -1), keys.expand(batch, -1)
+    numbers = sequences.expand(batch, -1)
 
     def is_same(row: Any, head: Any, query: Any, key: Any) -> Any:
-        return of_queries[row, query] == of_keys[row, key]
+        return numbers[row, query] == numbers[row, key]
 
     return is_same
 
 
 def positions_of_lengths(boundaries: torch.Tensor, length: int) -> torch.Tensor:
-    """Numbers the tokens of one packed row from the boundaries of its sequences.
+    """Numbers the tokens of one row from the boundaries of its sequences.
 
     Args:
         boundaries: 0 and the end of each sequence in tokens, of shape (sequences + 1).
@@ -252,7 +250,7 @@ def positions_of_lengths(boundaries: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def positions_of_sequences(sequences: torch.Tensor) -> torch.Tensor:
-    """Numbers the tokens of packed rows from the number of its sequence for each token.
+    """Numbers the tokens of rows from the number of its sequence for each token.
 
     Args:
         sequences: Of shape (batch, length), equal within a sequence.

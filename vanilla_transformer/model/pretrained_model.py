@@ -18,8 +18,8 @@ from .configuration_vanilla_transformer import (
     VanillaTransformerConfig,
 )
 from .initialization import set_initial_values
-from .packing import NO_SHORTCUTS, TrainingShortcuts
 from .sharing import push_card
+from .token_layout import NO_SHORTCUTS, TrainingShortcuts
 from .tracing import is_tracing
 from .versions import check_versions
 

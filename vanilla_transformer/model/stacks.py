@@ -1,7 +1,7 @@
 """The stacks of the paper's figure 1: embeddings and positions, then layers.
 
 States are (batch, length, d_model). In padding-free training the states between the embeddings and
-the final norm are packed, (1, tokens, d_model); see `packing`.
+the final norm are (1, tokens, d_model); see `token_layout`.
 
 Arguments that the forwards share:
 
@@ -9,7 +9,7 @@ Arguments that the forwards share:
     attention_mask: 1 for a token, 0 for padding, (batch, length); with a cache, the past included.
         Or a mask of four dimensions; see `attention_masks`.
     position_ids: Positions of the tokens, (batch or 1, length). None: counted from the mask.
-        Without a mask, a row whose positions begin anew holds several sequences; see
+        Without a mask, a row whose positions begin anew holds concatenated sequences; see
         `position_ids`.
     inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not yet scaled.
     past_key_values: Keys and values of earlier tokens, and of the source.
@@ -35,22 +35,23 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     BaseModelOutputWithPastAndCrossAttentions,
 )
+from transformers.utils import logging
 from transformers.utils.generic import TransformersKwargs, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .arguments import (
     OF_WHOLE_MODELS,
     direct_attention,
-    packed_position_ids,
+    positions_of_boundaries,
     select_arguments,
 )
-from .attention import CrossAttention, SelfAttention, config_for_attention
+from .attention import AttentionChoice, CrossAttention, SelfAttention, choose_attention
 from .attention_masks import check_causal_mask, check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .context import CallContext
 from .dropout import Dropout
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .normalization import make_norm
-from .packing import UNPACKED, Packing, packing_of, source_places
 from .position_ids import (
     attend_within,
     causal_position_ids,
@@ -64,7 +65,6 @@ from .positions import (
     HalfSinusoidalPositions,
     LearnedPositions,
     NoPositions,
-    PositionEncoding,
     RelativePositions,
     SinusoidalPositions,
     rotary_positions,
@@ -72,6 +72,9 @@ from .positions import (
 from .pretrained_model import VanillaTransformerPreTrainedModel
 from .stack_config import config_of_decoder_only
 from .token_ids import check_not_empty, check_token_ids
+from .token_layout import PADDED, TokenLayout, layout_of, source_places
+
+logger = logging.get_logger(__name__)
 
 _HINT_FOR_MISSING_IDS = {
     "decoder_input_ids": " Or give `labels`. If Trainer removes them (`label_smoothing_factor`), "
@@ -79,10 +82,9 @@ _HINT_FOR_MISSING_IDS = {
 }
 
 
-def batch_shape(ids: torch.Tensor | None, embeds: torch.Tensor | None) -> tuple[int, ...]:
-    """Returns (batch, length) of ids, or of the embeddings given instead; () if both are None."""
-    given = embeds if ids is None else ids
-    return () if given is None else tuple(given.shape[:2])
+def batch_shape(*given: torch.Tensor | None) -> tuple[int, ...]:
+    """Returns (batch, length) of the first tensor of ids, embeddings or states that is not None."""
+    return next((tuple(tensor.shape[:2]) for tensor in given if tensor is not None), ())
 
 
 class TransformerStack(VanillaTransformerPreTrainedModel):
@@ -122,23 +124,23 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
-    def select_arguments(
+    def choose_attention(
         self, kwargs: Mapping[str, Any], ignored: frozenset[str] = frozenset()
-    ) -> dict[str, Any]:
-        """Selects the further arguments of a call that are used, and refuses unknown ones.
+    ) -> AttentionChoice:
+        """Chooses the attention implementation of a call, with the arguments that are for it.
 
         Args:
             kwargs: The further arguments of the call.
             ignored: Names to leave out without a word.
 
         Returns:
-            The arguments for the layers, in a dictionary of its own.
+            The implementation.
 
         Raises:
             ValueError: If nothing would use an argument, or if `is_causal` does not fit the stack.
         """
-        selected = select_arguments(kwargs, self.config._attn_implementation, ignored)
-        return direct_attention(selected, self.is_causal_stack)
+        arguments = select_arguments(kwargs, self.config._attn_implementation, ignored)
+        return choose_attention(self.config, direct_attention(arguments, self.is_causal_stack))
 
     def given_positions(
         self,
@@ -153,7 +155,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             position_ids: Of shape (batch or 1, length), or None.
             attention_mask: As in the call.
             batch: Of shape (batch, length, ...); only the shape and device count.
-            arguments: The further arguments of the call, which may hold boundaries of packed rows.
+            arguments: The further arguments of the call, which may hold boundaries of sequences.
 
         Returns:
             Positions of shape (batch or 1, length). None: they are to be counted.
@@ -162,72 +164,61 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             ValueError: If the positions have the wrong shape or type, or start below 0.
         """
         if position_ids is None:
-            position_ids = packed_position_ids(arguments, attention_mask, batch.shape[1])
+            position_ids = positions_of_boundaries(arguments, attention_mask, batch.shape[1])
         if position_ids is None:
             return None
         return check_position_ids(f"{self.prefix}position_ids", position_ids, batch)
 
     def embed(
         self,
-        name: str,
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        packing: Packing = UNPACKED,
+        layout: TokenLayout = PADDED,
     ) -> torch.Tensor:
         """Looks the tokens up, or takes the given embeddings, and scales them (§3.4).
 
         Args:
-            name: Name of the ids in the caller, for messages.
             input_ids: Of shape (batch, length).
             inputs_embeds: Of shape (batch, length, d_model), not yet scaled.
-            packing: The places to compute.
+            layout: The layout of the result.
 
         Returns:
-            Embeddings, packed.
+            Embeddings, without positions.
 
         Raises:
             ValueError: If both or neither are given, or if ids lie outside the vocabulary.
         """
-        embeds_name = name.replace("input_ids", "inputs_embeds")
+        name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
             hint = _HINT_FOR_MISSING_IDS.get(name, "") if input_ids is None else ""
             raise ValueError(f"Give exactly one of `{name}` and `{embeds_name}`.{hint}")
         if inputs_embeds is not None:
             check_not_empty(embeds_name, inputs_embeds)
-            return packing.pack(inputs_embeds) * self.embed_scale
+            return layout.remove_padding(inputs_embeds) * self.embed_scale
         input_ids = cast(torch.Tensor, input_ids)
         table: Any = self.embed_tokens  # an adapter's wrapper has no `num_embeddings`
         vocab_size = getattr(table, "num_embeddings", None) or len(table.weight)
         check_token_ids(name, input_ids, vocab_size)
-        embeds: torch.Tensor = self.embed_tokens(packing.pack(input_ids))
+        embeds: torch.Tensor = self.embed_tokens(layout.remove_padding(input_ids))
         return embeds * self.embed_scale
 
-    def add_positions(
-        self, embeds: torch.Tensor, positions: PositionEncoding, packing: Packing = UNPACKED
-    ) -> torch.Tensor:
+    def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4).
 
         Args:
-            embeds: Scaled token embeddings, packed.
-            positions: For every place of the batch.
-            packing: The places to compute.
+            embeds: Scaled token embeddings.
+            context: Holds the positions of every place of the batch.
 
         Returns:
-            The input of the first layer, packed.
+            The input of the first layer.
         """
-        if positions.embedding is not None:
-            positions = positions._replace(embedding=packing.pack(positions.embedding))
-        return cast(torch.Tensor, self.dropout(self.embed_norm(positions.add_to(embeds))))
+        if context.positions.embedding is not None:
+            # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
+            embeds = embeds + context.layout.remove_padding(context.positions.embedding)
+        return cast(torch.Tensor, self.dropout(self.embed_norm(embeds)))
 
     def finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Normalises the states of the last layer if configured, and drops out.
-
-        Args:
-            hidden_states: The states of the last layer, packed.
-
-        Returns:
-            The output of the stack, packed.
-        """
+        """Normalises the states of the last layer if configured, and drops out."""
         return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
 
     def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
@@ -300,59 +291,72 @@ class VanillaTransformerEncoder(TransformerStack):
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        packing: Packing | None = None,
+        layout: TokenLayout | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes the source.
 
         Args:
-            packing: The places to compute, decided by the caller, who gets packed states. None:
-                decided here, and the states are padded.
+            layout: The layout of the result, decided by the caller. None: decided here, and the
+                result is padded.
 
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
-        is_outermost = packing is None
-        arguments = self.select_arguments(kwargs, ignored=OF_WHOLE_MODELS)
+        is_outermost = layout is None
+        attention = self.choose_attention(kwargs, ignored=OF_WHOLE_MODELS)
         attention_mask = check_mask("attention_mask", attention_mask)
-        if packing is None:
-            packing = self._choose_packing(attention_mask, input_ids, inputs_embeds, **arguments)
-        embeds = self.embed("input_ids", input_ids, inputs_embeds, packing)
-        batch = packing.outline(embeds)
-        position_ids = self.given_positions(position_ids, attention_mask, batch, arguments)
-        counted = (
-            query_position_ids(batch, attention_mask) if position_ids is None else position_ids
+        if layout is None:
+            shape = batch_shape(input_ids, inputs_embeds)
+            is_free = self.active_shortcuts(**attention.arguments).padding_free
+            layout = layout_of(source_places(attention_mask, shape) if is_free else None)
+        embeds = self.embed(input_ids, inputs_embeds, layout)
+        context = self.make_context(attention, embeds, attention_mask, position_ids, layout)
+        hidden_states = self.add_positions(embeds, context)
+        for layer in self.active_layers():
+            hidden_states = layer(hidden_states, context)
+        hidden_states = self.finish(hidden_states)
+        return BaseModelOutput(
+            last_hidden_state=layout.pad(hidden_states) if is_outermost else hidden_states
         )
-        positions = self.embed_positions(counted, embeds.dtype)
-        hidden_states = self.add_positions(embeds, positions, packing)
-        sequences = number_sequences(position_ids, attention_mask)
+
+    def make_context(
+        self,
+        attention: AttentionChoice,
+        embeds: torch.Tensor,
+        attention_mask: Any,
+        position_ids: torch.Tensor | None,
+        layout: TokenLayout,
+    ) -> CallContext:
+        """Makes what the layers share; the mask hides padding and neighbours.
+
+        Args:
+            attention: The attention implementation.
+            embeds: In the layout; only the shape, type and device count.
+            attention_mask: As in the forward.
+            position_ids: As in the forward.
+            layout: The layout of the states.
+
+        Returns:
+            The context of the call.
+        """
+        batch = layout.padded_like(embeds)
+        given = self.given_positions(position_ids, attention_mask, batch, attention.arguments)
+        counted = query_position_ids(batch, attention_mask) if given is None else given
         mask = create_bidirectional_mask(
-            config=config_for_attention(self.config, bool(kwargs.get("output_attentions"))),
+            config=attention.config,
             inputs_embeds=batch,
             attention_mask=attention_mask,
-            and_mask_function=attend_within(sequences, sequences, batch.shape[0]),
+            and_mask_function=attend_within(number_sequences(given, attention_mask), len(batch)),
         )
-        arguments["position_ids"] = position_ids  # by which flash attention splits packed rows
-        for layer in self.active_layers():
-            hidden_states = layer(
-                hidden_states, mask, positions=positions, packing=packing, **arguments
-            )
-        hidden_states = self.finish(hidden_states)
-        if is_outermost:
-            hidden_states = packing.unpack(hidden_states)
-        return BaseModelOutput(last_hidden_state=hidden_states)
-
-    def _choose_packing(
-        self,
-        attention_mask: torch.Tensor | None,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        **kwargs: Any,
-    ) -> Packing:
-        if not self.active_shortcuts(**kwargs).padding_free:
-            return UNPACKED
-        shape = batch_shape(input_ids, inputs_embeds)
-        return packing_of(source_places(attention_mask, shape))
+        return CallContext(
+            attention.function,
+            # flash attention splits concatenated sequences by their positions
+            {**attention.arguments, "position_ids": given},
+            mask,
+            positions=self.embed_positions(counted, embeds.dtype),
+            layout=layout,
+        )
 
 
 class CausalStack(TransformerStack):
@@ -369,42 +373,65 @@ class CausalStack(TransformerStack):
         vocab_size = cast(int, config.decoder_vocab_size)
         super().__init__(config, vocab_size, "decoder", config.decoder_layerdrop, layers)
 
-    def begin(
+    def make_context(
         self,
+        attention: AttentionChoice,
         embeds: torch.Tensor,
         attention_mask: Any,
         position_ids: torch.Tensor | None,
         cache: Cache | None,
-        mask_config: VanillaTransformerConfig,
-        packing: Packing = UNPACKED,
-    ) -> tuple[torch.Tensor, Any, PositionEncoding]:
-        """Adds the positions, and makes the mask that hides padding, later tokens and neighbours.
+        layout: TokenLayout = PADDED,
+    ) -> CallContext:
+        """Makes what the layers share; the mask hides padding, later tokens and neighbours.
 
         Args:
-            embeds: Scaled token embeddings, packed.
-            attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len with the
-                past); or a causal mask of four dimensions.
-            position_ids: As `given_positions` returns them.
+            attention: The attention implementation.
+            embeds: In the layout; only the shape, type and device count.
+            attention_mask: As in the forward.
+            position_ids: As in the forward.
             cache: Keys and values of earlier tokens, for self-attention.
-            mask_config: Names the attention implementation that the mask is for.
-            packing: The places to compute.
+            layout: The layout of the states.
 
         Returns:
-            The input of the first layer, the causal mask, and the positions.
+            The context of the call, without a source.
         """
-        batch = packing.outline(embeds)
-        queries, keys = causal_position_ids(position_ids, batch, attention_mask, cache)
-        positions = self.embed_positions(queries, embeds.dtype, keys)
-        sequences = None if cache is None else number_sequences(position_ids, attention_mask, cache)
-        causal_mask = create_causal_mask(
-            config=mask_config,
+        batch = layout.padded_like(embeds)
+        attention_mask = check_causal_mask(f"{self.prefix}attention_mask", attention_mask, batch)
+        given = self.given_positions(position_ids, attention_mask, batch, attention.arguments)
+        queries, keys = causal_position_ids(given, batch, attention_mask, cache)
+        # Without a cache, transformers looks for concatenated sequences itself.
+        sequences = None if cache is None else number_sequences(given, attention_mask, cache)
+        mask = create_causal_mask(
+            config=attention.config,
             inputs_embeds=batch,
             attention_mask=attention_mask,
             past_key_values=cache,
-            position_ids=position_ids,  # with a cache, it does not count
-            and_mask_function=attend_within(sequences, sequences, batch.shape[0]),
+            position_ids=given,
+            and_mask_function=attend_within(sequences, len(batch)),
         )
-        return self.add_positions(embeds, positions, packing), causal_mask, positions
+        return CallContext(
+            attention.function,
+            # flash attention splits concatenated sequences by their positions
+            {**attention.arguments, "position_ids": given},
+            mask,
+            positions=self.embed_positions(queries, embeds.dtype, keys),
+            cache=cache,
+            layout=layout,
+        )
+
+    def make_cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
+        """Returns the cache of a call: the given one, a new one if wanted, or None.
+
+        A layer that gradient checkpointing computes twice would append its keys twice: then there
+        is none.
+        """
+        if self.gradient_checkpointing and self.training:
+            if past_key_values is not None:
+                logger.warning_once("`past_key_values` has no effect with gradient checkpointing.")
+            return None
+        if past_key_values is None and use_cache:  # not `or`: an empty cache is falsy
+            return DynamicCache(config=self.config)
+        return past_key_values
 
 
 class VanillaTransformerDecoder(CausalStack):
@@ -437,69 +464,44 @@ class VanillaTransformerDecoder(CausalStack):
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        packing: Packing = UNPACKED,
-        encoder_packing: Packing = UNPACKED,
+        layout: TokenLayout = PADDED,
+        encoder_layout: TokenLayout = PADDED,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decodes the target given the encoded source.
 
         Args:
-            encoder_hidden_states: Of shape (batch, source_len, d_model), or packed by
-                `encoder_packing`.
+            encoder_hidden_states: Of shape (batch, source_len, d_model), or in `encoder_layout`.
             encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
-            packing: The places of the target to compute; the result is packed by it.
-            encoder_packing: The places of the source that `encoder_hidden_states` holds.
+            layout: The layout of the result.
+            encoder_layout: The layout of `encoder_hidden_states`.
 
         Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), or packed,
+            `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`,
             `past_key_values`, and what was asked for.
         """
-        arguments = self.select_arguments(kwargs)
-        embeds = self.embed("decoder_input_ids", input_ids, inputs_embeds, packing)
-        cache = _make_cache_pair(past_key_values, bool(use_cache), self.config)
-        self_cache = None if cache is None else cache.self_attention_cache
-        mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
-        batch = packing.outline(embeds)
-        attention_mask = check_causal_mask("decoder_attention_mask", attention_mask, batch)
-        hidden_states, causal_mask, positions = self.begin(
-            embeds, attention_mask, None, self_cache, mask_config, packing
-        )
+        attention = self.choose_attention(kwargs)
+        embeds = self.embed(input_ids, inputs_embeds, layout)
+        cache = self.make_cache(past_key_values, bool(use_cache))
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        own_cache = None if cache is None else cache.self_attention_cache
+        context = self.make_context(attention, embeds, attention_mask, None, own_cache, layout)
         source_mask = create_bidirectional_mask(
-            config=mask_config,
-            inputs_embeds=batch,
+            config=attention.config,
+            inputs_embeds=layout.padded_like(embeds),
             attention_mask=check_mask("attention_mask", encoder_attention_mask),
-            encoder_hidden_states=encoder_packing.outline(
-                cast(torch.Tensor, encoder_hidden_states)
-            ),
+            encoder_hidden_states=encoder_layout.padded_like(cast(Any, encoder_hidden_states)),
         )
+        context = context._replace(
+            source_mask=source_mask, source_cache=cache, source_layout=encoder_layout
+        )
+        hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
-            hidden_states = layer(
-                hidden_states,
-                causal_mask,
-                encoder_hidden_states,
-                encoder_attention_mask=source_mask,
-                past_key_values=cache,
-                positions=positions,
-                packing=packing,
-                encoder_packing=encoder_packing,
-                **arguments,
-            )
+            hidden_states = layer(hidden_states, context, encoder_hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.finish(hidden_states), past_key_values=cache
         )
-
-
-def _make_cache_pair(
-    past_key_values: Cache | None, use_cache: bool, config: VanillaTransformerConfig
-) -> EncoderDecoderCache | None:
-    """Makes a cache if one is wanted, and adds a cross-attention cache to a single one."""
-    if isinstance(past_key_values, EncoderDecoderCache):
-        return past_key_values
-    if past_key_values is None and not use_cache:
-        return None
-    if past_key_values is None:  # not `or`: an empty cache is falsy
-        past_key_values = DynamicCache(config=config)
-    return EncoderDecoderCache(past_key_values, DynamicCache(config=config))
 
 
 class VanillaTransformerCausalDecoder(CausalStack):
@@ -538,22 +540,13 @@ class VanillaTransformerCausalDecoder(CausalStack):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
             was asked for.
         """
-        arguments = self.select_arguments(kwargs)
-        embeds = self.embed("input_ids", input_ids, inputs_embeds)
-        cache = past_key_values
-        if cache is None and use_cache:
-            cache = DynamicCache(config=self.config)
-        mask_config = config_for_attention(self.config, bool(kwargs.get("output_attentions")))
-        attention_mask = check_causal_mask("attention_mask", attention_mask, embeds)
-        position_ids = self.given_positions(position_ids, attention_mask, embeds, arguments)
-        hidden_states, mask, positions = self.begin(
-            embeds, attention_mask, position_ids, cache, mask_config
-        )
-        arguments["position_ids"] = position_ids  # by which flash attention splits packed rows
+        attention = self.choose_attention(kwargs)
+        embeds = self.embed(input_ids, inputs_embeds)
+        cache = self.make_cache(past_key_values, bool(use_cache))
+        context = self.make_context(attention, embeds, attention_mask, position_ids, cache)
+        hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
-            hidden_states = layer(
-                hidden_states, mask, positions=positions, past_key_values=cache, **arguments
-            )
+            hidden_states = layer(hidden_states, context)
         return BaseModelOutputWithPast(
             last_hidden_state=self.finish(hidden_states), past_key_values=cache
         )

@@ -20,7 +20,7 @@ from torch import nn
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.labels import IGNORE_INDEX
-from vanilla_transformer.model.packing import UNPACKED, Packing
+from vanilla_transformer.model.token_layout import PADDED, TokenLayout
 from vanilla_transformer.names import OWN_ALIGNMENT
 
 NO_LINK = -1
@@ -128,17 +128,17 @@ class RecordedHeads:
 
     Attributes:
         module: The layer's cross-attention.
-        query: What the projection returned, packed or padded; None: the layer was left out.
-        key: The same for the keys.
-        packing: The places that the queries hold.
-        encoder_packing: The places that the keys hold.
+        query: What the projection returned, in `layout`; None: the layer was left out.
+        key: The same for the keys, in `source_layout`.
+        layout: The layout of the queries.
+        source_layout: The layout of the keys.
     """
 
     module: CrossAttention
     query: torch.Tensor | None = None
     key: torch.Tensor | None = None
-    packing: Packing = field(default=UNPACKED)
-    encoder_packing: Packing = field(default=UNPACKED)
+    layout: TokenLayout = field(default=PADDED)
+    source_layout: TokenLayout = field(default=PADDED)
 
     def log_weights(self, heads: slice, visible: torch.Tensor | None) -> torch.Tensor:
         """Computes the logarithms of the attention weights of some heads.
@@ -155,8 +155,8 @@ class RecordedHeads:
         query = self.query.unflatten(-1, (-1, width))[:, :, heads]  # type: ignore[union-attr]
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         key = key.repeat_interleave(groups, 2)[:, :, heads] if groups > 1 else key[:, :, heads]
-        query = self.packing.unpack_for_attention(query).transpose(1, 2)
-        key = self.encoder_packing.unpack_for_attention(key).transpose(1, 2)
+        query = self.layout.pad_for_attention(query).transpose(1, 2)
+        key = self.source_layout.pad_for_attention(key).transpose(1, 2)
         wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
             scores = query.to(wide) @ key.to(wide).transpose(-2, -1) * self.module.scaling
@@ -185,9 +185,8 @@ def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
     )
     record = RecordedHeads(module)
 
-    def keep_packing(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        record.packing = kwargs.get("packing", UNPACKED)
-        record.encoder_packing = kwargs.get("encoder_packing", UNPACKED)
+    def keep_layouts(_: Any, args: Any) -> None:
+        record.layout, record.source_layout = args[1].layout, args[1].source_layout
 
     def keep_query(_: Any, args: Any, output: torch.Tensor) -> None:
         record.query = output if record.query is None else record.query
@@ -196,7 +195,7 @@ def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
         record.key = output if record.key is None else record.key
 
     hooks = [
-        module.register_forward_pre_hook(keep_packing, with_kwargs=True),
+        module.register_forward_pre_hook(keep_layouts),
         module.q_proj.register_forward_hook(keep_query),
         module.k_proj.register_forward_hook(keep_key),
     ]

@@ -1,9 +1,10 @@
-"""Padding-free training: padding is removed from the batch everywhere except inside attention.
+"""Which places of a batch are computed: all, or in padding-free training only the tokens.
 
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
-They run on a packed tensor of shape (1, tokens, ...), which holds the real tokens of the batch in
-their order. Only attention needs the padded shape (batch, length, ...), so it unpads and repads
-around itself. `StepPlan` records what one call computes; the outermost model makes it once.
+In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
+the batch in their order, without padding. Only attention needs the padded shape (batch, length,
+...): it pads its inputs and removes the padding of its result. `StepPlan` records what one call
+computes; the outermost model makes it once.
 """
 
 from dataclasses import dataclass
@@ -40,90 +41,70 @@ A batch with too little padding for this computes all its places.
 _LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
 
-class Packing:
-    """Computes every place of a batch: packing and unpacking return their input."""
+class TokenLayout:
+    """The layout of states that hold every place of a batch: each method returns its input."""
 
-    def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the real tokens of a tensor of shape (batch or 1, length, ...)."""
+    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of a tensor of shape (batch or 1, length, ...)."""
         return states
 
-    def unpack(self, states: torch.Tensor) -> torch.Tensor:
+    def pad(self, states: torch.Tensor) -> torch.Tensor:
         """Restores the padded shape, with zeros at padding."""
         return states
 
-    def unpack_for_attention(self, states: torch.Tensor) -> torch.Tensor:
+    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
         """Restores the padded shape, with any values at padding, which attention masks out."""
         return states
 
-    def outline(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of the padded shape that stands for the states where masks are made."""
+    def padded_like(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor of the padded shape, type and device; its values do not count."""
         return states
 
 
-UNPACKED = Packing()
+PADDED = TokenLayout()
 
 
-class TokenPacking(Packing):
-    """Computes the real tokens of a batch.
+class PaddingFreeLayout(TokenLayout):
+    """The layout of states that hold the tokens of a batch only.
 
     Args:
-        is_real: True for each place to compute, of shape (batch, length).
+        is_token: True for each place to compute, of shape (batch, length).
         indices: The same places as indices into the flattened batch, of shape (tokens,).
     """
 
-    def __init__(self, is_real: torch.Tensor, indices: torch.Tensor) -> None:
-        self.shape = is_real.shape
+    def __init__(self, is_token: torch.Tensor, indices: torch.Tensor) -> None:
+        self.shape = is_token.shape
         self.indices = indices
         # For each place the index of its token; padding repeats the token before it.
-        self.sources = (is_real.flatten().cumsum(0) - 1).clamp(min=0)
+        self.sources = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
 
-    def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Selects the real tokens.
-
-        Args:
-            states: Of shape (batch or 1, length, ...).
-
-        Returns:
-            A tensor of shape (1, tokens, ...).
-        """
+    def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
         indices = self.indices.to(states.device)
         if states.shape[0] == 1:  # the same row for the whole batch
             return states.index_select(1, indices % self.shape[1])
-        packed: torch.Tensor = _SelectTokens.apply(states.flatten(0, 1), indices)  # type: ignore[no-untyped-call]
-        return packed[None]
+        tokens: torch.Tensor = _SelectTokens.apply(states.flatten(0, 1), indices)  # type: ignore[no-untyped-call]
+        return tokens[None]
 
-    def unpack(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape.
-
-        Args:
-            states: Of shape (1, tokens, ...).
-
-        Returns:
-            A tensor of shape (batch, length, ...), with zeros at the places that are not computed.
-        """
+    def pad(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores (batch, length, ...) from (1, tokens, ...), with zeros elsewhere."""
         batch = states.new_zeros(self.shape.numel(), *states.shape[2:])
         batch.index_copy_(0, self.indices.to(states.device), states[0])
         return batch.view(*self.shape, *states.shape[2:])
 
-    def unpack_for_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape without clearing it first: `unpack` at two thirds of its cost.
+    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
+        """Restores the padded shape without clearing it first: `pad` at two thirds of its cost.
 
-        Padding holds copies of real tokens. Its gradient is ignored: attention gives masked keys
-        the weight 0, and the outputs of padded queries are not used.
-
-        Args:
-            states: Of shape (1, tokens, ...).
-
-        Returns:
-            A tensor of shape (batch, length, ...).
+        Padding holds copies of tokens. Its gradient is ignored: attention gives masked keys the
+        weight 0, and the outputs of padded queries are not used.
         """
         device = states.device
         indices, sources = self.indices.to(device), self.sources.to(device)
         batch: torch.Tensor = _RepeatTokens.apply(states[0], indices, sources)  # type: ignore[no-untyped-call]
         return batch.view(*self.shape, *states.shape[2:])
 
-    def outline(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor of shape (batch, length, ...) that takes no memory."""
+    def padded_like(self, states: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor of the padded shape that takes no memory."""
         return states.new_empty(()).expand(*self.shape, *states.shape[2:])
 
 
@@ -170,47 +151,47 @@ class StepPlan:
         lazy_logits: Whether the output's tensors are computed when they are read.
     """
 
-    source: Packing = UNPACKED
-    target: Packing = UNPACKED
+    source: TokenLayout = PADDED
+    target: TokenLayout = PADDED
     chunked_loss: bool = False
     lazy_logits: bool = False
 
 
-def packing_of(is_real: torch.Tensor | None) -> Packing:
-    """Makes the packing of the given places, or `UNPACKED` where nothing is saved.
+def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
+    """Makes the layout of the given places, or `PADDED` where nothing is saved.
 
     Large batches on a CPU, under autocast, also compute some other places: see `TOKEN_STEP`.
 
     On a GPU this waits for the device once, for the number of tokens.
 
     Args:
-        is_real: True for each place to compute, of shape (batch, length). None: all places.
+        is_token: True for each place to compute, of shape (batch, length). None: all places.
 
     Returns:
-        The packing.
+        The layout.
     """
-    if is_real is not None:
-        if is_real.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            is_real = _round_up(is_real)
-        indices = is_real.flatten().nonzero().squeeze(1)
-        if 0 < len(indices) < is_real.numel():
-            return TokenPacking(is_real, indices)
-    return UNPACKED
+    if is_token is not None:
+        if is_token.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            is_token = _round_up(is_token)
+        indices = is_token.flatten().nonzero().squeeze(1)
+        if 0 < len(indices) < is_token.numel():
+            return PaddingFreeLayout(is_token, indices)
+    return PADDED
 
 
-def _round_up(is_real: torch.Tensor) -> torch.Tensor:
+def _round_up(is_token: torch.Tensor) -> torch.Tensor:
     """Adds padding to a large number of tokens, so that it becomes a multiple of `TOKEN_STEP`.
 
     In half precision on a CPU, oneDNN compiles a kernel for each size of a matrix product. Batches
     of nearly equal size then share their kernels.
     """
-    count = int(is_real.sum())
+    count = int(is_token.sum())
     missing = -count % TOKEN_STEP
     if count < _LARGE_BATCH or missing == 0:
-        return is_real
-    rounded = is_real.flatten().clone()
+        return is_token
+    rounded = is_token.flatten().clone()
     rounded[(~rounded).nonzero().squeeze(1)[:missing]] = True
-    return rounded.view(is_real.shape)
+    return rounded.view(is_token.shape)
 
 
 def source_places(

@@ -11,14 +11,14 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from watch import LargestTensor
 
 from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
-from vanilla_transformer.model.packing import (
+from vanilla_transformer.model.pretrained_model import VanillaTransformerPreTrainedModel
+from vanilla_transformer.model.token_layout import (
+    PADDED,
     TOKEN_STEP,
-    UNPACKED,
-    packing_of,
+    layout_of,
     source_places,
     target_places,
 )
-from vanilla_transformer.model.pretrained_model import VanillaTransformerPreTrainedModel
 
 
 def step(model, batch, padding_free, **kwargs):
@@ -52,9 +52,9 @@ def rows_seen(model, batch, **kwargs):
 
 
 def assert_same_step(model, batch, tolerance=1e-5, **kwargs):
-    packed, found = step(model, batch, True, **kwargs)
+    free, found = step(model, batch, True, **kwargs)
     padded, expected = step(model, batch, False, **kwargs)
-    torch.testing.assert_close(packed.loss, padded.loss, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(free.loss, padded.loss, rtol=tolerance, atol=tolerance)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         scale = gradient.abs().max().clamp(min=1e-3)
@@ -62,8 +62,8 @@ def assert_same_step(model, batch, tolerance=1e-5, **kwargs):
             found[name] / scale, gradient / scale, rtol=0, atol=tolerance, msg=name
         )
     real = batch["labels"] != -100
-    torch.testing.assert_close(packed.logits[real], padded.logits[real], rtol=1e-4, atol=1e-4)
-    assert packed.logits.shape == padded.logits.shape
+    torch.testing.assert_close(free.logits[real], padded.logits[real], rtol=1e-4, atol=1e-4)
+    assert free.logits.shape == padded.logits.shape
 
 
 CHOICES = {
@@ -149,7 +149,7 @@ def test_what_is_computed_is_what_is_needed(tiny_model, tiny_batch):
     assert rows_seen(model, batch) == padded
 
 
-def test_a_mask_that_is_no_plain_padding_mask_packs_nothing(tiny_model, tiny_batch):
+def test_a_mask_that_is_no_plain_padding_mask_removes_no_padding(tiny_model, tiny_batch):
     model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
     causal = torch.ones(6, 6).tril().bool()[None, None].expand(3, 1, 6, 6)
     batch["decoder_attention_mask"] = causal
@@ -210,7 +210,7 @@ def test_in_two_parts_the_sum_is_the_whole(tiny_model, tiny_batch):
 def test_the_bare_model_gives_the_same_states_at_real_tokens(tiny_model, tiny_batch):
     model, batch = tiny_model(VanillaTransformerModel, dropout=0.0).train(), tiny_batch()
     del batch["labels"]
-    packed = model(**batch, use_cache=False)
+    found = model(**batch, use_cache=False)
     model.set_padding_free(False)
     padded = model(**batch, use_cache=False)
     for name, mask in (
@@ -218,8 +218,8 @@ def test_the_bare_model_gives_the_same_states_at_real_tokens(tiny_model, tiny_ba
         ("last_hidden_state", "decoder_attention_mask"),
     ):
         real = batch[mask].bool()
-        torch.testing.assert_close(packed[name][real], padded[name][real], rtol=1e-4, atol=1e-5)
-        assert (packed[name][~real] == 0).all()
+        torch.testing.assert_close(found[name][real], padded[name][real], rtol=1e-4, atol=1e-5)
+        assert (found[name][~real] == 0).all()
         assert (padded[name][~real] != 0).any()
 
 
@@ -334,28 +334,28 @@ def test_a_copied_model_keeps_its_setting(tiny_model, tiny_batch):
     assert rows_seen(copy.deepcopy(model), tiny_batch()) == {"encoder": 21, "decoder": 18}
 
 
-def test_a_packing_is_undone():
-    is_real = torch.tensor([[0, 1, 1], [1, 0, 0]]).bool()
-    packing = packing_of(is_real)
+def test_removed_padding_is_restored():
+    is_token = torch.tensor([[0, 1, 1], [1, 0, 0]]).bool()
+    layout = layout_of(is_token)
     states = torch.randn(2, 3, 4)
-    packed = packing.pack(states)
-    assert packed.shape == (1, 3, 4)
-    torch.testing.assert_close(packing.unpack(packed), states * is_real[..., None])
-    assert packing.pack(states[:1])[0, 2].equal(states[0, 0])
-    assert packing.outline(packed).shape == (2, 3, 4)
-    loose = packing.unpack_for_attention(packed)
+    tokens = layout.remove_padding(states)
+    assert tokens.shape == (1, 3, 4)
+    torch.testing.assert_close(layout.pad(tokens), states * is_token[..., None])
+    assert layout.remove_padding(states[:1])[0, 2].equal(states[0, 0])
+    assert layout.padded_like(tokens).shape == (2, 3, 4)
+    loose = layout.pad_for_attention(tokens)
     assert loose.shape == states.shape
-    assert loose[is_real].equal(states[is_real])
+    assert loose[is_token].equal(states[is_token])
 
 
-@pytest.mark.parametrize("is_real", [None, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
-def test_where_nothing_is_saved_nothing_is_packed(is_real):
-    assert packing_of(is_real) is UNPACKED
+@pytest.mark.parametrize("is_token", [None, torch.ones(2, 3).bool(), torch.zeros(2, 3).bool()])
+def test_where_nothing_is_saved_padding_stays(is_token):
+    assert layout_of(is_token) is PADDED
     states = torch.randn(2, 3)
-    assert packing_of(is_real).pack(states) is states
+    assert layout_of(is_token).remove_padding(states) is states
 
 
-def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):
+def test_a_traced_call_keeps_padding(tiny_model, tiny_batch):
     model, batch = tiny_model(dropout=0.0).train(), tiny_batch()
     model.config.use_cache = False
 
@@ -377,7 +377,7 @@ def test_a_traced_call_is_not_packed(tiny_model, tiny_batch):
     torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-4)
 
 
-def test_a_call_transformed_by_torch_func_is_not_packed(tiny_model, tiny_batch):
+def test_a_call_transformed_by_torch_func_keeps_padding(tiny_model, tiny_batch):
     model, batch = tiny_model(dropout=0.0), tiny_batch()
     _, expected = step(model, batch, True)
     parameters = dict(model.named_parameters())
@@ -454,13 +454,13 @@ def test_a_large_batch_in_half_precision_has_a_round_number_of_tokens(
 
 def test_a_number_of_tokens_is_rounded_up_within_the_batch():
     """Full batches, small ones and full precision stay as they are."""
-    is_real = torch.ones(40, 50, dtype=torch.bool)
-    is_real[3:, -1] = False  # 1,963 of 2,000 places
+    is_token = torch.ones(40, 50, dtype=torch.bool)
+    is_token[3:, -1] = False  # 1,963 of 2,000 places
     with torch.autocast("cpu", torch.bfloat16):
-        assert packing_of(is_real[:, :49]) is UNPACKED
-        assert packing_of(is_real).indices.numel() == 1984
-        assert packing_of(is_real[:10]).indices.numel() == 493
-        nearly_full = is_real.clone()
+        assert layout_of(is_token[:, :49]) is PADDED
+        assert layout_of(is_token).indices.numel() == 1984
+        assert layout_of(is_token[:10]).indices.numel() == 493
+        nearly_full = is_token.clone()
         nearly_full[3:37, -1] = True  # 1,997: too few places for 2,048
-        assert packing_of(nearly_full) is UNPACKED
-    assert packing_of(is_real).indices.numel() == 1963
+        assert layout_of(nearly_full) is PADDED
+    assert layout_of(is_token).indices.numel() == 1963
