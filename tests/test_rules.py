@@ -63,6 +63,7 @@ AFTER = [
     {"optim_args": "a=1", "optim": "muon"},
     {"fsdp": "full_shard", "optim": "muon"},
     {"early_stopping_patience": 2},
+    {"hub_strategy": "checkpoint", "push_to_hub": True},
     {"guided_alignment_head": 1},
     {"guided_alignment_weight": 0.0, "guided_alignment": "own"},
     {"guided_alignment": "own", "torch_compile": True},

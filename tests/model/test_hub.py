@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from conftest import WITHOUT_THE_PACKAGE
@@ -13,7 +12,6 @@ from huggingface_hub import ModelCard
 from toy import REPOSITORY, arguments
 
 from vanilla_transformer.model.sharing import card_for
-from vanilla_transformer.training.hub import check_hub_strategy
 
 CODE = {path.name for path in (REPOSITORY / "vanilla_transformer/model").glob("*.py")}
 CODE -= {"__init__.py"}
@@ -109,15 +107,6 @@ def test_no_file_names_the_token(hub, pushed_run):
     for _, _, files in hub.commits("somebody/run"):
         assert not [path for path, content in files.items() if TOKEN.encode() in content]
     assert TOKEN not in (pushed_run / "README.md").read_text()
-
-
-@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
-def test_pushing_whole_checkpoints_is_refused(strategy):
-    training = SimpleNamespace(push_to_hub=True, hub_strategy=strategy)
-    with pytest.raises(ValueError, match=rf"`hub_strategy` '{strategy}'.*end, every_save"):
-        check_hub_strategy(training)
-    training.push_to_hub = False
-    check_hub_strategy(training)
 
 
 # --- pushing by hand -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.training.show_translations import ShowTranslations
+from vanilla_transformer.training.callbacks import ShowTranslations
 
 SOURCES = ["one two", "two three four", "three", "four one"]
 TARGETS = ["eins zwei", "zwei drei vier", "drei", "vier eins"]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from small import losses, model, rows, tokenizer, trainer
 from transformers import DataCollatorForSeq2Seq, TrainerCallback
 
-from vanilla_transformer.training.rdrop import rdrop_loss, symmetric_divergence
+from vanilla_transformer.training.objectives import rdrop_loss, symmetric_divergence
 
 
 def batch(net, count=5):

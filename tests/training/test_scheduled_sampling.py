@@ -4,7 +4,7 @@ import pytest
 import torch
 from small import model, trainer
 
-from vanilla_transformer.training.scheduled_sampling import mix_predictions
+from vanilla_transformer.training.objectives import mix_predictions
 
 
 @pytest.fixture

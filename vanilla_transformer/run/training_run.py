@@ -41,12 +41,11 @@ from vanilla_transformer.run.plan import (
 from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
 from vanilla_transformer.training.averaging import AverageCheckpoints
-from vanilla_transformer.training.callbacks import SubwordEpochs
+from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
-from vanilla_transformer.training.hub import CompletePushes, check_hub_strategy, push_directory
+from vanilla_transformer.training.hub import CompletePushes, push_directory
 from vanilla_transformer.training.metrics import GenerationMetrics, References
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
-from vanilla_transformer.training.show_translations import ShowTranslations
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 logger = logging.get_logger(__name__)
@@ -97,7 +96,6 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
             is loaded, or the file of `guided_alignment` does not fit the training data. Nothing has
             been written or deleted in this case.
     """
-    check_hub_strategy(arguments.training)
     with arguments.training.main_process_first(desc="output directory"):
         directory = resolve_output_directory(arguments)
     start = starting_point(arguments, directory)

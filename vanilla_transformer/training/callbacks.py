@@ -1,16 +1,29 @@
-"""Short callbacks of a training: early stopping that resumes, and the epochs of subwords."""
+"""Callbacks of a training: early stopping, epochs of subwords, signals, examples of its outputs."""
 
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
+import torch
+from tqdm.auto import tqdm
 from transformers import (
+    BatchEncoding,
+    DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
+    Trainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
+from transformers.integrations.integration_utils import TensorBoardCallback
+from transformers.trainer_jit_checkpoint import CheckpointManager
 
 from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -56,3 +69,175 @@ class SubwordEpochs(TrainerCallback):
     ) -> None:
         """Sets the epoch; called by Trainer."""
         self.rows.set_epoch(int(state.epoch or 0))
+
+
+class CheckpointOnSignal(TrainerCallback):
+    """Saves a checkpoint at the end of the step in which SIGTERM arrives, and stops.
+
+    The callback of transformers may save before a step has ended, when random numbers for this step
+    are already drawn; its resumed training then differs. This one asks the Trainer for a checkpoint
+    of the usual kind. With several processes, one signal stops all of them at the same step.
+
+    Args:
+        manager: Receives the signal, for transformers.
+
+    Attributes:
+        has_stopped: Whether the signal has ended the training.
+    """
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self.jit_manager = manager
+        self.has_stopped = False
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Forgets an earlier signal; called by Trainer."""
+        self.has_stopped = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Asks for a checkpoint, and for the end of the training; called by Trainer."""
+        asked = torch.tensor(float(self.jit_manager.is_checkpoint_requested), device=args.device)
+        if args.world_size > 1:
+            torch.distributed.all_reduce(asked)
+        if asked:
+            self.has_stopped = control.should_save = control.should_training_stop = True
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Restores the handler of the signal; called by Trainer."""
+        self.jit_manager.is_checkpoint_requested = False
+        handler = self.jit_manager._original_sigterm_handler
+        if handler is not None:
+            signal.signal(signal.SIGTERM, handler)
+
+
+class ShowTranslations(TrainerCallback):
+    """Shows fixed sentences at regular steps, each with the predictions of the model.
+
+    For each sentence it shows the source, the reference, the teacher-forced prediction (the
+    likeliest token at each position of the reference, given the reference before it) and the greedy
+    output; and the loss over all sentences. The text is printed, and also goes to TensorBoard if
+    `Trainer` reports there. The training is bit for bit the same with and without the callback.
+    Only the main process shows anything. A model whose weights are sharded over processes (FSDP,
+    DeepSpeed ZeRO 3) cannot be shown.
+
+    Add it with `trainer.add_callback(ShowTranslations(trainer, sources, references, every=500))`.
+
+    Args:
+        trainer: Trainer with a tokenizer (`processing_class`).
+        sources: Texts to translate.
+        references: Translations of the sources.
+        every: Number of optimizer steps between two shows.
+
+    Raises:
+        ValueError: If `every` is below 1, there is no sentence, sources and references differ in
+            number, or the trainer has no tokenizer.
+    """
+
+    def __init__(
+        self, trainer: Trainer, sources: Sequence[str], references: Sequence[str], every: int
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"`every` is {every}: it must be at least 1 step.")
+        if not sources or len(sources) != len(references):
+            raise ValueError(
+                f"There are {len(sources)} sources and {len(references)} references: give at least "
+                "one of each, and equally many."
+            )
+        if trainer.processing_class is None:
+            raise ValueError("The trainer has no tokenizer: give it a `processing_class`.")
+        self.trainer = trainer
+        self.tokenizer: Any = trainer.processing_class
+        self.sources, self.references, self.every = list(sources), list(references), every
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Shows the sentences if the step is a multiple of `every`; called by Trainer."""
+        if state.global_step % self.every or not state.is_world_process_zero:
+            return
+        with evaluation_mode(model), _preserved_random_state(model.device):
+            text = self.describe(model, state.global_step)
+        tqdm.write(_as_printable(text))  # print would break a progress bar
+        for callback in self.trainer.callback_handler.callbacks:
+            if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
+                preformatted = "".join(f"    {line}\n" for line in text.splitlines())
+                callback.tb_writer.add_text("translations", preformatted, state.global_step)
+
+    def describe(self, model: Any, step: int) -> str:
+        """Returns the text that is shown.
+
+        Args:
+            model: Sequence-to-sequence model of transformers, in eval mode.
+            step: Number of steps trained so far.
+
+        Returns:
+            One line with the step and the loss (nats per token), and four lines per sentence.
+        """
+        batch = self._encode_sentences(model)
+        outputs = model(**batch)
+        predicted = outputs.logits.argmax(dim=-1)
+        predicted[batch["labels"] == -100] = self.tokenizer.pad_token_id
+        generated = self._generate_greedily(model, batch)
+        lines = [f"step {step}: loss {outputs.loss.item():.4f}"]
+        texts = map(self._decode_sentences, (predicted, generated))
+        columns = (self.sources, self.references, *texts)
+        for source, reference, forced, greedy in zip(*columns, strict=True):
+            lines += [f"  source     {source}", f"  reference  {reference}"]
+            lines += [f"  forced     {forced}", f"  greedy     {greedy}", ""]
+        return "\n".join(lines[:-1])
+
+    def _encode_sentences(self, model: Any) -> BatchEncoding:
+        limited = self.tokenizer.model_max_length < NO_LIMIT
+        encoded = self.tokenizer(self.sources, text_target=self.references, truncation=limited)
+        rows = [
+            {name: encoded[name][i] for name in ("input_ids", "attention_mask", "labels")}
+            for i in range(len(self.sources))
+        ]
+        batch: BatchEncoding = DataCollatorForSeq2Seq(self.tokenizer, model=model)(rows)
+        return batch.to(model.device)
+
+    def _generate_greedily(self, model: Any, batch: BatchEncoding) -> torch.Tensor:
+        """Generates at most about twice as many tokens as the longest reference has."""
+        longest = 2 * batch["labels"].shape[1] + 8
+        ids: torch.Tensor = model.generate(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            num_beams=1,
+            do_sample=False,
+            early_stopping=False,
+            max_length=min(longest, model.generation_config.max_length or longest),
+        )
+        return ids
+
+    def _decode_sentences(self, ids: torch.Tensor) -> list[str]:
+        """Decodes each row up to its first end-of-sentence token."""
+        rows = ids.tolist()
+        for row in rows:
+            if self.tokenizer.eos_token_id in row:
+                del row[row.index(self.tokenizer.eos_token_id) :]
+        return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
+
+
+def _as_printable(text: str) -> str:
+    """Replaces the characters that the encoding of the standard output lacks."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextmanager
+def _preserved_random_state(device: torch.device) -> Iterator[None]:
+    """Restores torch's generators, on the CPU and on the device, after the block."""
+    on_cpu = device.type == "cpu"
+    devices = [] if on_cpu else [device]
+    with torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type):
+        yield

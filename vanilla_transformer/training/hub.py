@@ -11,7 +11,6 @@ PICKLES = ("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth")
 """Patterns of file names that may hold pickled objects, such as Trainer's `training_args.bin`."""
 
 _NOT_SHARED = ("_*", "checkpoint-*")
-_STRATEGIES = ("end", "every_save")
 
 
 class CompletePushes(TrainerCallback):
@@ -43,23 +42,6 @@ class CompletePushes(TrainerCallback):
         rules = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
         rules += [rule for rule in PICKLES if rule not in rules]
         ignored.write_text("\n".join(rules) + "\n", encoding="utf-8")
-
-
-def check_hub_strategy(training: TrainingArguments) -> None:
-    """Refuses a strategy that would push pickle files.
-
-    Args:
-        training: Arguments of the training.
-
-    Raises:
-        ValueError: If whole checkpoints would be pushed.
-    """
-    strategy = getattr(training.hub_strategy, "value", training.hub_strategy)
-    if training.push_to_hub and strategy not in _STRATEGIES:
-        raise ValueError(
-            f"`hub_strategy` {strategy!r} would push the state of the optimizer, which is a pickle "
-            f"file: use one of {', '.join(_STRATEGIES)} and keep checkpoints in `output_dir`."
-        )
 
 
 def push_directory(

@@ -23,7 +23,7 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
-from vanilla_transformer.training.callbacks import EarlyStopping
+from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     Checkpoint,
@@ -41,11 +41,9 @@ from vanilla_transformer.training.guided_alignment import (
 )
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
+from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.option_checks import check_length_penalty
-from vanilla_transformer.training.rdrop import rdrop_loss
-from vanilla_transformer.training.scheduled_sampling import mix_predictions
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.signals import CheckpointOnSignal
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,

@@ -295,6 +295,12 @@ RULES_AFTER = (
         "to steps or epoch.",
     ),
     Rule(
+        ("hub_strategy",),
+        lambda value, options: options.push_to_hub and value not in ("end", "every_save"),
+        "`{name}` {value.value!r} would push the state of the optimizer, which is a pickle file: "
+        "use end or every_save, and keep checkpoints in `output_dir`.",
+    ),
+    Rule(
         ("guided_alignment_weight", "guided_alignment_layer", "guided_alignment_head"),
         lambda _, options: options.guided_alignment is None,
         "`{name}` of {value} has no effect without `guided_alignment`: give both, or leave it out.",

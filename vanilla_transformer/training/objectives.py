@@ -1,7 +1,4 @@
-"""The loss of R-Drop: two passes with different dropout must agree (Liang et al. 2021).
-
-The paper is arXiv:2106.14448.
-"""
+"""What is added to the loss of a training step: R-Drop and scheduled sampling."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
+from vanilla_transformer.model.evaluation_mode import evaluation_mode
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
 
@@ -22,7 +20,9 @@ def rdrop_loss(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
-    """Computes half of the paper's loss (§2, equation 4), which has the scale of a plain loss.
+    """Computes the loss of R-Drop (Liang et al. 2021, arXiv:2106.14448): two passes must agree.
+
+    It is half of the paper's loss (§2, equation 4), which has the scale of a plain loss.
 
     The loss is (NLL₁ + NLL₂) / 2 + alpha · (KL(p₁‖p₂) + KL(p₂‖p₁)) / 4, where p₁ and p₂ are the
     predictions of two passes with different dropout. Both passes run in one call, on the batch and
@@ -70,3 +70,42 @@ def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
     halves = (half[counted].to(sum_type) for half in logits.chunk(2))  # (tokens to predict, vocab)
     first, second = (F.log_softmax(half, dim=-1) for half in halves)
     return ((first.exp() - second.exp()) * (first - second)).sum()
+
+
+def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[str, Any]:
+    """Replaces some of the decoder's input tokens by the model's own predictions.
+
+    A Transformer decodes all positions at once, so scheduled sampling takes two passes (Mihaylova
+    and Martins 2019, "Scheduled Sampling for Transformers", §3). The first pass, without gradients
+    and dropout, reads the true tokens and predicts the next ones. The second pass is the caller's
+    and reads the mixture. The labels do not change.
+
+    Args:
+        model: The model, not wrapped.
+        inputs: Arguments of its forward, with "labels" of shape (batch, target_len).
+        rate: Probability, independent for each token, that the token is replaced.
+
+    Returns:
+        The inputs, with "decoder_input_ids" of shape (batch, target_len). The start token and
+        padding are never replaced.
+
+    Raises:
+        ValueError: If `rate` is not from 0 to 1, or there are no labels.
+    """
+    if not 0 <= rate <= 1:
+        raise ValueError(f"`rate` is {rate}: it must be a probability, from 0 to 1.")
+    if inputs.get("labels") is None:
+        raise ValueError(
+            "`inputs` has no labels, but scheduled sampling replaces target tokens: add them."
+        )
+    true_ids = inputs.get("decoder_input_ids")
+    if true_ids is None:
+        true_ids = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+    first_pass = {name: value for name, value in inputs.items() if name != "labels"}
+    with evaluation_mode(model):
+        logits = model(**{**first_pass, "decoder_input_ids": true_ids}).logits
+    replaced = torch.rand(true_ids[:, 1:].shape, device=true_ids.device) < rate
+    replaced &= inputs["labels"][:, :-1] != IGNORE_INDEX
+    mixed = true_ids.clone()
+    mixed[:, 1:] = torch.where(replaced, logits[:, :-1].argmax(-1), true_ids[:, 1:])
+    return {**inputs, "decoder_input_ids": mixed}
