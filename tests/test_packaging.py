@@ -38,16 +38,17 @@ FILES_OF_EXTRAS = {  # imported only where the extra is installed
     "serve": {
         f"serving/{name}.py"
         for name in (
+            "batching",
             "bodies",
             "connections",
+            "errors",
             "generation_routes",
             "guard",
             "libretranslate",
-            "metrics",
             "models",
+            "monitoring",
             "server",
             "service",
-            "status_routes",
         )
     },
 }
@@ -206,7 +207,7 @@ def test_the_base_imports_without_the_extras():
             "matplotlib",
             "plot",
         ),
-        (["serve", "runs/x"], "fastapi", "serve"),
+        (["serve", "runs/x"], "babel", "serve"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

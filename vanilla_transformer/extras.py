@@ -17,7 +17,14 @@ EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "page": ("gradio",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
-    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "serve": (
+        "babel",
+        "fastapi",
+        "prometheus_client",
+        "pydantic",
+        "python_multipart",
+        "uvicorn",
+    ),
 }
 """The modules that each extra installs, without those of the extras that it includes."""
 

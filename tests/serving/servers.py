@@ -64,7 +64,8 @@ def read_answer(connection):
     answer = connection.getresponse()
     content = answer.read().decode()
     kind = answer.headers.get("content-type", "")
-    return answer.status, answer.headers, json.loads(content) if "json" in kind else content
+    is_json = "json" in kind and content  # the answer to HEAD has no body
+    return answer.status, answer.headers, json.loads(content) if is_json else content
 
 
 def wait_until(condition):

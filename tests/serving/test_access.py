@@ -4,8 +4,8 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 from servers import serving, wait_until
 
-from vanilla_transformer.serving.access import RateLimit, network_of
 from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.service import RateLimit, network_of
 from vanilla_transformer.serving.settings import parse_model, read_api_keys
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
@@ -29,7 +29,8 @@ def test_a_key_opens_the_server_and_is_counted(server):
     client = LibreTranslateAPI(f"http://127.0.0.1:{server.port}", api_key="first-key")
     assert client.translate(LINE, "en", "de") == OUTPUT
     bearer = {"Authorization": "Bearer first-key"}
-    assert server.post("/v1/generate", {"texts": LINE})[0] == 401
+    elsewhere = {"X-Forwarded-For": "203.0.113.9"}
+    assert server.post("/v1/generate", {"texts": LINE}, **elsewhere)[0] == 401
     assert server.post("/v1/generate", {"texts": LINE}, **bearer)[0] == 200
     assert server.post("/v1/generate", {"texts": LINE}, **bearer)[0] == 200
     status, headers, found = server.translate(LINE, api_key="first-key")
@@ -41,8 +42,23 @@ def test_a_key_opens_the_server_and_is_counted(server):
     assert "second-key" not in server.process.stderr
 
 
+def test_wrong_keys_are_counted_for_their_address(server):
+    def ask(address, **key):
+        headers = {"X-Forwarded-For": address}
+        values = {"q": LINE, "source": "en", "target": "de", **key}
+        return server.post("/translate", values, **headers)[0]
+
+    assert [ask("203.0.113.1", api_key="guess") for _ in range(4)] == [403, 403, 403, 429]
+    assert [ask("203.0.113.2") for _ in range(4)] == [401, 401, 401, 429]
+    headers = {"X-Forwarded-For": "203.0.113.1", "Authorization": "Bearer guess"}
+    assert server.ask("GET", "/metrics", headers=headers)[0] == 429
+    headers = {"X-Forwarded-For": "203.0.113.3", "Content-Type": "application/json"}
+    found = [server.ask("POST", "/translate", "{", headers)[0] for _ in range(4)]
+    assert found == [401, 401, 401, 429]  # a body that cannot be read holds no key
+
+
 def test_metrics_need_the_key_and_health_does_not(server):
-    assert server.ask("GET", "/metrics")[0] == 401
+    assert server.ask("GET", "/metrics", headers={"X-Forwarded-For": "203.0.113.8"})[0] == 401
     assert server.ask("GET", "/metrics", headers={"Authorization": "Bearer second-key"})[0] == 200
     for path in ("/health", "/ready", "/languages", "/frontend/settings"):
         assert server.ask("GET", path)[0] == 200
@@ -69,7 +85,7 @@ def test_a_bucket_fills_at_an_even_rate():
         try:
             limit.count(client)
         except RequestError as error:
-            return error.status != 429
+            return error.status_code != 429
         return True
 
     assert [is_allowed("a") for _ in range(3)] == [True, True, False]

@@ -8,8 +8,8 @@ from vanilla_transformer.inference.results import Details
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.metrics import Metrics
 from vanilla_transformer.serving.models import Query, ServedModel
+from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_models
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
@@ -51,9 +51,9 @@ def test_words_that_the_model_cannot_take_are_refused_and_not_cut(make_model):
         return first, *await asyncio.gather(*asked, return_exceptions=True)
 
     first, *found = asyncio.run(ask_all())
-    assert [found[0].status, found[2].status] == [400, 400]
-    assert str(found[0]).startswith("2 words are longer than 1 tokens")
-    assert str(found[2]).startswith("3 words are longer than 1 tokens")
+    assert [found[0].status_code, found[2].status_code] == [400, 400]
+    assert found[0].detail.startswith("2 words are longer than 1 tokens")
+    assert found[2].detail.startswith("3 words are longer than 1 tokens")
     assert texts_of(first) == texts_of(found[1]) == [""]
 
 
@@ -89,7 +89,7 @@ def test_a_model_without_room_says_so(make_model):
         assert model.batcher.is_full
         with pytest.raises(RequestError, match="The queue is full") as refused:
             await model.answer([LINE], query())
-        assert refused.value.status == 503
+        assert refused.value.status_code == 503
         return texts_of(await first)
 
     assert asyncio.run(ask_both()) == [OUTPUT]

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from vanilla_transformer.serving.batching import Batcher, ComputationError
+from vanilla_transformer.serving.batching import Batcher
+from vanilla_transformer.serving.errors import ComputationError
 
 
 class Observer:

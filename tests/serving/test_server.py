@@ -18,6 +18,8 @@ from toy import NOUNS, VERBS, command
 from vanilla_transformer.inference.translator import Translator
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
+MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
+PART = "--b\r\nContent-Disposition: form-data{}\r\n\r\n"
 LIMITS = {
     "--max-characters": 3000,
     "--max-texts": 20,
@@ -70,20 +72,19 @@ def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):
     assert one == {"translatedText": OUTPUT, "alternatives": found["alternatives"][0]}
     assert server.form("/translate", q=LINE, **{**fields, "alternatives": "2"})[2] == one
     query = "/translate?q=a+dog+sees+a+cat+.&source=auto&target=de"
-    assert server.ask("POST", query)[2] == {"translatedText": OUTPUT}
-    parts = "".join(
-        f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-        for name, value in {"q": f"{LINE}\n{LINE}", "source": "en", "target": "de"}.items()
-    )
-    kind = {"Content-Type": "multipart/form-data; boundary=b"}
-    found = server.ask("POST", "/translate", f"{parts}--b--\r\n", kind)
+    language = {"language": "en", "confidence": 0}
+    assert server.ask("POST", query)[2] == {"translatedText": OUTPUT, "detectedLanguage": language}
+    values = {"q": f"{LINE}\n{LINE}", "source": "en", "target": "de", "alternatives": ""}
+    parts = [PART.format(f'; name="{name}"') + f"{value}\r\n" for name, value in values.items()]
+    found = server.ask("POST", "/translate", "".join([*parts, "--b--\r\n"]), MULTIPART)
     assert found[2] == {"translatedText": f"{OUTPUT}\n{OUTPUT}"}
 
 
 def test_a_bare_model_has_its_directory_for_a_target(server):
-    for source in ("any", "auto"):
-        _, _, found = server.translate(LINE, source=source, target="toy")
-        assert found == {"translatedText": OUTPUT}
+    assert server.translate(LINE, source="any", target="toy")[2] == {"translatedText": OUTPUT}
+    _, _, found = server.translate([LINE, LINE], source="auto", target="toy")
+    assert found["translatedText"] == [OUTPUT, OUTPUT]
+    assert found["detectedLanguage"] == [{"language": "any", "confidence": 0}] * 2
 
 
 PAGE = """<!DOCTYPE html><html><head><script>document.write("<p>a dog</p>" && 1 < 2)</script>
@@ -171,15 +172,22 @@ WRONG = {
     "empty text": ({"q": ""}, "missing q parameter"),
     "empty list": ({"q": []}, "missing q parameter"),
     "no source": ({"source": None}, "missing source parameter"),
-    "number for a text": ({"q": 3}, "`q` is 3: give a text or a list of texts"),
-    "number in a list": ({"q": [LINE, 3]}, "`q` is a list with 3"),
-    "null in a list": ({"q": [LINE, None]}, "`q` is a list with null"),
-    "unknown format": ({"format": "pdf"}, "`format` 'pdf' is not supported"),
-    "unknown field": ({"sauce": "en"}, "Unknown field 'sauce': use q, source"),
-    "negative number": ({"alternatives": -1}, "`alternatives` is -1: give a whole number from 0"),
+    "number for a text": (
+        {"q": 3},
+        r"`q` is 3: it should be a valid string or should be a valid list",
+    ),
+    "number in a list": ({"q": [LINE, 3]}, r"`q\[1\]` is 3"),
+    "null in a list": ({"q": [LINE, None]}, r"`q\[1\]` is null"),
+    "unknown format": ({"format": "pdf"}, "`format` is \"pdf\": it should be 'text' or 'html'"),
+    "unknown field that is null": ({"sauce": None}, "Unknown field"),
+    "unknown field": ({"sauce": "en"}, 'Unknown field "sauce": use q, source'),
+    "negative number": (
+        {"alternatives": -1},
+        "`alternatives` is -1: it should be greater than or equal to 0",
+    ),
     "huge number": ({"alternatives": 10**30}, "`alternatives` is 1000000"),
     "fraction": ({"alternatives": 1.5}, "`alternatives` is 1.5"),
-    "flag for a number": ({"alternatives": True}, "`alternatives` is True"),
+    "flag for a number": ({"alternatives": True}, "`alternatives` is true"),
     "long text": ({"q": "a " * 2000}, r"request \(4000 characters\) exceeds text limit"),
     "many texts": ({"q": [""] * 10_000}, r"request \(10000 texts\) exceeds text limit"),
     "many tokens": ({"q": "a " * 1000}, r"request \(1001 tokens\) exceeds text limit"),
@@ -204,16 +212,24 @@ WRONG_SEARCHES = {
     "wide beam": (
         {"num_beams": 99999},
         400,
-        "`num_beams` is 99999: give a whole number from 1 to 4",
+        "`num_beams` is 99999: it should be less than or equal to 4",
     ),
     "more outputs than beams": ({"n_best": 3, "num_beams": 2}, 400, "the search keeps 2"),
     "temperature without sampling": ({"temperature": 0.5}, 400, "`temperature` 0.5 .*`do_sample`"),
     "penalty of one beam": ({"num_beams": 1, "length_penalty": 2}, 400, "`length_penalty` 2"),
     "temperature": ({"do_sample": True, "temperature": 1e300}, 400, "`temperature` is 1e.300"),
-    "length penalty": ({"length_penalty": -1e9}, 400, "from -10 to 10"),
+    "length penalty": (
+        {"length_penalty": -1e9},
+        400,
+        "`length_penalty` is -1000000000.0: it should be greater than or equal to -10",
+    ),
     "no new tokens": ({"max_new_tokens": 0}, 400, "`max_new_tokens` is 0"),
-    "text for a number": ({"num_beams": "2"}, 400, "`num_beams` is '2': give a whole number"),
-    "text for a flag": ({"scores": "yes"}, 400, "`scores` is 'yes': give true or false"),
+    "text for a number": (
+        {"num_beams": "2"},
+        400,
+        '`num_beams` is "2": it should be a valid integer',
+    ),
+    "text for a flag": ({"scores": "yes"}, 400, '`scores` is "yes": it should be a valid boolean'),
 }
 
 
@@ -237,19 +253,56 @@ BODIES = {
         JSON,
         '{"q": "a \\ud800 dog", "source": "en", "target": "de"}',
         400,
-        "`q` holds the lone surrogate U.D800 at character 2",
+        "`q` is .*: it holds the lone surrogate U.D800 at character 2",
     ),
     "surrogate as name": (JSON, '{"\\ud800": 1}', 400, "Unknown field"),
     "not UTF-8": (JSON, b'{"q": "\xff"}', 400, "not UTF-8"),
     "empty body": (JSON, b"", 400, "not JSON"),
-    "wrong type": ({"Content-Type": "text/plain"}, "a", 415, "The content type is 'text/plain'"),
+    "wrong type": ({"Content-Type": "text/plain"}, "a", 415, 'The content type is "text/plain"'),
     "no type": ({}, "a", 415, "The content type is missing"),
     "JSON sent as a form": (FORM, json.dumps({"q": LINE}), 400, "Unknown field"),
     "form not UTF-8": (FORM, "q=%ff&source=en&target=de", 400, "not UTF-8"),
-    "field twice": (FORM, "q=a&q=b&source=en&target=de", 400, "'q' is given twice"),
+    "field twice": (FORM, "q=a&q=b&source=en&target=de", 400, '"q" is given twice'),
     "form with many fields": (FORM, "a=b&" * 2000, 400, "more than 1000 fields"),
     "number in a form": (FORM, "q=a&source=en&target=de&alternatives=nan", 400, "`alternatives`"),
     "multipart without boundary": ({"Content-Type": "multipart/form-data"}, "a", 400, "boundary"),
+    "multipart that ends early": (MULTIPART, PART.format(";name=q") + "a", 400, "not complete"),
+    "multipart with brackets": (
+        MULTIPART,
+        PART.format("(" * 2000) + "a\r\n--b--\r\n",
+        400,
+        "cannot be read",
+    ),
+    "multipart with a long header": (
+        MULTIPART,
+        PART.format(";name=q" + " " * 20_000) + "a\r\n--b--\r\n",
+        400,
+        "cannot be read",
+    ),
+    "multipart with many headers": (
+        MULTIPART,
+        "--b\r\n" + "A: b\r\n" * 9000 + "\r\na\r\n--b--\r\n",
+        400,
+        "cannot be read",
+    ),
+    "multipart with many parts": (
+        MULTIPART,
+        (PART.format(";name=q") + "a\r\n") * 1500 + "--b--\r\n",
+        400,
+        "more than 1000 fields",
+    ),
+    "multipart that is not UTF-8": (
+        MULTIPART,
+        PART.format(";name=q").encode() + b"\xff\r\n--b--\r\n",
+        400,
+        "not UTF-8",
+    ),
+    "file": (
+        MULTIPART,
+        PART.format(';name="q";filename="a"') + "a\r\n--b--\r\n",
+        400,
+        '"q" is a file',
+    ),
 }
 
 
@@ -336,10 +389,15 @@ def test_what_is_not_http_gets_a_json_answer(server):
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {
         "error": "Invalid HTTP request received."
     }
-    for method, path, status in (("PUT", "/translate", 405), ("GET", "/no", 404)):
-        found = server.ask(method, path)
+    for method, path, status in (
+        ("PUT", "/translate", 405),
+        ("GET", "/no", 404),
+        ("GET", "/languages/", 404),  # a redirection would lead where the header Host says
+    ):
+        found = server.ask(method, path, headers={"Host": "elsewhere.example"})
         assert found[0] == status
         assert found[2]["error"]
+        assert "location" not in found[1]
 
 
 def test_too_many_connections_are_refused(server):
@@ -377,6 +435,11 @@ def test_health_metrics_and_the_interface_are_shown(server):
     assert set(description["paths"]) >= {"/translate", "/v1/generate", "/metrics", "/languages"}
     assert all(path in page for path in description["paths"])
     assert "http" not in re.sub(r"\s", "", page).replace("<!doctypehtml>", "")
+    assert server.ask("GET", "/spec")[2] == description
+    for path in ("/", "/docs", "/health", "/languages", "/spec"):
+        by_get, by_head = server.ask("GET", path), server.ask("HEAD", path)
+        assert by_head[0] == by_get[0]
+        assert by_head[1]["content-length"] == by_get[1]["content-length"]
     _, _, models = server.ask("GET", "/v1/models")
     assert [(one["name"], one["engine"]) for one in models] == [
         ("en-de", "ctranslate2"),
@@ -393,6 +456,7 @@ def test_the_log_has_a_json_object_per_request_and_no_text(server):
     facts = {"status": 200, "model": "en-de", "tokens": 7, "characters": len(LINE), "texts": 1}
     wait_until(lambda: any(facts.items() <= line.items() for line in server.logs()))
     written = server.process.stderr + server.process.stdout
+    assert not any("cut off" in line["event"] for line in server.logs())  # of the first text
     assert "zebra" not in written
     assert "dog" not in written
 

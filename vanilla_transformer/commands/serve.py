@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
     import torch
     from transformers.utils import logging
 
-    from vanilla_transformer.serving.logs import set_up_logs
+    from vanilla_transformer.serving.monitoring import set_up_logs
     from vanilla_transformer.serving.server import run_server
 
     if options.threads is not None:

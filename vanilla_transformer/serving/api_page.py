@@ -55,7 +55,13 @@ def _render_operation(path: str, method: str, operation: Mapping[str, Any]) -> s
     content = operation.get("requestBody", {}).get("content", {})
     if content:
         kinds = " or ".join(f"<code>{escape(kind)}</code>" for kind in content)
-        rows = _render_fields(next(iter(content.values()))["schema"])
+        schema = next(iter(content.values()))["schema"]
+        required = schema.get("required", ())
+        rows = "".join(
+            f"<tr><td><code>{escape(name)}</code>{' (required)' if name in required else ''}</td>"
+            f"<td>{escape(_describe_type(field))}</td><td>{escape(field['description'])}</td></tr>"
+            for name, field in schema["properties"].items()
+        )
         parts.append(
             f"<p>Body: {kinds}</p><table><tr><th>field</th><th>type</th><th>meaning</th></tr>"
             f"{rows}</table>"
@@ -63,18 +69,11 @@ def _render_operation(path: str, method: str, operation: Mapping[str, Any]) -> s
     return "".join(parts)
 
 
-def _render_fields(schema: Mapping[str, Any]) -> str:
-    return "".join(
-        f"<tr><td><code>{escape(name)}</code>"
-        f"{' (required)' if name in schema['required'] else ''}</td>"
-        f"<td>{escape(_describe_type(field))}</td><td>{escape(field['description'])}</td></tr>"
-        for name, field in schema["properties"].items()
-    )
-
-
 def _describe_type(field: Mapping[str, Any]) -> str:
     if "anyOf" in field:
-        return "string or list of strings"
+        return " or ".join(map(_describe_type, field["anyOf"])).removesuffix(" or null")
+    if "items" in field:
+        return f"list of {_describe_type(field['items'])}s"
     if "enum" in field:
         return " or ".join(json.dumps(choice) for choice in field["enum"])
     bounds = [

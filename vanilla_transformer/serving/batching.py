@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import ceil
 from typing import Any, Protocol
 
-from vanilla_transformer.serving.errors import RequestError
+from vanilla_transformer.serving.errors import ComputationError, RequestError
 
 LONGEST_RETRY = 60
 """Most seconds that `Retry-After` names."""
@@ -24,7 +24,7 @@ Compute = Callable[[list[Any], Any], list[Any]]
 
 
 class BatchObserver(Protocol):
-    """What is told of the batches, for the metrics."""
+    """What batches are reported to, for the metrics."""
 
     def batch_computed(self, segments: int, tokens: int, seconds: float) -> None:
         """A batch is computed, with or without an error."""
@@ -51,29 +51,13 @@ class Job:
         self.unfinished = len(segments)
 
     def resolve(self, error: Exception | None = None) -> None:
-        """Wakes the request up, in the thread of its loop.
-
-        Args:
-            error: What happened; None: all outputs are there.
-        """
+        """Wakes the request up, in the thread of its loop; without an error, with all outputs."""
         if self.done.done():  # the request was cancelled
             return
         if error is None:
             self.done.set_result(self.outputs)
         else:
             self.done.set_exception(ComputationError(error))
-
-
-class ComputationError(Exception):
-    """An error inside the model's computation.
-
-    Args:
-        cause: The error.
-    """
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(type(cause).__name__)
-        self.__cause__ = cause
 
 
 class Batcher:
@@ -84,7 +68,7 @@ class Batcher:
         batch_tokens: Largest size of a batch, in tokens with padding.
         queue_size: Requests that are accepted before the first of them is answered.
         workers: Threads.
-        observer: Is told of each batch.
+        observer: Each batch is reported to it.
         batch_wait: Seconds that a batch waits for further requests.
     """
 
@@ -122,9 +106,8 @@ class Batcher:
         """Whether all threads run."""
         return all(thread.is_alive() for thread in self._threads)
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Takes a place in the queue for a request, until the block ends.
+    def check_room(self) -> None:
+        """Checks that a request can be accepted.
 
         Raises:
             RequestError: With status 503 if the queue is full.
@@ -137,12 +120,18 @@ class Batcher:
                 f"The queue is full ({self.accepted} requests): ask again in {retry} s.",
                 {"Retry-After": retry},
             )
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Counts a request as accepted until the block ends; see `check_room`."""
+        self.check_room()
         self.accepted += 1
         started = time.monotonic()
         try:
             yield
         finally:
-            self._note_duration((time.monotonic() - started) / self.accepted)
+            seconds = (time.monotonic() - started) / self.accepted
+            self._seconds_per_request += 0.1 * (seconds - self._seconds_per_request)
             self.accepted -= 1
 
     async def run(self, segments: Sequence[Sized], search: Any, key: Hashable) -> list[Any]:
@@ -170,31 +159,25 @@ class Batcher:
         try:
             return await job.done
         finally:
-            self._drop_job(job)
+            if dropped := self._remove_job(job):
+                self._observer.segments_dropped(dropped)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the threads after the batches that they compute.
-
-        Args:
-            timeout: Seconds to wait for each thread.
-        """
+        """Ends the threads after the batches that they compute, and waits for each some seconds."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(timeout)
 
-    def _note_duration(self, seconds: float) -> None:
-        self._seconds_per_request += 0.1 * (seconds - self._seconds_per_request)
-
-    def _drop_job(self, job: Job) -> None:
+    def _remove_job(self, job: Job) -> int:
+        """Takes a job out of the queue; returns how many of its segments are not computed."""
         with self._changed:
-            dropped = len(job.waiting)
+            waiting = len(job.waiting)
             job.waiting.clear()
             if job in self._jobs:
                 self._jobs.remove(job)
-        if dropped:
-            self._observer.segments_dropped(dropped)
+        return waiting
 
     def _work_until_closed(self) -> None:
         while (batch := self._take_batch()) is not None:
@@ -205,16 +188,10 @@ class Batcher:
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
-            if self._batch_wait and not self._is_closed:
-                self._wait_for_more()
-            if self._is_closed:
-                return None
-            return self._fill_batch()
-
-    def _wait_for_more(self) -> None:
-        deadline = time.monotonic() + self._batch_wait
-        while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
-            self._changed.wait(left)
+            deadline = time.monotonic() + self._batch_wait
+            while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
+                self._changed.wait(left)  # for further requests
+            return None if self._is_closed else self._fill_batch()
 
     def _fill_batch(self) -> list[tuple[Job, int]]:
         """Takes segments in turns from the jobs that share the search of the first one."""
@@ -247,7 +224,8 @@ class Batcher:
         except Exception as error:
             jobs = list({id(job): job for job, _ in batch}.values())
             if len(jobs) == 1:
-                self._fail_job(jobs[0], error)
+                self._remove_job(jobs[0])
+                jobs[0].loop.call_soon_threadsafe(jobs[0].resolve, error)
                 return
             for job in jobs:  # an error of one request is not that of the others
                 self._compute_batch([part for part in batch if part[0] is job])
@@ -267,17 +245,10 @@ class Batcher:
                 job.unfinished -= 1
                 if not job.unfinished:
                     finished.append(job)
-        if finished:
-            finished[0].loop.call_soon_threadsafe(_resolve_jobs, finished)
+        if finished:  # one wake-up for all: waking a loop costs more than a small batch
 
-    def _fail_job(self, job: Job, error: Exception) -> None:
-        with self._changed:
-            job.waiting.clear()
-            if job in self._jobs:
-                self._jobs.remove(job)
-        job.loop.call_soon_threadsafe(job.resolve, error)
+            def resolve_all() -> None:
+                for job in finished:
+                    job.resolve()
 
-
-def _resolve_jobs(jobs: list[Job]) -> None:
-    for job in jobs:
-        job.resolve()
+            finished[0].loop.call_soon_threadsafe(resolve_all)

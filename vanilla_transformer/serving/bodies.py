@@ -3,96 +3,75 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from email.parser import BytesParser
-from email.policy import HTTP
-from typing import Any, NoReturn
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import create_form_parser
 
-from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError
-from vanilla_transformer.serving.fields import shorten
+from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, shorten
 from vanilla_transformer.serving.settings import Limits
 
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+MOST_FIELDS = 1000
+"""Most fields of a form."""
+_FORMS = ThreadPoolExecutor(1, "forms")  # one form at a time: all others share what is left
 
 
-@dataclass(frozen=True)
-class Body:
-    """The values of a body.
-
-    Attributes:
-        values: Values by name.
-        is_form: Whether values are texts that may stand for numbers.
-    """
-
-    values: Mapping[str, Any]
-    is_form: bool
+def _check_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
+            "which is not Unicode text: send both halves of a pair, or UTF-8"
+        ) from None
+    return text
 
 
-async def read_json(request: Request, limits: Limits) -> Body:
-    """Reads a JSON object.
-
-    Args:
-        request: The request.
-        limits: Its limits.
-
-    Returns:
-        The values.
-
-    Raises:
-        RequestError: With status 400 if the body is not a JSON object, 408 if it comes too slowly,
-            413 if it is too large, 415 if it is something else.
-    """
-    kind, _ = _content_type(request)
-    if not _is_json(kind):
-        raise RequestError(
-            415, f"The content type is {shorten(kind)!r}: send JSON, as application/json."
-        )
-    return Body(_parse_json(await _read_bytes(request, limits)), is_form=False)
+Text = Annotated[str, AfterValidator(_check_unicode)]
+Texts = Text | Annotated[list[Text], Field(fail_fast=True)]
 
 
-async def read_json_or_form(request: Request, limits: Limits) -> Body:
-    """Reads a JSON object, or the values of a form and of the address.
+class Fields(BaseModel):
+    """The fields of a body; unknown ones are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+Given = TypeVar("Given", bound=Fields)
+
+
+def content_type(request: Request, takes_forms: bool = False) -> str:
+    """Returns the type of a body: JSON, or one of the types of forms.
 
     Args:
         request: The request.
-        limits: Its limits.
-
-    Returns:
-        The values.
+        takes_forms: Whether it may be a form; no type stands for values in the address alone.
 
     Raises:
-        RequestError: As `read_json`.
+        RequestError: With status 415 if it is something else.
     """
-    kind, header = _content_type(request)
-    if _is_json(kind):
-        return await read_json(request, limits)
-    if kind not in (FORM, MULTIPART, ""):
-        raise RequestError(
-            415,
-            f"The content type is {shorten(kind)!r}: send application/json, {FORM} or {MULTIPART}.",
-        )
-    body = await _read_bytes(request, limits)
-    if kind == "" and body:
-        raise RequestError(415, "The content type is missing: send JSON, as application/json.")
-    pairs = _parse_multipart(header, body) if kind == MULTIPART else _parse_urlencoded(body)
-    query = _parse_urlencoded(request.scope["query_string"])
-    return Body(_without_duplicates([*query, *pairs]), is_form=True)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if is_json(kind) or (takes_forms and kind in (FORM, MULTIPART, "")):
+        return kind
+    forms = f", {FORM} or {MULTIPART}" if takes_forms else ""
+    raise RequestError(
+        415, f"The content type is {shorten(kind)}: send JSON, as application/json{forms}."
+    )
 
 
-def _content_type(request: Request) -> tuple[str, str]:
-    header = request.headers.get("content-type", "")
-    return header.partition(";")[0].strip().lower(), header
+async def read_bytes(request: Request, limits: Limits) -> bytes:
+    """Reads a body as it is.
 
-
-def _is_json(kind: str) -> bool:
-    return re.fullmatch(r"application/([\w.-]+\+)?json", kind) is not None
-
-
-async def _read_bytes(request: Request, limits: Limits) -> bytes:
+    Raises:
+        RequestError: With status 408 if it comes too slowly, 413 if it is too large, 499 if the
+            client is gone.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.body_bytes:
         _refuse_large_body(limits)
@@ -116,6 +95,70 @@ async def _read_bytes(request: Request, limits: Limits) -> bytes:
         ) from None
 
 
+async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
+    """Reads the values of a body, and of the address where the body may be a form.
+
+    Args:
+        request: The request.
+        body: What `read_bytes` returned.
+        kind: What `content_type` returned.
+
+    Returns:
+        The values by name. Those of a form are texts.
+
+    Raises:
+        RequestError: With status 400 if the body is not what its type says, 415 if its type is
+            missing.
+    """
+    if is_json(kind):
+        return _parse_json(body)
+    if kind == "" and body:
+        raise RequestError(415, "The content type is missing: send JSON, as application/json.")
+    pairs = _parse_urlencoded(request.scope["query_string"])
+    if kind == MULTIPART:
+        loop, header = asyncio.get_running_loop(), request.headers["content-type"]
+        pairs += await loop.run_in_executor(_FORMS, _parse_multipart, header, body)
+    else:
+        pairs += _parse_urlencoded(body)
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise RequestError(
+                400, f"The field {shorten(name)} is given twice: to send a list, send JSON."
+            )
+        values[name] = value
+    return values
+
+
+def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Given:
+    """Checks the values of a body.
+
+    Args:
+        fields: What may be given.
+        values: What `parse_body` returned. In JSON, null counts as not given; in a form, so does a
+            blank text.
+        kind: What `content_type` returned; the texts of a form may mean numbers.
+
+    Raises:
+        RequestValidationError: If a field is unknown, is missing, or has a wrong value.
+    """
+    blank = None if is_json(kind) else ""
+    given = {
+        name: value
+        for name, value in values.items()
+        if value != blank or name not in fields.model_fields
+    }
+    try:
+        return fields.model_validate(given, strict=is_json(kind))
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(), body=list(fields.model_fields)) from None
+
+
+def is_json(kind: str) -> bool:
+    """Returns whether a content type is that of JSON."""
+    return re.fullmatch(r"application/([\w.-]+\+)?json", kind) is not None
+
+
 def _refuse_large_body(limits: Limits) -> NoReturn:
     raise RequestError(
         413,
@@ -125,16 +168,17 @@ def _refuse_large_body(limits: Limits) -> NoReturn:
 
 
 def _parse_json(body: bytes) -> dict[str, Any]:
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON value")
+
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         raise RequestError(
             400, f"The body is not UTF-8 (byte {error.start}): send JSON in UTF-8."
         ) from None
-    except RecursionError:
-        raise RequestError(400, "The body is not JSON that is used here: it is nested.") from None
-    except ValueError as error:
-        raise RequestError(400, f"The body is not JSON: {shorten(error, 200)}") from None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"The body is not JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
         raise RequestError(
             400, 'The body is JSON, but not an object: send fields in braces, such as {"q": ...}.'
@@ -142,50 +186,50 @@ def _parse_json(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
 def _parse_urlencoded(body: bytes) -> list[tuple[str, str]]:
     try:
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000
+        return parse_qsl(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MOST_FIELDS,
         )
     except UnicodeDecodeError:
         raise RequestError(
             400, "The form is not UTF-8: encode its values as UTF-8, then with percent signs."
         ) from None
     except ValueError:
-        raise RequestError(400, "The form has more than 1000 fields.") from None
-    return pairs
+        raise RequestError(400, f"The form has more than {MOST_FIELDS} fields.") from None
 
 
 def _parse_multipart(header: str, body: bytes) -> list[tuple[str, str]]:
-    head = f"Content-Type: {header}\r\n\r\n".encode("latin-1", "replace")
-    message = BytesParser(policy=HTTP).parsebytes(head + body)
-    if not message.is_multipart() or message.defects:
+    pairs: list[tuple[str, str]] = []
+
+    def add_field(field: Any) -> None:
+        if len(pairs) == MOST_FIELDS:
+            raise RequestError(400, f"The form has more than {MOST_FIELDS} fields.")
+        pairs.append((field.field_name.decode(), (field.value or b"").decode()))
+
+    def refuse_file(file: Any) -> NoReturn:
+        name = file.field_name.decode("utf-8", "replace")
+        raise RequestError(400, f"The field {shorten(name)} is a file: send a text.")
+
+    ended: list[bool] = []
+    try:
+        # No file of a form is written to the disk: it is refused when it ends.
+        parser = create_form_parser(
+            {"Content-Type": header.encode("latin-1")},
+            add_field,
+            refuse_file,
+            {"MAX_MEMORY_FILE_SIZE": len(body)},
+        )
+        parser.on_end = lambda: ended.append(True)
+        parser.write(body)
+        parser.finalize()
+    except UnicodeDecodeError:
+        raise RequestError(400, "A field of the form is not UTF-8.") from None
+    except FormParserError as error:
+        raise RequestError(400, f"The form cannot be read: {str(error)[:200]}") from None
+    if not ended:
         raise RequestError(400, "The form is not complete, or its boundary is missing.")
-    pairs = []
-    for part in message.iter_parts():
-        name = part.get_param("name", header="content-disposition")
-        content = part.get_payload(decode=True)
-        if not isinstance(name, str) or not isinstance(content, bytes):
-            raise RequestError(400, "A part of the form has no name.")
-        if part.get_filename() is not None:
-            raise RequestError(400, f"The field {shorten(name)!r} is a file: send a text.")
-        try:
-            pairs.append((name, content.decode("utf-8")))
-        except UnicodeDecodeError:
-            raise RequestError(400, f"The field {shorten(name)!r} is not UTF-8.") from None
     return pairs
-
-
-def _without_duplicates(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, value in pairs:
-        if name in values:
-            raise RequestError(
-                400, f"The field {shorten(name)!r} is given twice: to send a list, send JSON."
-            )
-        values[name] = value
-    return values

@@ -1,12 +1,21 @@
-"""The errors that a client gets as a status and a JSON object."""
+"""What a client gets instead of an answer: a status and a JSON object with the field `error`."""
 
+import json
+import logging
+import re
 from collections.abc import Mapping
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from vanilla_transformer.serving.monitoring import log_event
 
 CLIENT_GONE = 499
 """Status in the logs and metrics of a request whose client went away; nobody receives it."""
 
 
-class RequestError(Exception):
+class RequestError(HTTPException):
     """A request that is not answered as asked.
 
     Args:
@@ -16,5 +25,70 @@ class RequestError(Exception):
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, dict(headers or {})
+        super().__init__(status, message, headers)
+
+
+class ComputationError(Exception):
+    """An error inside the model's computation.
+
+    Args:
+        cause: The error.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(type(cause).__name__)
+        self.__cause__ = cause
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Makes an application answer every error with a JSON object."""
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    @app.exception_handler(HTTPException)
+    async def answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
+        message = error.detail
+        if not isinstance(error, RequestError):  # there is no such path or method
+            message = f"{message}: see /docs for what this server offers."
+        return JSONResponse({"error": message}, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def answer_validation_error(
+        request: Request, error: RequestValidationError
+    ) -> JSONResponse:
+        return JSONResponse({"error": _describe_problem(error)}, 400)
+
+    @app.exception_handler(ComputationError)
+    async def answer_computation_error(request: Request, error: ComputationError) -> JSONResponse:
+        record = request.scope["state"]["record"]
+        log_event("computation failed", logging.ERROR, id=record.request_id, exception=error)
+        return JSONResponse({"error": "The model failed to compute this request."}, 500)
+
+    @app.exception_handler(Exception)
+    async def answer_other_error(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": "An error occurred in the server."}, 500)
+
+
+def shorten(value: object, most: int = 80) -> str:
+    """Returns a value as JSON for a message, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _describe_problem(error: RequestValidationError) -> str:
+    """Names one field that is wrong, its value, and what it takes."""
+    problems = error.errors()
+    for problem in problems:
+        unknown = problem["loc"][-1:] or (problem["input"],)  # a name that is no Unicode text
+        if problem["type"] == "extra_forbidden" or not problem["loc"]:
+            return f"Unknown field {shorten(unknown[0])}: use {', '.join(error.body)}."
+    # Of the types that a field may have, the one that fits best fails deepest in the value.
+    field = problems[0]["loc"][0]
+    tried = [problem for problem in problems if problem["loc"][0] == field]
+    deepest = max(len(problem["loc"]) for problem in tried)
+    tried = [problem for problem in tried if len(problem["loc"]) == deepest]
+    if tried[0]["type"] == "missing":
+        return f"Invalid request: missing {field} parameter"
+    place = "".join(f"[{step}]" for step in tried[0]["loc"] if isinstance(step, int))
+    causes = " or ".join(re.sub("^(Input|Value error,) ", "", problem["msg"]) for problem in tried)
+    return f"`{field}{place}` is {shorten(tried[0]['input'])}: it {causes}."

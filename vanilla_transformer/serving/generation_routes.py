@@ -5,45 +5,57 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
 from vanilla_transformer.inference.results import Details, Translation
-from vanilla_transformer.serving.bodies import read_json
-from vanilla_transformer.serving.fields import (
-    FLAG,
-    INTEGER,
-    NUMBER,
-    TEXT,
-    TEXTS,
-    Field,
-    read_fields,
-    schema_of,
+from vanilla_transformer.serving.bodies import (
+    Fields,
+    Text,
+    Texts,
+    check_fields,
+    content_type,
+    parse_body,
+    read_bytes,
 )
-from vanilla_transformer.serving.models import Answers, Query, ServedModel
+from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
-from vanilla_transformer.serving.settings import Limits
 
 TAG = "Generation"
-SEARCH_FIELDS = (
-    "num_beams",
-    "max_new_tokens",
-    "length_penalty",
-    "do_sample",
-    "temperature",
-    "top_k",
-    "top_p",
-)
-"""Fields that go to the search under the same names."""
 
 
 def add_generation_routes(app: FastAPI, service: Service) -> None:
-    """Adds `/v1/generate` and `/v1/models`.
+    """Adds `/v1/generate` and `/v1/models`."""
+    limits = service.settings.limits
 
-    Args:
-        app: The application.
-        service: The models and the settings.
-    """
-    fields = _generate_fields(service.settings.limits)
-    content = {"application/json": {"schema": schema_of(fields)}}
+    class SearchFields(Fields):  # each goes to the search under the same name
+        num_beams: int | None = Field(
+            None, ge=1, le=limits.beams, description="Beam width; 1 is greedy search"
+        )
+        max_new_tokens: int | None = Field(
+            None, ge=1, le=limits.new_tokens, description="Longest output, in tokens"
+        )
+        length_penalty: float | None = Field(
+            None, ge=-10, le=10, description="Above 0 favours long outputs of a beam"
+        )
+        do_sample: bool = Field(False, description="Sample tokens")
+        temperature: float | None = Field(
+            None, ge=0.01, le=100, description="Below 1 samples likely tokens more"
+        )
+        top_k: int | None = Field(
+            None, ge=0, le=1_000_000, description="Sample from so many tokens"
+        )
+        top_p: float | None = Field(
+            None, ge=0.01, le=1, description="Sample from tokens of so much probability"
+        )
+
+    class GenerateFields(SearchFields):
+        texts: Texts = Field(description="A text, or a list of texts")
+        model: Text | None = Field(None, description="Name of the model; see /v1/models")
+        n_best: int = Field(1, ge=1, le=limits.beams, description="Outputs per text")
+        scores: bool = Field(False, description="Return scores, and tokens with their confidences")
+        alignment: bool = Field(False, description="Return pairs (source token, target token)")
+
+    content = {"application/json": {"schema": GenerateFields.model_json_schema()}}
 
     @app.post(
         "/v1/generate",
@@ -52,99 +64,56 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def generate(request: Request) -> JSONResponse:
-        body = await read_json(request, service.settings.limits)
+        kind = content_type(request)
+        body = await read_bytes(request, limits)
         service.admit(request)
-        values = read_fields(fields, body.values)
-        model = service.models.named(values.get("model"))
-        texts = values["texts"] if isinstance(values["texts"], list) else [values["texts"]]
+        given = check_fields(GenerateFields, await parse_body(request, body, kind), kind)
+        model = service.models.named(given.model)
+        texts = given.texts if isinstance(given.texts, list) else [given.texts]
         service.check_size(texts)
-        answers = await service.answer(request, model, texts, _query_of(model, values))
-        rows = _describe_answers(answers, values.get("scores", False))
-        outputs = rows if isinstance(values["texts"], list) else rows[0]
+        options = given.model_dump(include=set(SearchFields.model_fields), exclude_unset=True)
+        if "num_beams" not in options:
+            beams = 1 if given.do_sample else max(model.default_beams, given.n_best)
+            options["num_beams"] = beams
+        details = Details(given.scores, given.scores, given.alignment)
+        query = Query(given.n_best, details, tuple(sorted(options.items())))
+        answers = await service.answer(request, model, texts, query)
+        rows = [
+            [_describe_output(output, given.scores) for output in outputs]
+            for outputs in answers.outputs
+        ]
+        for row, tokens in zip(rows, answers.source_tokens, strict=False):
+            for described in row:
+                described["source_tokens"] = tokens
+        outputs = rows if isinstance(given.texts, list) else rows[0]
         return JSONResponse({"model": model.source.name, "outputs": outputs})
 
     @app.get("/v1/models", tags=[TAG], summary="Lists the models.")
     async def models() -> JSONResponse:
-        return JSONResponse([_describe_model(one) for one in service.models.by_name.values()])
-
-
-def _generate_fields(limits: Limits) -> tuple[Field, ...]:
-    beams: dict[str, Any] = {"minimum": 1, "maximum": limits.beams}
-    return (
-        Field("texts", TEXTS, "A text, or a list of texts", is_required=True),
-        Field("model", TEXT, "Name of the model; see /v1/models"),
-        Field("n_best", INTEGER, "Outputs per text", **beams),
-        Field("scores", FLAG, "Return scores, and tokens with their confidences"),
-        Field("alignment", FLAG, "Return pairs (source token, target token)"),
-        Field("num_beams", INTEGER, "Beam width; 1 is greedy search", **beams),
-        Field(
-            "max_new_tokens",
-            INTEGER,
-            "Longest output, in tokens",
-            minimum=1,
-            maximum=limits.new_tokens,
-        ),
-        Field(
-            "length_penalty",
-            NUMBER,
-            "Above 0 favours long outputs of a beam",
-            minimum=-10,
-            maximum=10,
-        ),
-        Field("do_sample", FLAG, "Sample tokens"),
-        Field(
-            "temperature",
-            NUMBER,
-            "Below 1 samples likely tokens more",
-            minimum=0.01,
-            maximum=100,
-        ),
-        Field("top_k", INTEGER, "Sample from this many tokens", minimum=0, maximum=1_000_000),
-        Field("top_p", NUMBER, "Sample from tokens of this probability", minimum=0.01, maximum=1),
-    )
-
-
-def _query_of(model: ServedModel, values: dict[str, Any]) -> Query:
-    n_best = values.get("n_best", 1)
-    options = {name: values[name] for name in SEARCH_FIELDS if name in values}
-    if "num_beams" not in options:
-        samples = options.get("do_sample", False)
-        options["num_beams"] = 1 if samples else max(model.default_beams, n_best)
-    scores = values.get("scores", False)
-    details = Details(scores, scores, values.get("alignment", False))
-    return Query(n_best, details, tuple(sorted(options.items())))
-
-
-def _describe_answers(answers: Answers, with_scores: bool) -> list[list[dict[str, Any]]]:
-    rows = [
-        [_describe_output(output, with_scores) for output in outputs] for outputs in answers.outputs
-    ]
-    for row, tokens in zip(rows, answers.source_tokens, strict=False):
-        for described in row:
-            described["source_tokens"] = tokens
-    return rows
+        return JSONResponse(
+            [
+                {
+                    "name": model.source.name,
+                    "source": model.source.source,
+                    "target": model.source.target,
+                    "engine": model.translator.engine.name,
+                    "num_beams": model.default_beams,
+                    "source_limit": model.translator.source_limit,
+                }
+                for model in service.models.by_name.values()
+            ]
+        )
 
 
 def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
     described: dict[str, Any] = {"text": output.text}
     if with_scores:
-        values = output.token_scores or ()
+        pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
         described["score"] = output.score
         described["tokens"] = [
             {"token": token, "log_probability": value, "confidence": exp(min(value, 0.0))}
-            for token, value in zip(output.tokens or (), values, strict=True)
+            for token, value in pairs
         ]
     if output.alignment is not None:
         described["alignment"] = output.alignment
     return described
-
-
-def _describe_model(model: ServedModel) -> dict[str, Any]:
-    return {
-        "name": model.source.name,
-        "source": model.source.source,
-        "target": model.source.target,
-        "engine": model.translator.engine.name,
-        "num_beams": model.default_beams,
-        "source_limit": model.translator.source_limit,
-    }

@@ -1,4 +1,4 @@
-"""What surrounds every request: its id, its line in the log, its count, its last error."""
+"""What surrounds every request: its id, its line in the log, its metrics, its last error."""
 
 import asyncio
 import json
@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vanilla_transformer.serving.errors import CLIENT_GONE
-from vanilla_transformer.serving.logs import log_event
-from vanilla_transformer.serving.metrics import Metrics
+from vanilla_transformer.serving.monitoring import Metrics, log_event
 from vanilla_transformer.serving.settings import Limits
 
 Message = MutableMapping[str, Any]
@@ -25,7 +24,7 @@ _QUIET = ("/health", "/ready", "/metrics")
 
 @dataclass
 class Record:
-    """What the log tells of a request. Handlers add to `fields`.
+    """What the log says of a request. Handlers add to `fields`.
 
     Attributes:
         request_id: Its id: `X-Request-ID` of the request, or a new one.
@@ -53,13 +52,17 @@ class Guard:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        record = Record(_request_id(scope))
+        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        known = next((value.decode() for value in given if _REQUEST_ID.fullmatch(value)), None)
+        record = Record(known or uuid.uuid4().hex)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # uvicorn drops the body
+        scope = {**scope, "method": method}
         scope.setdefault("state", {})["record"] = record
         answer = Answer(send, record.request_id)
         started = time.perf_counter()
         try:
             await self._application(scope, receive, answer.send)
-        except asyncio.CancelledError:  # the server is told to stop at once
+        except asyncio.CancelledError:  # the server is to stop at once
             if answer.status is None:
                 await answer.send_error(503, "The server stops.")
             raise
@@ -90,7 +93,8 @@ class Guard:
     ) -> None:
         path = getattr(scope.get("route"), "path", "other")
         status = CLIENT_GONE if status is None else status
-        self._metrics.request_answered(path, scope["method"], status, seconds)
+        self._metrics.requests.labels(path, scope["method"], str(status)).inc()
+        self._metrics.seconds.labels(path).observe(seconds)
         log_event(
             "request",
             logging.DEBUG if path in _QUIET and status < 400 else logging.INFO,
@@ -120,11 +124,7 @@ class Answer:
         self.closes = False
 
     async def send(self, message: Message) -> None:
-        """Sends a message.
-
-        Args:
-            message: A message of ASGI.
-        """
+        """Sends a message of ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
@@ -143,12 +143,7 @@ class Answer:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def send_error(self, status: int, message: str) -> None:
-        """Sends an error.
-
-        Args:
-            status: HTTP status.
-            message: What happened.
-        """
+        """Sends an error."""
         body = json.dumps({"error": message}).encode()
         headers = [
             (b"content-type", b"application/json"),
@@ -156,10 +151,3 @@ class Answer:
         ]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def _request_id(scope: MutableMapping[str, Any]) -> str:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return str(value.decode())
-    return uuid.uuid4().hex

@@ -1,7 +1,8 @@
 """Splits HTML into markup, which stays as it is, and texts, which are translated.
 
 The rules for tags, comments and raw text are those of the HTML standard's tokenizer (section
-"Tokenization"), so far as they decide where text begins and ends.
+"Tokenization"), so far as they decide where text begins and ends. Parsers that are kept by others
+either write markup anew or do not report where each part of it begins.
 """
 
 import html
@@ -9,8 +10,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+_NAME = r"(?:=[^\s/>=]*+|[^\s/>=]++)"
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|(?=>)|[^\s>"'][^\s>]*+)"""
-_ATTRIBUTE = rf"(?:=[^\s/>=]*+|[^\s/>=]++)(?:\s*+=\s*+{_VALUE})?+"
+_ATTRIBUTE = re.compile(rf"({_NAME})(?:\s*+=\s*+({_VALUE}))?+")
+_ATTRIBUTES = rf"(?:[\s/]++|{_NAME}(?:\s*+=\s*+{_VALUE})?+)*+"
+# Nothing here is tried in two ways, so the time is linear in the length.
 _MARKUP = re.compile(
     rf"""
     <!--(?:-?>|.*?--!?>|.*\Z)            # a comment
@@ -18,25 +22,22 @@ _MARKUP = re.compile(
     |<[!?][^>]*+(?:>|\Z)                 # a document type, a processing instruction
     |</[^a-zA-Z>][^>]*+(?:>|\Z)          # a comment by mistake
     |</>
-    |</(?P<closed>[a-zA-Z][^\s/>]*+)(?:[\s/]++|{_ATTRIBUTE})*+>
-    |<(?P<opened>[a-zA-Z][^\s/>]*+)(?P<attributes>(?:[\s/]++|{_ATTRIBUTE})*+)>
+    |</(?P<closed>[a-zA-Z][^\s/>]*+){_ATTRIBUTES}>
+    |<(?P<opened>[a-zA-Z][^\s/>]*+)(?P<attributes>{_ATTRIBUTES})>
     |</?[a-zA-Z].*\Z                     # a tag without an end
     """,
     re.DOTALL | re.VERBOSE,
 )
-_RAW_TEXT = frozenset({"iframe", "noembed", "noframes", "noscript", "script", "style", "xmp"})
-_KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "textarea", "var"})
+_IN_SCRIPT = re.compile(r"<!--(?!-*>)|-->|</?script(?=[\s/>])", re.IGNORECASE)
+_WITHOUT_MARKUP = frozenset(
+    "iframe noembed noframes noscript script style textarea title xmp".split()  # noqa: SIM905
+)
+_KEPT = frozenset({"code", "kbd", "math", "samp", "svg", "template", "var"})
 _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
 )
-_TRANSLATE_NO = re.compile(r"""(?:^|[\s/"'])translate\s*=\s*["']?no\b""", re.IGNORECASE)
-_CLASS_NO = re.compile(
-    r"""(?:^|[\s/"'])class\s*=\s*(?:"[^"]*?\bnotranslate\b|'[^']*?\bnotranslate\b|notranslate\b)""",
-    re.IGNORECASE,
-)
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
-_SPACE = r"(?:[ \t\r\n\f]|&nbsp;|&#160;|&#[xX][aA]0;)"
-_EDGES = re.compile(rf"({_SPACE}*+)(.*?)({_SPACE}*)", re.DOTALL)
+_SPACES = (" ", "\t", "\r", "\n", "\f", "&nbsp;", "&#160;", "&#xa0;", "&#xA0;", "&#Xa0;", "&#XA0;")
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -63,10 +64,15 @@ class HtmlText:
         Returns:
             The HTML.
         """
-        return "".join(
-            part if isinstance(part, str) else _escape_text(outputs(part), self.references[part])
-            for part in self.parts
-        )
+        joined = []
+        for part in self.parts:
+            if isinstance(part, int):
+                # Characters are written as the source wrote them.
+                written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | self.references[part]
+                joined += [written.get(character, character) for character in outputs(part)]
+            else:
+                joined.append(part)
+        return "".join(joined)
 
 
 def split_html(source: str) -> HtmlText:
@@ -85,26 +91,21 @@ def split_html(source: str) -> HtmlText:
     parts: list[str | int] = []
     texts: list[str] = []
     references: list[dict[str, str]] = []
-    for piece, is_text, is_preformatted in _split_markup(source):
+    for piece, is_text, is_preformatted in split_markup(source):
         before, content, after = _split_edges(piece) if is_text else (piece, "", "")
         text = html.unescape(content)
         if any(character.isalnum() for character in text):
             parts += [before, len(texts), after]
             texts.append(text if is_preformatted else _WHITE_SPACE.sub(" ", text))
-            references.append(_references_of(content))
+            found = {html.unescape(one): one for one in _REFERENCE.findall(content)}
+            references.append({mark: one for mark, one in found.items() if mark != one})
         else:
             parts.append(piece)
     return HtmlText(tuple(parts), tuple(texts), tuple(references))
 
 
-def _split_edges(piece: str) -> tuple[str, str, str]:
-    """Returns the white space before a text, the text, and the white space after it."""
-    match = _EDGES.fullmatch(piece)
-    return (match[1], match[2], match[3]) if match else ("", piece, "")
-
-
-def _split_markup(source: str) -> Iterator[tuple[str, bool, bool]]:
-    """Yields each piece, whether it is text to translate, and whether it stands in `pre`."""
+def split_markup(source: str) -> Iterator[tuple[str, bool, bool]]:
+    """Yields each piece of HTML, whether it is text to translate, and whether it is in `pre`."""
     position, kept, depth, preformatted = 0, "", 0, 0
     while position < len(source):
         match = _next_markup(source, position)
@@ -120,13 +121,12 @@ def _split_markup(source: str) -> Iterator[tuple[str, bool, bool]]:
         if kept:
             depth += (opened == kept) - (closed == kept)
             kept = kept if depth else ""
-        elif opened in _RAW_TEXT:
-            end = re.compile(rf"</{opened}(?=[\s/>])", re.IGNORECASE).search(source, position)
-            stop = end.start() if end else len(source)
-            yield source[position:stop], False, False
-            position = stop
         elif opened and opened not in _VOID and _is_kept(opened, match["attributes"]):
             kept, depth = opened, 1
+        if opened in _WITHOUT_MARKUP:
+            end = _end_of_content(source, position, opened)
+            yield source[position:end], opened == "title" and not kept, False
+            position = end
 
 
 def _next_markup(source: str, position: int) -> re.Match[str] | None:
@@ -138,20 +138,39 @@ def _next_markup(source: str, position: int) -> re.Match[str] | None:
     return None
 
 
+def _end_of_content(source: str, position: int, name: str) -> int:
+    """Finds the tag that ends an element whose content is no markup."""
+    if name != "script":
+        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, position)
+        return end.start() if end else len(source)
+    # In a script, `<!--` hides a pair of script tags.
+    hides = is_hidden = False
+    for match in _IN_SCRIPT.finditer(source, position):
+        word = match[0].lower()
+        if word == "</script" and not is_hidden:
+            return match.start()
+        hides = word != "-->" and (hides or word == "<!--")
+        is_hidden = hides and (word == "<script" or (is_hidden and word != "</script"))
+    return len(source)
+
+
 def _is_kept(name: str, attributes: str) -> bool:
     if attributes.endswith("/") and name in ("math", "svg"):
         return False
-    marked = _TRANSLATE_NO.search(attributes) or _CLASS_NO.search(attributes)
-    return name in _KEPT or marked is not None
+    for attribute, written in _ATTRIBUTE.findall(attributes):
+        value = written.strip("\"'").lower()
+        if attribute.lower() == "translate" and value.strip() == "no":
+            return True
+        if attribute.lower() == "class" and "notranslate" in value.split():
+            return True
+    return name in _KEPT
 
 
-def _references_of(content: str) -> dict[str, str]:
-    """Returns the references in a text, such as `&copy;`, by the characters that they mean."""
-    found = _REFERENCE.findall(content)
-    return {html.unescape(one): one for one in found if html.unescape(one) != one}
-
-
-def _escape_text(text: str, references: dict[str, str]) -> str:
-    """Escapes what would be markup, and writes characters as the source wrote them."""
-    written = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | references
-    return "".join(written.get(character, character) for character in text)
+def _split_edges(piece: str) -> tuple[str, str, str]:
+    """Returns the white space before a text, the text, and the white space after it."""
+    start, end = 0, len(piece)
+    while size := next((len(one) for one in _SPACES if piece.startswith(one, start)), 0):
+        start += size
+    while size := next((len(one) for one in _SPACES if piece.endswith(one, start, end)), 0):
+        end -= size
+    return piece[:start], piece[start:end], piece[end:]

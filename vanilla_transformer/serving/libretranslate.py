@@ -1,20 +1,28 @@
 """The routes of LibreTranslate's interface, so that its clients work as they are."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+from babel import Locale
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 
-from vanilla_transformer.inference.results import Details, Translation
-from vanilla_transformer.serving.bodies import FORM, read_json_or_form
+from vanilla_transformer.inference.results import Details
+from vanilla_transformer.serving.bodies import (
+    FORM,
+    Fields,
+    Text,
+    Texts,
+    check_fields,
+    content_type,
+    parse_body,
+    read_bytes,
+)
 from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.fields import INTEGER, TEXT, TEXTS, Field, read_fields, schema_of
-from vanilla_transformer.serving.html_text import HtmlText, split_html
-from vanilla_transformer.serving.language_names import language_name
+from vanilla_transformer.serving.html_text import split_html
 from vanilla_transformer.serving.models import Query, ServedModel
 from vanilla_transformer.serving.service import Service
-from vanilla_transformer.serving.settings import Limits
+from vanilla_transformer.serving.settings import ANY
 
 TAG = "LibreTranslate"
 NOT_OFFERED = {
@@ -22,17 +30,27 @@ NOT_OFFERED = {
     "/translate_file": "The translation of files",
     "/suggest": "Suggestions",
 }
+LANGUAGES = Locale("en").languages
 
 
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
-    """Adds `/translate`, `/languages`, `/frontend/settings` and what is not offered.
+    """Adds `/translate`, `/languages`, `/frontend/settings`, `/spec` and what is not offered."""
+    limits = service.settings.limits
 
-    Args:
-        app: The application.
-        service: The models and the settings.
-    """
-    fields = _translate_fields(service.settings.limits)
-    described = {"schema": schema_of(fields)}
+    class TranslateFields(Fields):
+        q: Texts = Field(description="A text, or a list of texts (in JSON only)")
+        source: Text = Field(description="Code of the source language; see /languages")
+        target: Text = Field(description="Code of the target language")
+        format: Literal["text", "html"] = Field(
+            "text", description="In html, tags, scripts, comments and entities stay as they are"
+        )
+        alternatives: int = Field(
+            0, ge=0, le=limits.beams - 1, description="Number of further outputs"
+        )
+        api_key: Text = Field("", description="API key, where the server asks for one")
+        secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
+
+    described = {"schema": TranslateFields.model_json_schema()}
     content = {"application/json": described, FORM: described}
 
     @app.post(
@@ -42,23 +60,86 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def translate(request: Request) -> JSONResponse:
-        body = await read_json_or_form(request, service.settings.limits)
-        key = body.values.get("api_key")
-        service.admit(request, key if isinstance(key, str) else None)
-        values = read_fields(fields, body.values, body.is_form)
-        return JSONResponse(await _translate_values(service, request, values))
+        kind = content_type(request, takes_forms=True)
+        body = await read_bytes(request, limits)
+        if not service.keys.are_needed:
+            service.admit(request)
+        key = None
+        try:
+            values = await parse_body(request, body, kind)
+            key = values.get("api_key")
+        finally:  # a body that cannot be read holds no key
+            if service.keys.are_needed:
+                service.admit(request, key if isinstance(key, str) else None)
+        given = check_fields(TranslateFields, values, kind)
+        for name in ("q", "source", "target"):
+            if not getattr(given, name):
+                raise RequestError(400, f"Invalid request: missing {name} parameter")
+        texts = given.q if isinstance(given.q, list) else [given.q]
+        service.check_size(texts)
+        model = service.models.for_direction(given.source, given.target)
+        n_best = given.alternatives + 1
+        beams = max(model.default_beams, n_best)
+        query = Query(n_best, Details(), (("num_beams", beams),))
+        if given.format == "html":
+            rows = await _translate_html(service, request, model, texts, query)
+        else:
+            answers = await service.answer(request, model, texts, query)
+            rows = [[output.text for output in outputs] for outputs in answers.outputs]
+        found: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
+        if given.alternatives:
+            # Without repetitions.
+            others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
+            found["alternatives"] = others
+        if given.source == "auto":
+            # Nothing is detected: it is the one source that leads to the target.
+            language = {"language": model.source.source, "confidence": 0}
+            found["detectedLanguage"] = [language for _ in texts]
+        one = {name: several[0] for name, several in found.items()}
+        return JSONResponse(found if isinstance(given.q, list) else one)
 
     @app.get("/languages", tags=[TAG], summary="Lists the languages, and the targets of each.")
     async def languages() -> JSONResponse:
-        return JSONResponse(_list_languages(service))
+        sources = [model.source for model in service.models.by_name.values()]
+        codes = dict.fromkeys(code for one in sources for code in (one.source, one.target))
+        return JSONResponse(
+            [
+                {
+                    "code": code,
+                    "name": language_name(code),
+                    "targets": [one.target for one in sources if one.source == code],
+                }
+                for code in codes
+            ]
+        )
 
     @app.get(
         "/frontend/settings",
         tags=[TAG],
-        summary="Tells clients with a user interface what they need.",
+        summary="Gives clients with a user interface what they need.",
     )
     async def frontend_settings() -> JSONResponse:
-        return JSONResponse(_describe_frontend(service))
+        first = next(iter(service.models.by_name.values())).source
+        directions = {"source": first.source, "target": first.target}
+        return JSONResponse(
+            {
+                "apiKeys": service.keys.are_needed,
+                "keyRequired": service.keys.are_needed,
+                "charLimit": limits.characters,
+                "filesTranslation": False,
+                "frontendTimeout": 500,
+                "language": {
+                    side: {"code": code, "name": language_name(code)}
+                    for side, code in directions.items()
+                },
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
+
+    @app.get("/spec", tags=[TAG], summary="Describes the interface, as /openapi.json does.")
+    async def spec() -> JSONResponse:
+        return JSONResponse(app.openapi())
 
     for path, what in NOT_OFFERED.items():
         _add_refusal(app, path, f"{what} is not offered by this server: name the languages.")
@@ -70,114 +151,40 @@ def _add_refusal(app: FastAPI, path: str, message: str) -> None:
         return JSONResponse({"error": message}, 501)
 
 
-def _translate_fields(limits: Limits) -> tuple[Field, ...]:
-    return (
-        Field("q", TEXTS, "A text, or a list of texts (in JSON only)", is_required=True),
-        Field("source", TEXT, "Code of the source language; see /languages", is_required=True),
-        Field("target", TEXT, "Code of the target language", is_required=True),
-        Field(
-            "format",
-            TEXT,
-            "text, or html: tags, scripts, comments and entities stay as they are",
-            choices=("text", "html"),
-        ),
-        Field(
-            "alternatives",
-            INTEGER,
-            "Number of further outputs",
-            minimum=0,
-            maximum=limits.beams - 1,
-        ),
-        Field("api_key", TEXT, "API key, where the server asks for one"),
-        Field("secret", TEXT, "Not used; clients of LibreTranslate send it"),
-    )
-
-
-async def _translate_values(
-    service: Service, request: Request, values: dict[str, Any]
-) -> dict[str, Any]:
-    """Answers a request whose fields are checked."""
-    for name in ("q", "source", "target"):
-        if not values[name]:
-            raise RequestError(400, f"Invalid request: missing {name} parameter")
-    texts = values["q"] if isinstance(values["q"], list) else [values["q"]]
-    service.check_size(texts)
-    model = service.models.for_direction(values["source"], values["target"])
-    alternatives = values.get("alternatives", 0)
-    query = _query_for(model, alternatives + 1)
-    if values.get("format") == "html":
-        rows = await _translate_html(service, request, model, texts, query)
-    else:
-        answers = await service.answer(request, model, texts, query)
-        rows = [[output.text for output in outputs] for outputs in answers.outputs]
-    found: dict[str, Any] = {"translatedText": [row[0] for row in rows]}
-    if alternatives:
-        found["alternatives"] = [_distinct_others(row) for row in rows]
-    if isinstance(values["q"], str):
-        found = {name: several[0] for name, several in found.items()}
-    return found
-
-
-def _query_for(model: ServedModel, n_best: int) -> Query:
-    beams = max(model.default_beams, n_best)
-    return Query(n_best, Details(), (("num_beams", beams),))
-
-
 async def _translate_html(
     service: Service, request: Request, model: ServedModel, sources: list[str], query: Query
 ) -> list[list[str]]:
     """Returns the outputs of each source, in which the markup is that of the source."""
-    pages = await service.finish_in_time(request, model.run_beside(_split_pages, sources))
+
+    def split_all() -> list[Any]:
+        return [split_html(source) for source in sources]
+
+    pages = await service.finish_in_time(request, model.run_beside(split_all))
     texts = [text for page in pages for text in page.texts]
     answers = await service.answer(request, model, texts, query)
-    remaining = iter(answers.outputs)
-    rows = []
-    for page in pages:
-        outputs = [next(remaining) for _ in page.texts]
-        rows.append([_join_page(page, outputs, rank) for rank in range(query.n_best)])
-    return rows
+
+    def join_all() -> list[list[str]]:
+        remaining = iter(answers.outputs)
+        rows = []
+        for page in pages:
+            outputs = [next(remaining) for _ in page.texts]
+            rows.append(
+                [
+                    page.join(lambda number, rank=rank, of=outputs: of[number][rank].text)
+                    for rank in range(query.n_best)
+                ]
+            )
+        return rows
+
+    return await service.finish_in_time(request, model.run_beside(join_all))
 
 
-def _split_pages(sources: list[str]) -> list[HtmlText]:
-    return [split_html(source) for source in sources]
+def language_name(code: str) -> str:
+    """Returns the English name of a language, or the code where no name is known.
 
-
-def _join_page(page: HtmlText, outputs: Sequence[Sequence[Translation]], rank: int) -> str:
-    return page.join(lambda number: outputs[number][rank].text)
-
-
-def _distinct_others(row: list[str]) -> list[str]:
-    """Returns the outputs after the first one, without repetitions."""
-    return [text for text in dict.fromkeys(row) if text != row[0]]
-
-
-def _list_languages(service: Service) -> list[dict[str, Any]]:
-    directions = [
-        (model.source.source, model.source.target) for model in service.models.by_name.values()
-    ]
-    codes = dict.fromkeys(code for direction in directions for code in direction)
-    return [
-        {
-            "code": code,
-            "name": language_name(code),
-            "targets": [target for source, target in directions if source == code],
-        }
-        for code in codes
-    ]
-
-
-def _describe_frontend(service: Service) -> dict[str, Any]:
-    first = next(iter(service.models.by_name.values())).source
-    return {
-        "apiKeys": service.keys.are_needed,
-        "keyRequired": service.keys.are_needed,
-        "charLimit": service.settings.limits.characters,
-        "filesTranslation": False,
-        "frontendTimeout": 500,
-        "language": {
-            side: {"code": code, "name": language_name(code)}
-            for side, code in (("source", first.source), ("target", first.target))
-        },
-        "suggestions": False,
-        "supportedFilesFormat": [],
-    }
+    Args:
+        code: ISO 639 code, which may have further parts, such as pt-BR.
+    """
+    primary, _, rest = code.replace("_", "-").partition("-")
+    name = "Any" if primary == ANY else LANGUAGES.get(primary, "")
+    return f"{name} ({rest})" if name and rest else name or code

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from vanilla_transformer.inference.results import Details, Translation
 from vanilla_transformer.inference.translator import SplitTexts, Translator, TranslatorCall
-from vanilla_transformer.serving.batching import Batcher, ComputationError
-from vanilla_transformer.serving.errors import RequestError
-from vanilla_transformer.serving.metrics import Metrics
+from vanilla_transformer.serving.batching import Batcher
+from vanilla_transformer.serving.errors import ComputationError, RequestError
+from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
 
 Result = TypeVar("Result")
@@ -74,10 +74,9 @@ class ServedModel:
             computation.batch_tokens,
             computation.queue_size,
             computation.workers,
-            metrics.batches_of(source.name),
+            metrics.batches_of(source.name, lambda: self.batcher.accepted),
             computation.batch_wait,
         )
-        metrics.watch_queue(source.name, lambda: self.batcher.accepted)
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plans: dict[Query, TranslatorCall] = {}
         self._short: list[tuple[list[str], asyncio.Future[SplitTexts]]] = []
@@ -96,7 +95,7 @@ class ServedModel:
             RequestError: With status 400 if the query is not possible or the texts are too long,
                 500 if the computation fails, 503 if the queue is full.
         """
-        with self.batcher.place():
+        with self.batcher.slot():
             characters = sum(map(len, texts))
             is_short = characters <= SHORT and query in self._plans
             if is_short:
@@ -116,26 +115,16 @@ class ServedModel:
                     f"Invalid request: request ({tokens} tokens) exceeds text limit "
                     f"({self.limits.tokens} tokens)",
                 )
-            self._metrics.texts_read(self.source.name, characters, tokens)
-            try:
+            self._metrics.characters.labels(self.source.name).inc(characters)
+            self._metrics.tokens.labels(self.source.name).inc(tokens)
+            with self._metrics.errors.labels(self.source.name).count_exceptions(ComputationError):
                 outputs = await self.batcher.run(split.segments, call, query)
-            except ComputationError:
-                self._metrics.computation_failed(self.source.name)
-                raise
             if is_short:
                 return self._join_texts(split, outputs, call, tokens)
             return await self.run_beside(self._join_texts, split, outputs, call, tokens)
 
     async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Runs a function in a thread, because it would hold up the connections.
-
-        Args:
-            work: The function.
-            *arguments: Its arguments.
-
-        Returns:
-            What it returns.
-        """
+        """Runs a function in a thread, because it would hold up the connections."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._helpers, partial(work, *arguments))
 
@@ -146,7 +135,15 @@ class ServedModel:
 
     def _prepare_texts(self, texts: list[str], query: Query) -> tuple[TranslatorCall, SplitTexts]:
         try:
-            return self._plan_search(query), self.translator.split_texts(texts)
+            call = self._plans.get(query)
+            if call is None:
+                call = self.translator.plan_call(
+                    query.n_best, query.details, self._batch_tokens, **dict(query.options)
+                )
+                if len(self._plans) >= PLANS_KEPT:
+                    self._plans.clear()
+                self._plans[query] = call
+            return call, self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
 
@@ -173,17 +170,6 @@ class ServedModel:
             for _, found in waiting:
                 if not found.done():
                     found.set_exception(ComputationError(error))
-
-    def _plan_search(self, query: Query) -> TranslatorCall:
-        call = self._plans.get(query)
-        if call is None:
-            call = self.translator.plan_call(
-                query.n_best, query.details, self._batch_tokens, **dict(query.options)
-            )
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            self._plans[query] = call
-        return call
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
@@ -272,13 +258,23 @@ class Models:
             message = f"{target} is not available as a target language from {source}"
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
+    def check_room(self) -> None:
+        """Checks that some model can accept a request.
+
+        Raises:
+            RequestError: With status 503 if the queues of all models are full.
+        """
+        batchers = [model.batcher for model in self.by_name.values()]
+        if all(batcher.is_full for batcher in batchers):
+            batchers[0].check_room()
+
     def problems(self) -> list[str]:
         """Lists why no further request should come, such as a full queue."""
-        found = [name for name, model in self.by_name.items() if not model.batcher.is_alive]
-        full = [name for name, model in self.by_name.items() if model.batcher.is_full]
-        return [f"{name} has stopped" for name in found] + [
-            f"the queue of {name} is full" for name in full
-        ]
+        found = []
+        for name, model in self.by_name.items():
+            found += [] if model.batcher.is_alive else [f"{name} has stopped"]
+            found += [f"the queue of {name} is full"] if model.batcher.is_full else []
+        return found
 
     def close(self) -> None:
         """Ends the threads of all models."""
@@ -288,13 +284,6 @@ class Models:
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:
     """Loads each model once, and computes a short text with it.
-
-    Args:
-        settings: The settings of the server.
-        metrics: Counts what happens.
-
-    Returns:
-        The models.
 
     Raises:
         ValueError: If a model or an option cannot be used.
@@ -311,7 +300,9 @@ def load_models(settings: Settings, metrics: Metrics) -> Models:
                 computation.compute_type,
                 workers=computation.workers,
             )
-            translator.translate("a", num_beams=computation.num_beams, max_new_tokens=2)
+            # Not `translate`: it would warn that the output is cut off.
+            call = translator.plan_call(num_beams=computation.num_beams, max_new_tokens=2)
+            translator.compute_segments(translator.split_texts(["a"]).segments, call)
             loaded[source.path] = translator
     return Models(
         ServedModel(source, loaded[source.path], settings, metrics) for source in settings.models

@@ -1,19 +1,101 @@
-"""What the routes share: the models, the settings, who may ask, and how long an answer may take."""
+"""What the routes share: the models, who may ask and how often, how long an answer may take."""
 
 import asyncio
-from collections.abc import Awaitable
+import hashlib
+import hmac
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, TypeVar
 
 from fastapi import Request
 
-from vanilla_transformer.serving.access import ApiKeys, RateLimit, bearer_key, network_of
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError
-from vanilla_transformer.serving.metrics import Metrics
 from vanilla_transformer.serving.models import Answers, Models, Query, ServedModel
+from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
 
 Result = TypeVar("Result")
+MOST_CLIENTS = 100_000
+"""Clients whose requests are counted; those that asked longest ago are forgotten first."""
+
+
+class ApiKeys:
+    """The keys that open the server.
+
+    Args:
+        keys: The keys; empty: none is needed.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._digests = [_digest_of(key) for key in keys]
+        self.are_needed = bool(keys)
+
+    def number_of(self, key: str | None) -> int | None:
+        """Finds a key.
+
+        Args:
+            key: What the request gave.
+
+        Returns:
+            The key's number in the file, from 1; None if no key is needed.
+
+        Raises:
+            RequestError: With status 401 if a key is missing, 403 if it is wrong.
+        """
+        if not self._digests:
+            return None
+        if not key:
+            raise RequestError(
+                401,
+                "An API key is needed: send it as `api_key`, or as `Authorization: Bearer KEY`.",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        given = _digest_of(key)
+        # All are compared, so that the time reveals nothing.
+        equal = [hmac.compare_digest(one, given) for one in self._digests]
+        if not any(equal):
+            raise RequestError(403, "Invalid API key")
+        return equal.index(True) + 1
+
+
+class RateLimit:
+    """Counts the requests of each client: a bucket that fills at an even rate (token bucket).
+
+    Args:
+        per_minute: Requests per minute, which is also how many may come at once; None: any number.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_minute, self._clock = per_minute, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def count(self, client: str) -> None:
+        """Counts a request of a client: an address, or the number of a key.
+
+        Raises:
+            RequestError: With status 429 and `Retry-After` if the client asks too often.
+        """
+        if self._per_minute is None:
+            return
+        rate, now = self._per_minute / 60, self._clock()
+        left, last = self._buckets.pop(client, (float(self._per_minute), now))
+        left = min(float(self._per_minute), left + (now - last) * rate)
+        self._buckets[client] = (left - 1 if left >= 1 else left, now)
+        if len(self._buckets) > MOST_CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            retry = ceil((1 - left) / rate)
+            raise RequestError(
+                429,
+                f"Slowdown: {self._per_minute} requests per minute are allowed; ask again in "
+                f"{retry} s.",
+                {"Retry-After": str(retry)},
+            )
 
 
 @dataclass(frozen=True)
@@ -35,40 +117,51 @@ class Service:
     rate: RateLimit
 
     def admit(self, request: Request, given_key: str | None = None) -> None:
-        """Checks the key of a request and counts the request.
+        """Checks the key of a request, counts the request, and looks for room in the queues.
 
         Args:
             request: The request.
             given_key: A key in its body; None: the one of its headers.
 
         Raises:
-            RequestError: With status 401, 403 or 429.
+            RequestError: With status 401, 403, 429 or 503.
         """
-        number = self.keys.number_of(given_key or bearer_key(request.headers.get("authorization")))
+        number = self.identify(request, given_key)
+        self.rate.count(_address_of(request) if number is None else f"key {number}")
+        self.models.check_room()
+
+    def identify(self, request: Request, given_key: str | None = None) -> int | None:
+        """Returns the number of the key of a request, and notes it for the log.
+
+        A request without a right key counts for its address, so that keys cannot be tried out.
+
+        Args:
+            request: The request.
+            given_key: A key in its body; None: the one of its headers.
+
+        Raises:
+            RequestError: With status 401 or 403, and 429 after too many of these.
+        """
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        bearer = key.strip() if scheme.lower() == "bearer" else None
+        try:
+            number = self.keys.number_of(given_key or bearer)
+        except RequestError:
+            self.rate.count(_address_of(request))
+            raise
         note_fields(request, key=number)
-        address = request.client.host if request.client else ""
-        self.rate.count(network_of(address) if number is None else f"key {number}")
+        return number
 
     async def answer(
         self, request: Request, model: ServedModel, texts: list[str], query: Query
     ) -> Answers:
         """Computes the outputs of the texts of a request; see `ServedModel.answer`.
 
-        Args:
-            request: The request.
-            model: The model.
-            texts: The texts.
-            query: What to compute.
-
-        Returns:
-            The outputs.
-
         Raises:
-            RequestError: As `check_size`, `finish_in_time` and `ServedModel.answer`.
+            RequestError: As `finish_in_time` and `ServedModel.answer`.
         """
-        note_fields(
-            request, model=model.source.name, texts=len(texts), characters=sum(map(len, texts))
-        )
+        characters = sum(map(len, texts))
+        note_fields(request, model=model.source.name, texts=len(texts), characters=characters)
         answers = await self.finish_in_time(request, model.answer(texts, query))
         note_fields(request, tokens=answers.tokens)
         return answers
@@ -76,25 +169,19 @@ class Service:
     def check_size(self, texts: list[str]) -> None:
         """Checks the number and the length of the texts of a request.
 
-        Args:
-            texts: The texts.
-
         Raises:
             RequestError: With status 400 if they are too many or too long.
         """
-        limits, characters = self.settings.limits, sum(map(len, texts))
-        if len(texts) > limits.texts:
-            raise RequestError(
-                400,
-                f"Invalid request: request ({len(texts)} texts) exceeds text limit ({limits.texts} "
-                "texts)",
-            )
-        if characters > limits.characters:
-            raise RequestError(
-                400,
-                f"Invalid request: request ({characters} characters) exceeds text limit "
-                f"({limits.characters} characters)",
-            )
+        limits = self.settings.limits
+        for count, most, what in (
+            (len(texts), limits.texts, "texts"),
+            (sum(map(len, texts)), limits.characters, "characters"),
+        ):
+            if count > most:
+                raise RequestError(
+                    400,
+                    f"Invalid request: request ({count} {what}) exceeds text limit ({most} {what})",
+                )
 
     async def finish_in_time(self, request: Request, work: Awaitable[Result]) -> Result:
         """Waits for work as long as it may take and the client waits for it.
@@ -109,8 +196,13 @@ class Service:
         Raises:
             RequestError: With status 504 after the time, 499 if the client is gone.
         """
+
+        async def client_leaves() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
         limit = self.settings.limits.seconds
-        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_client_gone(request))
+        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(client_leaves())
         both: set[asyncio.Future[Any]] = {working, leaving}
         try:
             await asyncio.wait(both, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -127,15 +219,24 @@ class Service:
 
 
 def note_fields(request: Request, **fields: Any) -> None:
-    """Adds facts to the log's line of a request.
-
-    Args:
-        request: The request.
-        **fields: The facts.
-    """
+    """Adds facts to the log's line of a request."""
     request.scope["state"]["record"].fields.update(fields)
 
 
-async def _client_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+def _address_of(request: Request) -> str:
+    return network_of(request.client.host if request.client else "")
+
+
+def network_of(address: str) -> str:
+    """Returns what counts as one client: an IPv4 address, or an IPv6 network of 64 bits."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
+
+
+def _digest_of(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

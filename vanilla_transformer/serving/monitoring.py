@@ -1,0 +1,177 @@
+"""What those who run the server read: logs as JSON objects without texts of users, and metrics."""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+EVENTS = logging.getLogger("vanilla_transformer.serving")
+"""What the server logs itself: each record's message is the name of an event."""
+_FIELDS = "fields"
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_TOKEN_COUNTS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object on one line.
+
+    Of an exception it keeps the type and the places in the code. The message is left out, because
+    it may quote a text.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the object as text."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        described: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            described |= describe_exception(error)
+        return json.dumps(described, ensure_ascii=True)
+
+
+def describe_exception(error: BaseException) -> dict[str, Any]:
+    """Returns the type of an exception and where it was raised, without its message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    found: dict[str, Any] = {
+        "error": type(error).__name__,
+        "places": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    }
+    if error.__cause__ is not None:
+        found["cause"] = describe_exception(error.__cause__)
+    return found
+
+
+def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Logs an event of the server.
+
+    Args:
+        event: Its name.
+        level: Level of the record.
+        **fields: What is known of it; None is left out. `exception` is described.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    error = given.pop("exception", None)
+    EVENTS.log(level, event, extra={_FIELDS: given}, exc_info=error)
+
+
+def set_up_logs(level: str) -> None:
+    """Sends all records of this process to standard error, as JSON.
+
+    Args:
+        level: Lowest level that is shown: "debug", "info", "warning" or "error".
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    EVENTS.setLevel(level.upper())
+    logging.captureWarnings(True)
+    libraries = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "transformers")
+    for name in (*libraries, "vanilla_transformer"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [], True
+
+
+class Metrics:
+    """What Prometheus reads at `/metrics`. The names begin with `vanilla_transformer_`."""
+
+    def __init__(self) -> None:
+        # Without it, each counter has a second series.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped there
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        model, of_server = (
+            ["model"],
+            {"namespace": "vanilla_transformer", "registry": self.registry},
+        )
+        options: dict[str, Any] = of_server
+        self.requests = Counter("requests", "Requests", ["path", "method", "status"], **options)
+        self.seconds = Histogram(
+            "request_seconds",
+            "Time from the head of a request to the end of its answer",
+            ["path"],
+            **options,
+        )
+        self.characters = Counter("characters", "Characters of source texts", model, **options)
+        self.tokens = Counter("source_tokens", "Tokens of source texts", model, **options)
+        self.errors = Counter(
+            "computation_errors", "Requests whose computation failed", model, **options
+        )
+        self.dropped = Counter(
+            "dropped_segments",
+            "Lines that were not computed: the request was over",
+            model,
+            **options,
+        )
+        self.segments = Histogram(
+            "batch_segments", "Lines in a batch", model, buckets=_BATCH_SIZES, **options
+        )
+        self.batch_tokens = Histogram(
+            "batch_tokens", "Source tokens in a batch", model, buckets=_TOKEN_COUNTS, **options
+        )
+        self.batch_seconds = Histogram("batch_seconds", "Time to compute a batch", model, **options)
+        self.queued = Gauge(
+            "accepted_requests",
+            "Requests that are accepted and not yet answered",
+            model,
+            **options,
+        )
+
+    def batches_of(self, model: str, accepted: Callable[[], float]) -> "BatchMetrics":
+        """Returns the counters for the batches of a model.
+
+        Args:
+            model: Name of the model.
+            accepted: Returns how many requests it has accepted and not yet answered.
+        """
+        self.queued.labels(model).set_function(accepted)
+        return BatchMetrics(self, model)
+
+    def render(self) -> bytes:
+        """Returns all values in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+
+class BatchMetrics:
+    """Counts the batches of one model; see `BatchObserver`.
+
+    Args:
+        metrics: The counters of the server.
+        model: Name of the model.
+    """
+
+    def __init__(self, metrics: Metrics, model: str) -> None:
+        self._segments = metrics.segments.labels(model)
+        self._tokens = metrics.batch_tokens.labels(model)
+        self._seconds = metrics.batch_seconds.labels(model)
+        self._dropped = metrics.dropped.labels(model)
+
+    def batch_computed(self, segments: int, tokens: int, seconds: float) -> None:
+        """Counts a batch of lines with their source tokens, and the time that it took."""
+        self._segments.observe(segments)
+        self._tokens.observe(tokens)
+        self._seconds.observe(seconds)
+
+    def segments_dropped(self, segments: int) -> None:
+        """Counts lines that are not computed."""
+        self._dropped.inc(segments)
