@@ -22,7 +22,7 @@ IMPORTED = (
     "accelerate",
     "datasets",
     "vanilla_transformer.commands.program",
-    "vanilla_transformer.inference.generation",
+    "vanilla_transformer.inference.translator",
     "vanilla_transformer.inference.loading",
     "vanilla_transformer.inspection",
     "vanilla_transformer.interop.convert",

@@ -276,7 +276,7 @@ def test_the_wheel_loads_generates_and_trains_in_an_empty_environment(
     assert "Subcommands:" in run_there(command, "--help", cwd=elsewhere).stdout
     said = run_there(programs / "python", "-c", LOAD_AND_GENERATE, trained, cwd=elsewhere)
     assert said.stdout.splitlines()[-1] == "Hund sieht Katze ."
-    said = run_there(command, "generate", trained, "a dog sees a cat .", cwd=elsewhere)
+    said = run_there(command, "translate", trained, "a dog sees a cat .", cwd=elsewhere)
     assert said.stdout == "Hund sieht Katze .\n"
     shapes = run_there(command, "inspect", "shapes", trained, cwd=elsewhere)
     assert shapes.stdout.splitlines()[-1].startswith("total")

@@ -118,7 +118,7 @@ def test_what_is_wrong_or_without_effect_is_named(given, options, message):
 
 
 def test_a_wrong_saved_value_is_called_saved():
-    with pytest.raises(SearchError, match="`num_beams` is 0 in the saved settings"):
+    with pytest.raises(SearchError, match="saved settings have `num_beams` 0"):
         resolve({"num_beams": 0}, {})
 
 

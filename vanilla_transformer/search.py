@@ -142,6 +142,7 @@ class Search:
         max_new_tokens = _set_lengths(settings, base, given, positions)
         was_greedy, num_beams = (base.num_beams or 1) == 1, settings.num_beams or 1
         penalty = settings.length_penalty
+        settings.num_beams = num_beams
         if num_beams == 1:
             settings.early_stopping = False
             if not was_greedy:
@@ -169,6 +170,28 @@ class Search:
             raise SearchError(f"{{{name}}} is {n_best}, but the search keeps {num_beams}: {remedy}")
         return search
 
+    @classmethod
+    def of_training(
+        cls, args: Any, saved: GenerationConfig | None, positions: int | None = None
+    ) -> Self:
+        """Combines saved settings with the options of a training, such as `generation_num_beams`.
+
+        Args:
+            args: Training arguments.
+            saved: As for `resolve`.
+            positions: As for `resolve`.
+
+        Raises:
+            SearchError: As `resolve`, with the names of the training's options.
+        """
+        names = ("num_beams", "max_length", "length_penalty")
+        given = {name: getattr(args, f"generation_{name}", None) for name in names}
+        try:
+            return cls.resolve(saved, given, positions=positions)
+        except SearchError as error:
+            prefixed = error.spelled(lambda name: f"`{'generation_' * (name in names)}{name}`")
+            raise SearchError(prefixed) from error
+
     def to_save(self) -> GenerationConfig:
         """Returns the settings as they are saved with a model.
 
@@ -187,6 +210,12 @@ class Search:
                 "the file in `generation_config`, or that of the saved model."
             ) from error
         return kept
+
+
+def learned_positions(config: Any) -> int | None:
+    """Returns the number of learned positions, in tokens; None: positions of any length."""
+    learned = getattr(config, "position_embedding_type", None) == "learned"
+    return config.max_position_embeddings if learned else None
 
 
 def _chosen_settings(saved: GenerationConfig | None) -> GenerationConfig:
@@ -249,10 +278,9 @@ def _set_lengths(
     if positions is not None:
         longest = min(longest, positions)
     if longest < 2:
-        name = "max_position_embeddings" if positions == longest else "max_length"
         raise SearchError(
-            f"{{{name}}} is {longest}, which leaves no room for a token after the start token: "
-            "give at least 2."
+            f"{{max_position_embeddings}} is {longest}, which leaves no room for a token after the "
+            "start token: give at least 2."
         )
     by_new_tokens = base.max_new_tokens is not None
     settings.max_length = None if by_new_tokens else longest
@@ -281,10 +309,8 @@ def _check_values(given: Mapping[str, Any], base: GenerationConfig) -> None:
     for name, smallest in _SMALLEST.items():
         value = given.get(name, getattr(base, name))
         if value is not None and (not _is_whole(value) or value < smallest):
-            where = "" if name in given else " in the saved settings"
-            raise SearchError(
-                f"{{{name}}} is {value!r}{where}: give a whole number of at least {smallest}."
-            )
+            where = f"{{{name}}} is" if name in given else f"The saved settings have `{name}`"
+            raise SearchError(f"{where} {value!r}: give a whole number of at least {smallest}.")
 
 
 def _is_whole(value: Any) -> bool:

@@ -18,8 +18,7 @@ import torch
 from pronunciations import load_cmudict
 from transformers.utils import logging
 
-from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
@@ -164,12 +163,12 @@ def _show_held_out_words(folder: Path, count: int = 10) -> None:
     """Prints a table of sources, predictions and references."""
     examples = load_cmudict()["test"].shuffle(seed=0).select(range(count))
     logging.disable_progress_bar()
-    model, tokenizer = load_model(str(folder))
+    translator = Translator.from_pretrained(str(folder), "transformers")
     rows = [("word", "prediction", "", "reference")]
-    generated = generate_lines(model, tokenizer, examples["source"])
-    for row, outputs in zip(examples, generated, strict=True):
-        verdict = "right" if outputs[0] in row["references"] else "wrong"
-        rows.append((row["source"], outputs[0], verdict, " | ".join(row["references"])))
+    outputs = translator.translate(list(examples["source"]))
+    for row, output in zip(examples, outputs, strict=True):
+        verdict = "right" if output in row["references"] else "wrong"
+        rows.append((row["source"], output, verdict, " | ".join(row["references"])))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     print("\nTen words that the model has not seen:")
     for cells in rows:
@@ -177,10 +176,10 @@ def _show_held_out_words(folder: Path, count: int = 10) -> None:
 
 
 def _pronounce_in_new_process(folder: Path, words: Sequence[str]) -> None:
-    """Generates for the words with `vanilla-transformer generate`, and prints the answers."""
+    """Generates for the words with `vanilla-transformer translate`, and prints the answers."""
     lines = [_make_printable_line(word) for word in words]
     done = subprocess.run(
-        [sys.executable, "-m", "vanilla_transformer", "generate", str(folder)],
+        [sys.executable, "-m", "vanilla_transformer", "translate", str(folder)],
         input="".join(f"{line.lower()}\n" for line in lines),
         check=True,
         stdout=subprocess.PIPE,

@@ -24,7 +24,7 @@ import vanilla_transformer  # noqa: F401 - registers the Auto classes
 from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.training.metrics import score_texts
 
 HERE = Path(__file__).parent
@@ -68,12 +68,12 @@ class HeldOut:
     @property
     def search(self) -> dict[str, Any]:
         """Arguments of `generate`: the same for all systems, whatever was saved with a model."""
+        of_beams = {"early_stopping": True, "length_penalty": 1.0}
         return {
             "num_beams": self.num_beams,
             "max_length": self.max_length,
             "do_sample": False,
-            "early_stopping": True,
-            "length_penalty": 1.0,
+            **(of_beams if self.num_beams > 1 else {}),
         }
 
     @property
@@ -260,11 +260,5 @@ def score_model(path: Path, held_out: HeldOut) -> float:
     """Scores a saved model of transformers, ours among them, with the search of `held_out`."""
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(path)
-    rows = generate_lines(
-        model,
-        tokenizer,
-        held_out.sources,
-        batch_size=128,
-        **held_out.search,
-    )
-    return held_out.score([outputs[0] for outputs in rows])
+    translator = Translator.from_model(model, tokenizer)
+    return held_out.score(translator.translate(held_out.sources, **held_out.search))

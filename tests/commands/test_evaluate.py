@@ -7,7 +7,7 @@ from toy import command
 
 from vanilla_transformer.commands import evaluate
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.run import evaluation
+from vanilla_transformer.inference.translator import Translator
 
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
@@ -40,18 +40,17 @@ def test_wrong_data_options_are_found_at_once(tmp_path):
         assert message in done.stderr
 
 
-def test_the_length_penalty_is_one_of_a_beam_search(trained, corpus, monkeypatch):
-    calls = []
-    generate = evaluation.generate_lines
+def test_the_search_is_that_of_the_options(trained, corpus, monkeypatch):
+    calls, translate = [], Translator.translate
     monkeypatch.setattr(
-        evaluation, "generate_lines", lambda *a, **k: calls.append(k) or generate(*a, **k)
+        Translator, "translate", lambda *a, **k: calls.append(k) or translate(*a, **k)
     )
     data = ("--test-source", corpus / "test.en", "--test-target", corpus / "test.de")
     words = (trained, *data, "--num-beams", "2", "--length-penalty", "-1.5")
     run_subcommand("evaluate", [str(word) for word in words])
     assert [(call["num_beams"], call["length_penalty"]) for call in calls] == [(2, -1.5)]
 
-    for beams, penalty, message in ((1, 1.5, "no effect without a beam"), (2, "nan", "finite")):
+    for beams, penalty, message in ((1, 1.5, "--length-penalty 1.5"), (2, "nan", "finite")):
         words = (*data, "--num-beams", beams, "--length-penalty", penalty)
         done = command("evaluate", trained, *words)
         assert done.returncode != 0

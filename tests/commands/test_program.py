@@ -22,7 +22,7 @@ QUICK = [
     ["trian"],
     *([name, "--help"] for name in program.SUBCOMMANDS),
     ["inspect", "shapes", "--help"],
-    ["generate", "model", "--num-beans", "2"],
+    ["translate", "model", "--num-beans", "2"],
     ["evaluate", "./nowhere", "--test-source", "a"],
     ["train", "nowhere.yaml"],
     ["train", "--train_source", "nowhere.txt"],
@@ -64,8 +64,8 @@ def test_help_and_wrong_usage_need_no_torch(argv, tmp_path):
         (["inspect", "colours"], 2, "invalid choice: 'colours'"),
         (["average", "a", "b", "--last", "2", "--output", "c"], 2, "directory of one run, not 2"),
         (["inspect", "shapes", "m", "--text", "a", "--target", "b", "c"], 2, "the same number"),
-        (["generate", __file__, "a"], 1, "is a file: give the directory"),
-        (["generate", ".", "a"], 1, "holds no config.json"),
+        (["translate", __file__, "a"], 1, "is a file: give the directory"),
+        (["translate", ".", "a"], 1, "holds no config.json"),
         (["convert", __file__, __file__, "--from", "system-a", "--heads", "2"], 1, "is a file"),
         (["train", "recipe.yaml"], 1, "'recipe.yaml' must hold one mapping"),
     ],
@@ -107,7 +107,7 @@ def test_what_goes_wrong_at_work(error, status, message, monkeypatch, capsys):
     for argv in (["train", "--debug"], ["--debug", "train"]):
         with pytest.raises(type(error)):
             program.main(argv)
-    assert program.main(["generate", "model", "--", "--debug"]) == status
+    assert program.main(["translate", "model", "--", "--debug"]) == status
 
 
 def test_the_debug_option_of_the_trainer_stays(monkeypatch):
@@ -135,7 +135,7 @@ def test_the_version(capsys):
 def test_an_interrupt_ends_the_program(trained, tmp_path):
     """The first of several interrupts counts; the others fall into the interpreter's end."""
     (tmp_path / "lines").write_text("a dog\n" * 100_000, encoding="utf-8")
-    argv = [sys.executable, "-m", "vanilla_transformer", "generate", str(trained)]
+    argv = [sys.executable, "-m", "vanilla_transformer", "translate", str(trained)]
     argv += ["--input", str(tmp_path / "lines")]
     pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     # A shell starts its jobs in the background with interrupts ignored, and they are inherited.
@@ -150,7 +150,7 @@ def test_an_interrupt_ends_the_program(trained, tmp_path):
 
 
 def test_a_model_that_is_not_to_be_had_is_one_line(tmp_path):
-    done = command("generate", "nobody/nothing", "a dog", cwd=tmp_path)
+    done = command("translate", "nobody/nothing", "a dog", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "'nobody/nothing'" in done.stderr

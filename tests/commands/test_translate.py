@@ -1,8 +1,11 @@
 """`vanilla-transformer translate` and `score`: pipes, files, JSON lines, interruptions."""
 
+import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -68,12 +71,11 @@ def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, ca
     assert "is complete" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["translate", "generate"])
-def test_outputs_that_are_cut_off_are_counted(trained, name):
-    done = command(name, trained, "--max-new-tokens", "2", *LINES)
+def test_outputs_that_are_cut_off_are_counted(trained):
+    done = command("translate", trained, "--max-new-tokens", "2", *LINES)
     assert (done.stdout, done.returncode) == ("Hund sieht\n\nVogel findet\n", 0)
     assert "of 2 tokens: 2. Give a larger `max_new_tokens` (--max-new-tokens)." in done.stderr
-    done = command(name, trained, *LINES)
+    done = command("translate", trained, *LINES)
     assert (done.stdout, done.stderr) == (OUTPUTS, "")
 
 
@@ -184,20 +186,12 @@ def test_options_that_contradict_each_other_are_refused(trained, options, messag
         translate([str(trained), *options])
 
 
-def test_generate_refuses_options_of_sampling_for_another_search(trained):
-    with pytest.raises(UsageError, match=r"--top-p 0\.5 .*--do-sample"):
-        run_subcommand("generate", [str(trained), "--top-p", "0.5", "a"])
-
-
-@pytest.mark.parametrize("name", ["translate", "generate"])
-def test_a_model_whose_saved_search_samples_takes_options_of_sampling(
-    trained, tmp_path, capsys, name
-):
+def test_a_model_whose_saved_search_samples_takes_options_of_sampling(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "model")
     file = tmp_path / "model" / "generation_config.json"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps({**settings, "do_sample": True, "num_beams": 1}))
-    run_subcommand(name, [str(tmp_path / "model"), "--top-k", "1", LINES[0]])
+    translate([str(tmp_path / "model"), "--top-k", "1", LINES[0]])
     assert capsys.readouterr().out == "Hund sieht Katze .\n"
 
 
@@ -209,3 +203,123 @@ def test_the_least_risk_among_a_beam_that_is_too_narrow_names_its_options(traine
     translate([*argv, "--do-sample", "--num-beams", "1"])
     translate([*argv, "--length-penalty", "0.6"])
     assert capsys.readouterr().out.startswith("Hund sieht Katze .\n")
+
+
+def test_every_setting_of_generate_can_be_given(trained, capsys):
+    argv = [str(trained), "--engine", "transformers", LINES[0]]
+    translate([*argv, "--generation", "stop_strings=sieht", "--generation", "num-beams=1"])
+    translate([*argv, "--generation", "suppress_tokens=[4]", "--generation", "max_length=3"])
+    assert capsys.readouterr().out.splitlines()[0] == "Hund sieht"
+    for given, message in (
+        (["no_repeat_ngram=2"], "did you mean 'no_repeat_ngram_size'"),
+        (["typical_p=0.5"], r"--generation typical_p 0\.5 .*--do-sample"),
+        (["num_return_sequences=2"], "--n-best"),
+        (["top_k=1", "top_k=2"], "top_k is given 2 times"),
+    ):
+        words = [word for one in given for word in ("--generation", one)]
+        with pytest.raises(UsageError, match=message):
+            translate([*argv, *words])
+
+
+def test_generate_names_its_successor():
+    done = command("generate", "model", "a dog")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "vanilla-transformer translate --engine transformers" in done.stderr
+
+
+def test_undecodable_bytes_name_their_line(trained, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a dog\n\xff\xfe\n")
+    done = command("translate", trained, "--input", tmp_path / "in.txt")
+    assert "line 2" in done.stderr.splitlines()[-1]
+
+
+def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, capsys):
+    text = f"\ufeff{LINES[0]}\r\n\n \u2028\u0085\n{LINES[2]}\x00\n{LINES[2]}"
+    (tmp_path / "in.gz").write_bytes(gzip.compress(text.encode()))
+    translate([str(trained), "--input", str(tmp_path / "in.gz"), "--device", "cpu"])
+    lines = capsys.readouterr().out.split("\n")
+    assert (len(lines), lines[0], lines[1]) == (6, "Hund sieht Katze .", "")
+    assert lines[4] == "Vogel findet Kind ."
+
+
+def test_lines_may_stand_after_options(trained, capsys):
+    options = ["--num_beams", "3", "--n-best", "3", "--device", "cpu"]
+    translate([str(trained), *options, LINES[0], ""])
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[0] == "Hund sieht Katze ."
+    assert lines[3:] == ["", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "in.txt", "--output", "in.txt", "--overwrite"], "is also the `--input`"),
+        (["--input", "nowhere.txt", "--output", "out.txt", "--overwrite"], "does not exist"),
+        (["--input", "bad.txt", "--output", "out.txt", "--overwrite"], r"bad\.txt, line 2"),
+        (["--output", "nowhere/out.txt", "a dog"], "'nowhere' does not exist"),
+        (["--output", "folder", "a dog"], "is a directory"),
+    ],
+)
+def test_what_is_refused_loses_nothing(trained, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    kept = {"in.txt": b"a dog\n", "out.txt": b"earlier\n", "bad.txt": b"a dog\n\xff\n"}
+    for name, content in kept.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises((ValueError, OSError), match=message):
+        translate([str(trained), "--device", "cpu", *options])
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "folder"}
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
+    program = f'"{sys.executable}" -m vanilla_transformer translate'
+    pipeline = f'{program} "{trained}" "a dog" | true; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", pipeline], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.stdout == "1\n"
+    assert "Error" not in done.stderr
+
+
+def test_a_name_that_ends_in_gz_is_packed(trained, tmp_path):
+    (tmp_path / "in").write_text("a dog sees a cat .\n", encoding="utf-8")
+    argv = [str(trained), "--input", str(tmp_path / "in"), "--output"]
+    translate([*argv, str(tmp_path / "out.gz")])
+    translate([*argv, str(tmp_path / "out")])
+    with gzip.open(tmp_path / "out.gz", "rt", encoding="utf-8") as stream:
+        assert stream.read() == (tmp_path / "out").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "in.txt", "a dog"], "not both"),
+        (["--batch-tokens", "0", "a dog"], "0 is below 1"),
+        (["--generation", "top_k", "a dog"], "'top_k' is not NAME=VALUE"),
+        (["--num_beams", "0", "a dog"], "--num-beams: 0 is below 1"),
+        (["--num-beams"], "--num-beams: expected one argument"),
+        (["--num_bea", "2", "a dog"], "unrecognized arguments: --num-bea"),
+        (["--top-p", "1.5", "a dog"], "not above 0 and at most 1"),
+        (["--temperature", "nan", "a dog"], "not a finite number above 0"),
+        (["--length-penalty", "inf", "a dog"], "not a finite number"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(options, message, tmp_path):
+    done = command("translate", tmp_path, *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_input_that_is_not_utf8_leaves_no_file(trained, tmp_path):
+    argv = (trained, "--device", "cpu", "--output", tmp_path / "out.txt")
+    done = command("translate", *argv, input="a dog\n\udcff\n")
+    assert done.returncode == 1
+    assert "standard input, line 2" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_after_two_hyphens_is_text(trained, capsys):
+    translate([str(trained), "--device", "cpu", "--", "--debug", "a dog sees a cat ."])
+    assert capsys.readouterr().out.splitlines()[1:] == ["Hund sieht Katze ."]

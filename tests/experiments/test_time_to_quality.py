@@ -26,7 +26,7 @@ from quality_runs import (
     score_model,
 )
 
-from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 RUN = """
@@ -149,8 +149,8 @@ def test_the_search_does_not_depend_on_what_a_model_was_saved_with(tmp_path):
         model.generation_config.length_penalty = length_penalty
         for part in (model, tokenizer):
             part.save_pretrained(tmp_path / name)
-        rows = generate_lines(model, tokenizer, words, num_beams=4, max_length=12)
-        outputs.append([row[0] for row in rows])
+        translator = Translator.from_model(model, tokenizer)
+        outputs.append(translator.translate(words, num_beams=4, max_length=12))
         held_out = HeldOut(words, [["b"]] * len(words), "wer", num_beams=4, max_length=12)
         found.append(score_model(tmp_path / name, held_out))
     assert outputs[0] != outputs[1]  # the saved settings matter where nothing replaces them

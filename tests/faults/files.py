@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.run.parsing import parse_arguments
@@ -32,9 +31,8 @@ save_strategy: no
 
 
 def generate(path):
-    model, tokenizer = load_model(str(path.parent), "cpu")
-    lines = ["word1 word2 word3", "word4"]
-    return list(generate_lines(model, tokenizer, lines, max_new_tokens=6))
+    translator = Translator.from_pretrained(str(path.parent), "transformers", "cpu")
+    return translator.translate(["word1 word2 word3", "word4"], max_new_tokens=6)
 
 
 def table(path):

@@ -10,7 +10,6 @@ import torch
 from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
-from vanilla_transformer.inference.generation import generate_lines
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inference.minimum_risk import least_risk, metric_by_name
 from vanilla_transformer.inference.results import perplexity_of
@@ -103,9 +102,8 @@ def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
 
 def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, heard):
     options = {"stop_strings": ["sieht"], "max_new_tokens": 3, "num_beams": 1}
-    model, tokenizer = engines["transformers"].engine.model, engines["transformers"].tokenizer
-    texts = list(generate_lines(model, tokenizer, [LINE, SOURCES[-1]], **options))
-    assert texts[0] == ["Hund sieht"]
+    texts = engines["transformers"].translate([LINE, SOURCES[-1]], **options)
+    assert texts[0] == "Hund sieht"
     assert "of 3 tokens: 1." in warnings_of(heard)[-1]
 
 

@@ -27,7 +27,7 @@ from vanilla_transformer import (
     VanillaTransformerModel,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.inference.generation import generate_lines
+from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.remote_code import GENERATION_TASK
 
 TEXTS = ["a dog sees a cat .", "a woman likes a boat .", "a bird", "a bird finds a child ."]
@@ -214,8 +214,9 @@ def test_two_vocabularies_encode_with_one_and_decode_with_the_other(separate):
     words = {word for found in outputs for word in text_of(found)[0].split()}
     assert words
     assert words <= {"alpha", "beta", "gamma", "delta", "epsilon"}
-    lines = generate_lines(separate.model, separate.tokenizer, texts, max_new_tokens=8)
-    assert list(lines) == [text_of(separate(text)) for text in texts]
+    translator = Translator.from_model(separate.model, separate.tokenizer)
+    outputs = translator.translate(texts, max_new_tokens=8)
+    assert [[text] for text in outputs] == [text_of(separate(text)) for text in texts]
 
 
 def test_strings_that_stop_are_strings_of_the_target(tiny_model):

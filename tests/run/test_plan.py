@@ -108,7 +108,7 @@ def test_there_is_room_for_a_token_after_the_start(tmp_path):
         plan_of(tmp_path, *learned)
     (tmp_path / "settings").mkdir()
     (tmp_path / "settings" / "generation_config.json").write_text('{"max_length": 1}')
-    with pytest.raises(ValueError, match="`max_length` is 1, which leaves no room"):
+    with pytest.raises(ValueError, match="`max_length` 1"):
         plan_of(tmp_path / "run", "--generation_config", str(tmp_path / "settings"))
 
 

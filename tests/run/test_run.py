@@ -82,7 +82,7 @@ def test_other_models_and_damaged_weights_are_refused(trained, corpus, tmp_path)
     subprocess.run(["cp", "-r", trained, damaged], check=True)
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    done = command("generate", damaged, "a dog")
+    done = command("translate", damaged, "a dog")
     assert "damaged" in done.stderr.splitlines()[-1]
 
 
@@ -109,7 +109,7 @@ def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
     done = command("train", *arguments(corpus, tmp_path / "out", **changes))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "truncated 400 of 400 source texts to 5 tokens" in done.stderr
-    said = command("generate", tmp_path / "out", "a dog sees a cat and a bird .")
+    said = command("translate", tmp_path / "out", "a dog sees a cat and a bird .")
     assert said.returncode == 0, said.stderr[-2000:]
 
 
@@ -132,8 +132,8 @@ def test_the_recipes_for_more_data(trained, tmp_path):
     source.write_text("a dog likes a boat .\n\na man finds a cat .\n", encoding="utf-8")
     nbest = tmp_path / "distilled.de"
     options = ["--input", str(source), "--device", "cpu"]
-    several = ["--num_beams", "5", "--num_return_sequences", "5"]
-    run_subcommand("generate", [str(trained), *options, "--output", str(nbest), *several])
+    several = ["--num_beams", "5", "--n-best", "5"]
+    run_subcommand("translate", [str(trained), *options, "--output", str(nbest), *several])
     lines = nbest.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 15
     assert (lines[0], lines[5:10], lines[10]) == (
@@ -146,6 +146,6 @@ def test_the_recipes_for_more_data(trained, tmp_path):
     drawn = []
     for seed in ("1", "1", "2"):
         output = [str(tmp_path / "mono.de"), "--overwrite", "--seed", seed]
-        run_subcommand("generate", [str(trained), *options, "--output", *output, *sampling])
+        run_subcommand("translate", [str(trained), *options, "--output", *output, *sampling])
         drawn.append((tmp_path / "mono.de").read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1] != drawn[2]

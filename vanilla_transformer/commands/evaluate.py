@@ -17,10 +17,14 @@ from vanilla_transformer.commands.options import (
     UsageError,
     add_fields,
     add_model_argument,
-    positive_integer,
 )
 from vanilla_transformer.commands.outputs import open_output
-from vanilla_transformer.commands.search_options import BEAM_OPTIONS, add_beam_options
+from vanilla_transformer.commands.search_options import (
+    add_engine_options,
+    add_search_options,
+    given_search_options,
+    usage_of_search,
+)
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import METRIC_NAMES
@@ -50,12 +54,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--output", metavar="FILE", help="JSON file for the scores, signatures, sources and outputs"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
-    search = parser.add_argument_group("search (default: as saved with the model)")
-    add_beam_options(search)
-    work = parser.add_argument_group("computation")
-    work.add_argument(
-        "--batch-size", type=positive_integer, default=64, metavar="N", help="examples per batch"
-    )
+    add_search_options(parser.add_argument_group("search (default: as saved with the model)"))
+    add_engine_options(parser.add_argument_group("computation"))
     # The length of an output is `--max-new-tokens` here.
     add_fields(parser.add_argument_group("data"), DataArguments, without=("max_target_length",))
     return parser.parse_words(words)
@@ -77,23 +77,28 @@ def check(options: argparse.Namespace) -> None:
         files = data_files(vars(options)).items()
         read_from = {f"--{name.replace('_', '-')}": path for name, path in files}
         check_output_file(options.output, options.overwrite, read_from)
+    given_search_options(options)
     check_extra("train")
+    if options.engine == "ctranslate2":
+        check_extra("ctranslate2")
 
 
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
     from vanilla_transformer.run.evaluation import evaluate_model
 
-    search = {name: value for name in BEAM_OPTIONS if (value := getattr(options, name)) is not None}
-    evaluation = evaluate_model(
-        options.model,
-        _data_arguments(options),
-        split=options.split,
-        metrics=options.metrics,
-        batch_size=options.batch_size,
-        progress=sys.stderr is not None and sys.stderr.isatty(),
-        **search,
-    )
+    with usage_of_search():
+        evaluation = evaluate_model(
+            options.model,
+            _data_arguments(options),
+            split=options.split,
+            metrics=options.metrics,
+            engine=options.engine,
+            device=options.device,
+            batch_tokens=options.batch_tokens,
+            progress=sys.stderr is not None and sys.stderr.isatty(),
+            **given_search_options(options),
+        )
     print(json.dumps(evaluation.scores, indent=2), flush=True)
     if options.output:
         with open_output(options.output) as stream:

@@ -1,6 +1,8 @@
 """Options of the search and of the engine, which several subcommands share."""
 
 import argparse
+import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,19 +17,15 @@ from vanilla_transformer.commands.options import (
 )
 from vanilla_transformer.names import ENGINES
 
-BEAM_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
-"""Options that `generate()` of the model takes under the same names, but for sampling."""
-_OF_SAMPLING = ("temperature", "top_k", "top_p")
-SEARCH_OPTIONS = (*BEAM_OPTIONS, "do_sample", *_OF_SAMPLING)
-"""All options that `generate()` of the model takes under the same names."""
+_SEARCH_OPTIONS = (
+    *("num_beams", "max_new_tokens", "length_penalty"),
+    *("do_sample", "temperature", "top_k", "top_p"),
+)
+"""Settings of `generate()` that have options of their own."""
 
 
-def add_beam_options(group: argparse._ArgumentGroup) -> None:
-    """Adds `BEAM_OPTIONS` to a group of options.
-
-    Args:
-        group: Where the options are listed.
-    """
+def add_search_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the settings of the search to a group of options."""
     integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
     group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
     group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
@@ -38,15 +36,6 @@ def add_beam_options(group: argparse._ArgumentGroup) -> None:
         help="exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs",
     )
-
-
-def add_search_options(group: argparse._ArgumentGroup) -> None:
-    """Adds `SEARCH_OPTIONS` to a group of options.
-
-    Args:
-        group: Where the options are listed.
-    """
-    add_beam_options(group)
     group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
     group.add_argument(
         "--temperature",
@@ -63,6 +52,25 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
         metavar="X",
         help="sample from the likeliest tokens whose probabilities add up to X",
     )
+    group.add_argument(
+        "--generation",
+        type=_read_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
+    )
+
+
+def _read_setting(text: str) -> tuple[str, Any]:
+    """Reads a setting of `generate()`; the value is JSON, or else a text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), {"True": True, "False": False}.get(value, value)
 
 
 def add_engine_options(group: argparse._ArgumentGroup) -> None:
@@ -98,13 +106,17 @@ def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "floa
 
 
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of the search that were given.
+    """Returns the options of the search that were given, by their names in `GenerationConfig`.
 
-    Args:
-        options: The parsed options.
+    Raises:
+        UsageError: If a setting is given twice.
     """
-    named = ((name, getattr(options, name)) for name in SEARCH_OPTIONS)
-    return {name: value for name, value in named if value is not None}
+    named = [(name, getattr(options, name)) for name in _SEARCH_OPTIONS]
+    given = [*((name, value) for name, value in named if value is not None), *options.generation]
+    for name, count in Counter(name for name, _ in given).items():
+        if count > 1:
+            raise UsageError(f"the setting {name} is given {count} times: give it once")
+    return dict(given)
 
 
 @contextmanager
@@ -119,4 +131,10 @@ def usage_of_search() -> Iterator[None]:
     try:
         yield
     except SearchError as error:
-        raise UsageError(error.spelled(lambda name: f"--{name.replace('_', '-')}")) from error
+        raise UsageError(error.spelled(_name_of_option)) from error
+
+
+def _name_of_option(name: str) -> str:
+    if name in (*_SEARCH_OPTIONS, "n_best", "minimum_risk", "candidates"):
+        return f"--{name.replace('_', '-')}"
+    return f"--generation {name}"

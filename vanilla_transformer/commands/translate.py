@@ -125,6 +125,7 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError("--resume cannot go on with a packed file: give another --output")
     if options.resume and options.n_best and not options.json:
         raise UsageError("--resume with --n-best needs --json, which writes a line per source")
+    given_search_options(options)
     for path in (options.model, *options.ensemble_with):
         check_model_path(path)
     if options.input:

@@ -74,11 +74,13 @@ class TransformersEngine:
     Args:
         model: A sequence-to-sequence model.
         name: Name of the engine: "int8" for a model with weights of 8 bits.
+        tokenizer: The tokenizer, which `stop_strings` needs. None: these are not possible.
     """
 
-    def __init__(self, model: Any, name: str = "transformers") -> None:
+    def __init__(self, model: Any, name: str = "transformers", tokenizer: Any = None) -> None:
         self.model = model
         self.name = name
+        self.tokenizer = tokenizer
 
     def problems(self, search: Search) -> list[str]:
         """Returns an empty list: every search works."""
@@ -170,9 +172,15 @@ class TransformersEngine:
 
     def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
         """Returns sequences of shape (batch · n_best, target_len), which begin with the start."""
-        settings = search.settings
-        sequences: torch.Tensor = self.model.generate(**inputs, generation_config=settings)
+        sequences: torch.Tensor = self.model.generate(**inputs, **self._generate_arguments(search))
         return sequences
+
+    def _generate_arguments(self, search: Search) -> dict[str, Any]:
+        """Returns the arguments of `generate()` besides the sources."""
+        arguments: dict[str, Any] = {"generation_config": search.settings}
+        if search.settings.stop_strings is not None:
+            arguments["tokenizer"] = self.tokenizer
+        return arguments
 
     def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
         """Makes `input_ids` and `attention_mask` of shape (batch, source_len)."""

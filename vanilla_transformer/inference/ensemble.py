@@ -28,10 +28,11 @@ class EnsembleEngine(TransformersEngine):
 
     Args:
         models: Models with one vocabulary. The first one drives the search.
+        tokenizer: Their tokenizer, which `stop_strings` needs.
     """
 
-    def __init__(self, models: Sequence[Any]) -> None:
-        super().__init__(models[0], "ensemble")
+    def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
+        super().__init__(models[0], "ensemble", tokenizer)
         self.members = [TransformersEngine(model) for model in models]
 
     def problems(self, search: Search) -> list[str]:
@@ -58,7 +59,7 @@ class EnsembleEngine(TransformersEngine):
         processor = MeanProbabilities(others, inputs)
         sequences: torch.Tensor = self.model.generate(
             **inputs,
-            generation_config=search.settings,
+            **self._generate_arguments(search),
             logits_processor=LogitsProcessorList([processor]),
         )
         return sequences

@@ -44,7 +44,7 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.names import ENGINES
-from vanilla_transformer.search import Search
+from vanilla_transformer.search import Search, SearchError, learned_positions
 
 logger = logging.get_logger(__name__)
 
@@ -78,6 +78,7 @@ class Translator:
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
             transformers.
+        positions: Number of learned positions, in tokens. None: positions of any length.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Translator:
         source_limit: int,
         load_model: Callable[[], Any] | None = None,
         exact: bool = True,
+        positions: int | None = None,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
@@ -95,6 +97,7 @@ class Translator:
         self.source_limit = source_limit
         self._load_model = load_model
         self._exact = exact
+        self.positions = positions
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
         self._separate = getattr(tokenizer, "separate_vocabularies", False)
@@ -160,15 +163,34 @@ class Translator:
             chosen: Engine = _make_ensemble(paths, engine, tokenizer, device)
         else:
             chosen = _choose_engine(path, engine, config, tokenizer, device, compute_type, workers)
-        limit = max_source_tokens or tokenizer.model_max_length
-        if limit >= NO_LIMIT or config.position_embedding_type == "learned":
-            limit = min(limit, config.max_position_embeddings)
+        limit = _source_limit(max_source_tokens, tokenizer, config)
 
         def load_model() -> Any:
             return load_weights(path).to(device).eval()
 
         exact = engine != "auto" or len(paths) > 1
-        return cls(chosen, tokenizer, settings, limit, load_model, exact)
+        positions = learned_positions(config)
+        return cls(chosen, tokenizer, settings, limit, load_model, exact, positions)
+
+    @classmethod
+    def from_model(cls, model: Any, tokenizer: Any) -> Self:
+        """Makes a translator of a model in memory, such as one that is being trained.
+
+        Args:
+            model: A sequence-to-sequence model of transformers. It generates without dropout; its
+                mode is restored afterwards.
+            tokenizer: The tokenizer of the model.
+
+        Returns:
+            The translator, with the settings of the model and the engine "transformers".
+        """
+        return cls(
+            TransformersEngine(model, tokenizer=tokenizer),
+            tokenizer,
+            model.generation_config,
+            _source_limit(None, tokenizer, model.config),
+            positions=learned_positions(model.config),
+        )
 
     @property
     def _transformers_engine(self) -> TransformersEngine:
@@ -179,7 +201,9 @@ class Translator:
             raise ValueError("This needs the engine 'transformers': give `load_model`.")
         with self._loading:  # several threads may ask at once
             if self._loaded_transformers is None:
-                self._loaded_transformers = TransformersEngine(self._load_model())
+                self._loaded_transformers = TransformersEngine(
+                    self._load_model(), tokenizer=self.tokenizer
+                )
         return self._loaded_transformers
 
     def translate(
@@ -256,8 +280,10 @@ class Translator:
         Raises:
             SearchError: If an option is wrong, or has no effect.
         """
+        if options.get("num_return_sequences") is not None:
+            raise SearchError("`num_return_sequences` is {n_best} here: give that.")
         given = {**options, "num_return_sequences": n_best}
-        return Search.resolve(self.settings, given, candidates=candidates)
+        return Search.resolve(self.settings, given, candidates=candidates, positions=self.positions)
 
     def plan_call(
         self,
@@ -679,6 +705,14 @@ class TranslatorCall:
         return self.details.alignment or self.details.words
 
 
+def _source_limit(given: int | None, tokenizer: Any, config: Any) -> int:
+    """Returns the longest source in tokens: the given one, the tokenizer's, or the model's."""
+    limit: int = given or tokenizer.model_max_length
+    if limit >= NO_LIMIT or learned_positions(config):
+        limit = min(limit, getattr(config, "max_position_embeddings", limit))
+    return limit
+
+
 def _choose_outputs(outputs: list[Translation], metric: Metric | None) -> list[Translation]:
     """Returns the outputs of a text that are asked for."""
     if metric is None:
@@ -731,7 +765,7 @@ def _choose_engine(
     model = load_weights(path).to(device).eval()
     if engine == "int8":
         model = with_int8_weights(model)
-    return TransformersEngine(model, "int8" if engine == "int8" else "transformers")
+    return TransformersEngine(model, "int8" if engine == "int8" else "transformers", tokenizer)
 
 
 def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -> Engine:
@@ -740,7 +774,7 @@ def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -
             f"An ensemble is computed by the engine 'transformers', not by {engine!r}."
         )
     check_vocabularies(paths, [tokenizer, *map(load_tokenizer, paths[1:])])
-    return EnsembleEngine([load_weights(path).to(device).eval() for path in paths])
+    return EnsembleEngine([load_weights(path).to(device).eval() for path in paths], tokenizer)
 
 
 def _usable_device(device: str | None, engine: str) -> str:

@@ -1,15 +1,17 @@
-"""Scores a saved model on one split of a data set."""
+"""Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from accelerate.utils import gather_object
+
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.generation import generate_lines
-from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.training.metrics import score_texts
-from vanilla_transformer.training.option_checks import check_length_penalty
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
 
 @dataclass(frozen=True)
@@ -33,42 +35,83 @@ def evaluate_model(
     *,
     split: str = "test",
     metrics: Sequence[str] = ("bleu", "chrf"),
-    batch_size: int = 64,
+    engine: str = "auto",
+    device: str | None = None,
+    batch_tokens: int = 4096,
     progress: bool = False,
     **search: Any,
 ) -> Evaluation:
-    """Generates an output for each source of a split and scores the outputs.
+    """Translates the sources of a split as `Translator` does, and scores the outputs.
 
     Args:
         model_name_or_path: Directory of a saved model, or its name on the Hub.
-        data_arguments: Where the data come from. `max_source_length` truncates the sources.
+        data_arguments: Where the data come from. Lines above `max_source_length` are split.
         split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
-        batch_size: Examples per batch.
+        engine: What computes the outputs; see `Translator.from_pretrained`.
+        device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.
+        batch_tokens: Largest size of a batch, in tokens with padding.
         progress: Whether to show a progress bar on standard error.
-        **search: Passed to `model.generate`, e.g. `num_beams`.
+        **search: Settings of the search by their names in `GenerationConfig`, e.g. `num_beams`.
 
     Returns:
         Scores, sources and outputs.
 
     Raises:
-        ValueError: If the data have no such split, the model cannot be loaded, or a length penalty
-            is given without a beam search.
+        ValueError: If the data have no such split, the model cannot be loaded, or an option of the
+            search is wrong or has no effect.
     """
     data = load_parallel_data(data_arguments)
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    examples = data[split]
-    model, tokenizer = load_model(model_name_or_path)
-    if (limit := data_arguments.max_source_length) is not None:
-        tokenizer.model_max_length = min(limit, tokenizer.model_max_length)
-    if (penalty := search.get("length_penalty")) is not None:
-        check_length_penalty(penalty, search.get("num_beams") or model.generation_config.num_beams)
-    outputs = generate_lines(
-        model, tokenizer, examples["source"], batch_size=batch_size, progress=progress, **search
+    sources = list(data[split]["source"])
+    limit = data_arguments.max_source_length
+    translator = Translator.from_pretrained(
+        model_name_or_path, engine, device, max_source_tokens=limit
     )
-    predictions = [texts[0] for texts in outputs]
-    column = "references" if "references" in examples.column_names else "target"
-    references = list(examples[column])
+    predictions = translator.translate(
+        sources, batch_tokens=batch_tokens, progress=progress, **search
+    )
+    column = "references" if "references" in data[split].column_names else "target"
+    references = list(data[split][column])
     scores = {name: score_texts(name, predictions, references) for name in metrics}
-    return Evaluation(scores, list(examples["source"]), predictions)
+    return Evaluation(scores, sources, predictions)
+
+
+def score_training(
+    trainer: TokenBudgetSeq2SeqTrainer, scorer: GenerationMetrics, sources: Sequence[str]
+) -> dict[str, float]:
+    """Scores the model of a training as `evaluate_model` scores the saved one.
+
+    Each process translates a share of the sources.
+
+    Args:
+        trainer: Its model must be whole in each process.
+        scorer: Scores the outputs against its references.
+        sources: The source texts.
+
+    Returns:
+        The score of each metric by name, and "gen_len".
+    """
+    rank, world = trainer.args.process_index, trainer.args.world_size
+    tokenizer: Any = scorer.tokenizer
+    translator = Translator.from_model(trainer.model, tokenizer)
+    with _without_mixed_precision(trainer):
+        share = translator.translate(list(sources[rank::world]), return_tokens=True)
+    shares = gather_object([share]) if world > 1 else [share]
+    outputs = [shares[number % world][number // world] for number in range(len(sources))]
+    special = set(tokenizer.all_special_tokens)
+    lengths = [sum(token not in special for token in output.tokens) for output in outputs]
+    return scorer.score([output.text for output in outputs], lengths)
+
+
+@contextmanager
+def _without_mixed_precision(trainer: TokenBudgetSeq2SeqTrainer) -> Iterator[None]:
+    """Lets the model compute as the saved model does: Accelerate replaces its `forward`."""
+    attributes = vars(trainer.model)
+    replaced = attributes.pop("forward", None) if trainer.accelerator.native_amp else None
+    try:
+        yield
+    finally:
+        if replaced is not None:
+            attributes["forward"] = replaced

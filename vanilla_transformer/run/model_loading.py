@@ -1,6 +1,5 @@
 """The config and the model of a run: loaded and checked against the options, or made anew."""
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,7 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
     else:
         model = load_weights(plan.start, config=config)
     model.set_attn_implementation(plan.attention)
-    model.generation_config = deepcopy(plan.search.settings)  # Trainer may change the model's own
+    model.generation_config = plan.search.to_save()
     return model
 
 

@@ -19,11 +19,9 @@ from vanilla_transformer.run.options import (
 )
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
-from vanilla_transformer.training.option_checks import check_length_penalty
+from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
-
-_DEFAULT_MAX_LENGTH = 256
 
 
 @dataclass(frozen=True)
@@ -40,22 +38,6 @@ class WatchedMetric:
 
     name: str | None
     greater_is_better: bool | None
-
-
-@dataclass(frozen=True)
-class Search:
-    """How text is generated, in validation and by a plain `generate()` of the saved model.
-
-    Attributes:
-        settings: Generation config that is saved with the model.
-        num_beams: Beams of the run's evaluations; None: those of `settings`.
-        max_length: Maximum number of generated tokens of the run's evaluations; None: that of
-            `settings`.
-    """
-
-    settings: GenerationConfig
-    num_beams: int | None
-    max_length: int | None
 
 
 @dataclass(frozen=True)
@@ -168,9 +150,9 @@ def make_plan(
         The plan.
     """
     start = starting_point(arguments, directory)
-    search = plan_search(arguments.training, config, settings, is_new=start is None)
+    search = plan_search(arguments.training, config, settings)
     watched = watched_metric(arguments)
-    positions = position_limit(config)
+    positions = learned_positions(config)
     given = (arguments.data.max_source_length, arguments.data.max_target_length)
     return RunPlan(
         directory=directory,
@@ -192,12 +174,6 @@ def make_plan(
     )
 
 
-def position_limit(config: VanillaTransformerConfig) -> int | None:
-    """Returns the number of learned positions, in tokens; None: positions of any length."""
-    learned = config.position_embedding_type == "learned"
-    return config.max_position_embeddings if learned else None
-
-
 def _smaller_limit(limit: int | None, positions: int | None) -> int | None:
     return min((number for number in (limit, positions) if number is not None), default=None)
 
@@ -206,9 +182,8 @@ def plan_search(
     training: TokenBudgetTrainingArguments,
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
-    is_new: bool,
 ) -> Search:
-    """Decides how text is generated.
+    """Decides how text is generated, in validation and by a plain `generate()` of the saved model.
 
     The settings of a saved model, or of the file in `training.generation_config`, are kept unless
     `training` has others.
@@ -217,95 +192,34 @@ def plan_search(
         training: Training arguments.
         config: Config of the model.
         settings: Generation config that the model has before the run changes it.
-        is_new: Whether the model is new.
 
     Returns:
-        The settings, which are saved with the model, and what the Trainer needs.
+        The search.
 
     Raises:
-        ValueError: If the settings ask for no beam, for several outputs per source, or for no
-            token after the start token, if a length penalty is given without a beam search, or if
-            the settings contradict each other.
+        ValueError: If the settings ask for several outputs per source, if `Search` refuses them, or
+            if they could not be saved with the model.
     """
     settings = deepcopy(settings)
-    beams, max_length = training.generation_num_beams, training.generation_max_length
-    if (given := training.generation_config) is not None:
-        settings.update(**_load_settings(given).to_diff_dict())
-    elif is_new:
-        beams = beams or 1
-    _check_settings(settings, beams)
-    if settings.max_length is None and settings.max_new_tokens is None:
-        max_length = max_length or _DEFAULT_MAX_LENGTH
-    if max_length is not None:
-        max_length = _smaller_limit(max_length, position_limit(config))
-        settings.update(max_length=max_length, max_new_tokens=None)
-    _check_length(settings, config)
-    if beams is not None:
-        was_beam_search = (settings.num_beams or 1) > 1
-        keeps_stop = beams > 1 and was_beam_search
-        stop = settings.early_stopping if keeps_stop else beams > 1
-        settings.update(num_beams=beams, early_stopping=stop)
-        if beams == 1:
-            settings.update(length_penalty=None)
-    if (penalty := training.generation_length_penalty) is not None:
-        check_length_penalty(penalty, settings.num_beams, "generation_")
-        settings.update(length_penalty=penalty)
-    _check_can_be_saved(settings)
-    return Search(settings, beams, max_length)
-
-
-def _load_settings(given: Any) -> GenerationConfig:
-    """Loads the settings that `generation_config` names."""
-    try:
-        return Seq2SeqTrainer.load_generation_config(given)
-    except (OSError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"`generation_config` {str(given)!r} cannot be loaded ({_one_line(error)}): "
-            "give a directory or file of saved settings."
-        ) from error
-
-
-def _check_settings(settings: GenerationConfig, beams: int | None) -> None:
-    """Refuses settings of a file or a saved model with which the outputs cannot be scored."""
-    where = "Correct the file in `generation_config`, or that of the saved model."
+    given: Any = training.generation_config
+    if given is not None:
+        try:
+            loaded = Seq2SeqTrainer.load_generation_config(given)
+        except (OSError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"`generation_config` {str(given)!r} cannot be loaded "
+                f"({' '.join(str(error).split())}): give a directory or file of saved settings."
+            ) from error
+        settings.update(**loaded.to_diff_dict())
     if (settings.num_return_sequences or 1) != 1:
         raise ValueError(
             f"The generation config has `num_return_sequences` {settings.num_return_sequences}, "
-            f"but an evaluation scores one output per source. {where}"
+            "but an evaluation scores one output per source. Correct the file in "
+            "`generation_config`, or that of the saved model."
         )
-    if beams is None and settings.num_beams is not None and settings.num_beams < 1:
-        raise ValueError(
-            f"The generation config has `num_beams` {settings.num_beams}: it must be at least 1. "
-            f"{where}"
-        )
-
-
-def _check_can_be_saved(settings: GenerationConfig) -> None:
-    """Refuses settings with which saving the model would fail, after the training."""
-    try:
-        deepcopy(settings).validate(strict=True)
-    except ValueError as error:
-        raise ValueError(
-            f"The settings of `generate()` contradict each other ({_one_line(error)}): correct the "
-            "file in `generation_config`, or that of the saved model."
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _check_length(settings: GenerationConfig, config: VanillaTransformerConfig) -> None:
-    """Refuses lengths that leave no room after the start token."""
-    if settings.max_length is None or settings.max_length >= 2:
-        return
-    name, value = "max_length", settings.max_length
-    if (positions := position_limit(config)) is not None and positions < 2:
-        name, value = "max_position_embeddings", positions
-    raise ValueError(
-        f"`{name}` is {value}, which leaves no room for a token after the start token: give at "
-        "least 2."
-    )
+    search = Search.of_training(training, settings, learned_positions(config))
+    search.to_save()  # or saving would fail after the training
+    return search
 
 
 def watched_metric(arguments: RunArguments) -> WatchedMetric:
@@ -351,7 +265,7 @@ def _resolved_training_arguments(
     resolved.predict_with_generate = True
     resolved.generation_config = None  # or Trainer would replace all of the model's settings
     resolved.generation_num_beams = search.num_beams
-    resolved.generation_max_length = search.max_length
+    resolved.generation_max_length = search.settings.max_length
     resolved.metric_for_best_model = watched.name
     resolved.greater_is_better = watched.greater_is_better
     return resolved

@@ -1,6 +1,7 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
 from collections.abc import Sequence
+from functools import partial
 from logging import INFO, StreamHandler, getLogger
 from signal import SIGTERM
 from typing import Any, cast
@@ -18,6 +19,7 @@ from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.names import OWN_ALIGNMENT
+from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.inputs import inputs_of
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.model_loading import (
@@ -34,12 +36,12 @@ from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.plan import (
     RunPlan,
     make_plan,
-    position_limit,
     splits_in_use,
     starting_point,
 )
 from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
+from vanilla_transformer.search import learned_positions
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
@@ -107,7 +109,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     set_seed(arguments.training.seed)
     full_tokenizer = make_tokenizer(arguments.tokenizer, data, start)
     config = make_config(arguments.architecture, full_tokenizer, start)
-    tokenizer = limit_length(full_tokenizer, position_limit(config))
+    tokenizer = limit_length(full_tokenizer, learned_positions(config))
     settings = load_generation_settings(config, start)
     plan = make_plan(arguments, directory, splits, config, settings)
     model = make_model(plan, config)
@@ -246,11 +248,11 @@ def _train_and_score(
     figures: dict[str, float] = {}
     trains = "train" in plan.splits
     if trains:
-        scorer.references = references(plan.splits, "validation")
+        _score_split(trainer, plan, scorer, "validation")
         figures |= _train_and_save(trainer, plan, guard)
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
-            scorer.references = references(plan.splits, split)
+            _score_split(trainer, plan, scorer, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             trainer.log_metrics(prefix, scores)
@@ -261,6 +263,20 @@ def _train_and_score(
         guard.delete()
         _save_figures(trainer, plan, figures)
     return figures
+
+
+def _score_split(
+    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, scorer: GenerationMetrics, split: str
+) -> None:
+    """Lets the next evaluations score the texts of a split, if there is one.
+
+    Where no process holds the whole model, the Trainer generates from the encoded sources.
+    """
+    scorer.references = references(plan.splits, split)
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if split in plan.splits and not is_sharded and trainer.get_tp_size() == 1:
+        sources = list(plan.splits[split]["source"])
+        trainer.score_texts = partial(score_training, trainer, scorer, sources)
 
 
 def _train_and_save(

@@ -24,6 +24,7 @@ from transformers.trainer_jit_checkpoint import CheckpointManager
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.model.evaluation_mode import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
+from vanilla_transformer.search import Search, learned_positions
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -209,13 +210,14 @@ class ShowTranslations(TrainerCallback):
     def _generate_greedily(self, model: Any, batch: BatchEncoding) -> torch.Tensor:
         """Generates at most about twice as many tokens as the longest reference has."""
         longest = 2 * batch["labels"].shape[1] + 8
+        greedy = {"num_beams": 1, "do_sample": False}
+        positions = learned_positions(model.config)
+        saved = Search.resolve(model.generation_config, greedy, positions=positions)
+        given = {**greedy, "max_length": min(longest, saved.max_new_tokens + 1)}
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
-            num_beams=1,
-            do_sample=False,
-            early_stopping=False,
-            max_length=min(longest, model.generation_config.max_length or longest),
+            generation_config=Search.resolve(saved.settings, given).settings,
         )
         return ids
 

@@ -186,15 +186,37 @@ class GenerationMetrics:
         ids = self._to_token_ids(prediction.predictions)
         references = self._choose_references(prediction, len(ids))
         ids = ids[: len(references)]
-        self.last_predictions = self._decode_ids(ids)
+        lengths = (~np.isin(ids, self.tokenizer.all_special_ids)).sum(axis=1)
+        return self._score_texts(self._decode_ids(ids), lengths.tolist(), references)
+
+    def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> dict[str, float]:
+        """Scores generated texts against `references`.
+
+        Args:
+            predictions: The texts.
+            lengths: Number of tokens of each, without special tokens.
+
+        Returns:
+            As a call.
+
+        Raises:
+            ValueError: If there are no references.
+        """
+        if self.references is None:
+            raise ValueError("`references` is None: set it.")
+        return self._score_texts(list(predictions), lengths, _as_lists(self.references))
+
+    def _score_texts(
+        self, predictions: list[str], lengths: Sequence[int], references: list[list[str]]
+    ) -> dict[str, float]:
+        self.last_predictions = predictions
         scores = {}
         for name in self.names:
-            found = score_texts(name, self.last_predictions, references, **self.options[name])
+            found = score_texts(name, predictions, references, **self.options[name])
             scores[name] = float(found[name])
             if "signature" in found:
                 self.signatures[name] = found["signature"]
-        special = np.isin(ids, self.tokenizer.all_special_ids)
-        return {**scores, "gen_len": float((~special).sum(axis=1).mean())}
+        return {**scores, "gen_len": float(np.mean(lengths))}
 
     def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
         """Returns the references of each example: those given, or else the decoded labels."""

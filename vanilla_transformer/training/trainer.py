@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,13 @@ from typing import Any, cast
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, Seq2SeqTrainer, TrainingArguments, get_scheduler
+from transformers import (
+    EarlyStoppingCallback,
+    GenerationConfig,
+    Seq2SeqTrainer,
+    TrainingArguments,
+    get_scheduler,
+)
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
@@ -23,6 +30,7 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
@@ -42,7 +50,6 @@ from vanilla_transformer.training.guided_alignment import (
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
-from vanilla_transformer.training.option_checks import check_length_penalty
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
@@ -83,9 +90,15 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
     further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
+    Evaluations with `args.predict_with_generate` search as `Translator` does.
+
     Attributes:
         record: What the training has done, also before a resumption.
+        score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
+            of token ids alone. None: generated token ids are scored.
     """
+
+    score_texts: Callable[[], dict[str, float]] | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -95,6 +108,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _saved: Path | None = None
     # Examples of a stream that this process has trained on since the last call of `train`.
     _examples: int = 0
+    # The search of the current evaluation.
+    _search: Search | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -104,10 +119,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
         self._guide = self._prepare_guide()
-        if (penalty := self._length_penalty) is not None:
-            beams = cast(Any, self.args).generation_num_beams
-            beams = beams or cast(Any, self.model).generation_config.num_beams
-            check_length_penalty(penalty, beams, "generation_")
+        if getattr(self.args, "generation_length_penalty", None) is not None:
+            self._resolve_search({})
         self.record, self._finite = TrainingRecord(), FiniteValues()
         self.add_callback(self.record)
         for place, callback in enumerate(callbacks):
@@ -533,24 +546,47 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return 1
         return int(self.accelerator.num_processes // self.get_tp_size())
 
-    @property
-    def _length_penalty(self) -> float | None:
-        return getattr(self.args, "generation_length_penalty", None)
-
     def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
-        """Evaluates as in transformers, with `args.generation_length_penalty`."""
-        return super().evaluate(*args, **self._with_length_penalty(options))
+        """Evaluates as in transformers; all settings of `generate()` may be given."""
+        return super().evaluate(*args, **self._take_search(options))
 
     def predict(self, *args: Any, **options: Any) -> Any:
-        """Predicts as in transformers, with `args.generation_length_penalty`."""
-        return super().predict(*args, **self._with_length_penalty(options))
+        """Predicts as in transformers; all settings of `generate()` may be given."""
+        return super().predict(*args, **self._take_search(options))
 
-    def _with_length_penalty(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Adds the penalty of the arguments, unless the call has one or no beams."""
-        penalty = self._length_penalty
-        if penalty is None or options.get("num_beams") == 1:
-            return options
-        return {"length_penalty": penalty, **options}
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader[Any],
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
+        """Evaluates as in transformers, with the scores of `score_texts` if there is one."""
+        only_loss = prediction_loss_only or self.args.prediction_loss_only
+        scores = None if only_loss else self.score_texts
+        output = super().evaluation_loop(
+            dataloader, description, only_loss or bool(scores), ignore_keys, metric_key_prefix
+        )
+        metrics = cast("dict[str, float]", output.metrics)
+        for name, value in (scores() if scores else {}).items():
+            metrics[f"{metric_key_prefix}_{name}"] = value
+        return output
+
+    def _take_search(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Resolves the search of an evaluation, and returns the options that are none of it."""
+        fields = vars(GenerationConfig())
+        given = {name: options[name] for name in options if name in fields}
+        if getattr(self.args, "predict_with_generate", False):
+            self._search = self._resolve_search(given)
+        return {name: value for name, value in options.items() if name not in given}
+
+    def _resolve_search(self, given: dict[str, Any]) -> Search:
+        """Combines the settings of the model, the arguments and a call, in this order."""
+        owner = cast(Any, self.model)
+        positions = learned_positions(owner.config)
+        search = Search.of_training(self.args, owner.generation_config, positions)
+        return Search.resolve(search.settings, given, positions=positions) if given else search
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
@@ -561,6 +597,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         is saved with the model. Here the config stays.
         """
         inputs = {name: value for name, value in inputs.items() if name != LINKS}
+        if self._search is not None and options.keys() <= {"ignore_keys"}:
+            options = {**options, "generation_config": self._search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:

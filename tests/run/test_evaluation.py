@@ -1,0 +1,53 @@
+"""One search everywhere: `train`, `evaluate` and `translate` lead to the same scores."""
+
+import json
+
+import pytest
+import sacrebleu
+from toy import arguments
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.run.training_run import main
+
+SEARCHES = {
+    "defaults": {},
+    "beams": {"generation_num_beams": 4, "generation_length_penalty": 2.0},
+    "bf16": {"generation_num_beams": 2, "bf16": True},
+}
+
+
+@pytest.fixture
+def odd_corpus(corpus, tmp_path):
+    """The corpus with a source that is longer than the positions of the model."""
+    for path in corpus.glob("t*.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for path in tmp_path.glob("test.*"):
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([*lines[:12], " ".join(lines[12:])]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_score_is_the_same_wherever_it_is_computed(
+    odd_corpus, tmp_path, capsys, monkeypatch, name
+):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+    options = {"num_train_epochs": 3, "position_embedding_type": "learned"}
+    options |= {"max_position_embeddings": 12, **SEARCHES[name]}
+    argv = arguments(odd_corpus, tmp_path / "run", "train", "test", **options)
+    for option in ("--generation_num_beams", "--generation_max_length"):
+        if option[2:] not in SEARCHES[name]:
+            del argv[argv.index(option) : argv.index(option) + 2]
+    figures = main(argv)
+    files = [str(odd_corpus / f"test.{side}") for side in ("en", "de")]
+    capsys.readouterr()
+    words = ["--test-source", files[0], "--test-target", files[1]]
+    run_subcommand("evaluate", [str(tmp_path / "run"), *words])
+    evaluated = json.loads(capsys.readouterr().out)
+    run_subcommand("translate", [str(tmp_path / "run"), "--input", files[0]])
+    outputs = capsys.readouterr().out.splitlines()
+    references = (odd_corpus / "test.de").read_text().splitlines()
+    by_hand = sacrebleu.corpus_bleu(outputs, [references]).score
+    assert 5 < by_hand < 95
+    assert evaluated["bleu"]["bleu"] == pytest.approx(by_hand, abs=1e-9)
+    assert figures["test_bleu"] == pytest.approx(by_hand, abs=1e-9)
