@@ -4,11 +4,14 @@ import json
 import shlex
 import shutil
 from contextlib import redirect_stdout
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
 import demo
+import forks
 import pytest
+from datasets import DatasetDict
 from pronunciations import load_cmudict
 
 from vanilla_transformer.commands import page, serve
@@ -18,11 +21,22 @@ SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"
 SMALL = ["--d_model", "16", "--encoder_layers", "1", "--decoder_layers", "1"]
 
 
+load_all_examples = cache(load_cmudict)
+
+
 def load_few_examples():
-    data = load_cmudict()
+    data = DatasetDict(load_all_examples())
     for split, count in (("train", 300), ("test", 20)):
         data[split] = data[split].select(range(count))
     return data
+
+
+def run_in_fork(command, *, input, **options):
+    """What `subprocess.run` returns, of a process that has imported the package already."""
+    assert options == {"check": True, "stdout": -1, "encoding": "utf-8"}
+    done = forks.run(*command[2:], input=input)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +46,7 @@ def first_run(tmp_path_factory):
     printed = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(demo, "load_cmudict", load_few_examples)
+        patch.setattr(demo.subprocess, "run", run_in_fork)
         patch.chdir(folder.parent)  # the recipe is found from any working directory
         words = ["--words", "transformer", "attention"]
         demo.main(["--output_dir", str(folder), *words, *SHORT, *SMALL])
@@ -47,6 +62,7 @@ def folder(first_run):
 def run_demo(folder, monkeypatch, capsys):
     """Runs the demo on a few examples and returns the lines that it prints."""
     monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
+    monkeypatch.setattr(demo.subprocess, "run", run_in_fork)
 
     def run(*argv, output_dir=folder):
         demo.main(["--output_dir", str(output_dir), *argv])
@@ -149,6 +165,7 @@ def test_words_may_be_anything(run_demo):
 
 def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
     seen = {}
+    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
     monkeypatch.setattr(demo, "run", lambda _, data: seen.update(data))
     limits = {"train": 50, "validation": 7, "test": 5}
     options = [f"--max_{name}_samples={count}" for name, count in limits.items()]
@@ -171,6 +188,7 @@ def test_a_cpu_with_bfloat16_trains_in_bfloat16(
     is_supported, recipe, options, expected, tmp_path, monkeypatch
 ):
     seen = []
+    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
     monkeypatch.setattr(demo, "run", lambda arguments, _: seen.append(arguments.training.bf16))
     monkeypatch.setattr(demo.torch.cpu, "_is_avx512_bf16_supported", lambda: is_supported)
     monkeypatch.setattr(demo.torch.cuda, "is_available", lambda: False)

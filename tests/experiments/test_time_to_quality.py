@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import forks
 import marian_run
 import psutil
 import pytest
@@ -78,16 +78,17 @@ run_clocked([sys.executable, "-c", "import time; time.sleep(60)"], Path(sys.argv
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_training_does_not_outlive_its_clock_unseen(tmp_path, number):
     """Nothing can run after SIGKILL: then the next call says that the training still runs."""
+    program = tmp_path / "starter.py"
+    program.write_text(STARTER)
     paths = os.pathsep.join(sys.path)
-    environment = {**os.environ, "PYTHONPATH": paths}
-    starter = [sys.executable, "-c", STARTER, str(tmp_path)]
-    with subprocess.Popen(starter, env=environment) as process:
-        note = tmp_path / "process.json"
-        while not (note.is_file() and note.read_text().endswith("]")):
-            assert process.poll() is None
-            time.sleep(0.05)
-        training = psutil.Process(json.loads(note.read_text())[0])
-        process.send_signal(number)
+    process = forks.start(program, tmp_path, environment={"PYTHONPATH": paths})
+    note = tmp_path / "process.json"
+    while not (note.is_file() and note.read_text().endswith("]")):
+        assert process.poll() is None, process.stderr
+        time.sleep(0.05)
+    training = psutil.Process(json.loads(note.read_text())[0])
+    process.send_signal(number)
+    process.wait()
     if number == signal.SIGTERM:
         assert process.returncode == 128 + number
         assert not training.is_running()
@@ -108,7 +109,8 @@ def test_a_run_is_repeated_if_what_it_reads_has_changed(tmp_path):
     def run(rows, threads=1):
         with gzip.open(text, "wt") as file:
             file.write(rows)
-        command = [sys.executable, "-c", RUN, str(tmp_path / "own")]
+        quick = RUN.replace("0.5", "0.05")
+        command = [sys.executable, "-c", quick, str(tmp_path / "own")]
         return run_clocked(command, tmp_path / "own", threads, files=[text])
 
     clock = run("a dog\n")
