@@ -4,14 +4,13 @@ import json
 import logging
 import os
 import secrets
-import subprocess
-import sys
 from functools import partial
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import forks
 import pytest
 import torch
 from hypothesis import settings
@@ -123,21 +122,13 @@ print(json.dumps({"tokens": tokens.tolist(), "hidden": hidden.sum().item()}))
 def run_stranger(directory, again, ids, tmp_path, program=STRANGER):
     """Loads, generates and saves in a process that cannot import the package."""
     (tmp_path / "empty").mkdir(exist_ok=True)
-    program = WITHOUT_THE_PACKAGE + program
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HF_"))}
-    environment |= {
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path / "hf_home"),
-        "HF_MODULES_CACHE": str(tmp_path / f"modules_{again.name}"),
-    }
-    result = subprocess.run(
-        [sys.executable, "-I", "-c", program, str(directory), str(again), json.dumps(ids)],
+    file = tmp_path / "empty" / "stranger.py"
+    file.write_text(WITHOUT_THE_PACKAGE + program, encoding="utf-8")
+    result = forks.run(
+        *(file, directory, again, json.dumps(ids)),
+        imported="transformers",
         cwd=tmp_path / "empty",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        environment={"HF_MODULES_CACHE": str(tmp_path / f"modules_{again.name}")},
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])

@@ -1,4 +1,7 @@
-"""Runs programs in forks of one process that has imported the package; forks.py talks to it.
+"""Runs programs in forks of one process that has imported its modules; forks.py talks to it.
+
+With the argument "package", these are the modules of the package. With "transformers", it is a
+process in which this package was never imported, as that of a stranger who loads a saved model.
 
 Requests are lines of JSON on standard input, answers are lines of JSON on standard output. A
 program that starts here has what a new interpreter would have: its own arguments, directory,
@@ -18,7 +21,14 @@ from importlib import import_module
 import numpy as np
 import torch
 
-IMPORTED = (
+OF_TRANSFORMERS = (
+    "transformers.dynamic_module_utils",
+    "transformers.generation",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.utils.hub",
+)
+OF_THE_PACKAGE = (
     "accelerate",
     "datasets",
     "vanilla_transformer.commands.program",
@@ -30,6 +40,7 @@ IMPORTED = (
     "vanilla_transformer.run.training_run",
     "vanilla_transformer.training.averaging",
 )
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def answer(value, stream):
@@ -68,6 +79,9 @@ def become(request):
     sys.argv = ["", *request["argv"]]
     random.seed()
     np.random.seed()
+    if modules_cache := request["environment"].get("HF_MODULES_CACHE"):
+        for name in ("dynamic_module_utils", "utils.hub"):  # they have read it in their imports
+            import_module(f"transformers.{name}").HF_MODULES_CACHE = modules_cache
     for path in reversed(request["environment"].get("PYTHONPATH", "").split(os.pathsep)):
         if path and path not in sys.path:
             sys.path.insert(0, path)
@@ -95,8 +109,12 @@ def carry_out(request):
 
 def main():
     torch.set_num_threads(1)
-    for name in IMPORTED:
+    is_stranger = sys.argv[1:] == ["transformers"]
+    if is_stranger:
+        sys.path[:] = [path for path in sys.path if path not in (HERE, os.path.dirname(HERE))]
+    for name in OF_TRANSFORMERS if is_stranger else OF_THE_PACKAGE:
         import_module(name)
+    assert is_stranger != ("vanilla_transformer" in sys.modules)
     gc.freeze()
     request = serve()
     become(request)

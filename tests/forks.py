@@ -19,15 +19,19 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 class Server:
-    """The warm process. It ends with the process that has started it."""
+    """A warm process. It ends with the process that has started it.
 
-    def __init__(self):
+    Args:
+        imported: What it has imported: "package" or "transformers" (see fork_server.py).
+    """
+
+    def __init__(self, imported):
         folders = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         environment |= {"PYTHONPATH": os.pathsep.join(folders), "CUDA_VISIBLE_DEVICES": ""}
         self.environment = environment
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
+            [sys.executable, str(Path(__file__).with_name("fork_server.py")), imported],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -92,14 +96,14 @@ class Fork:
 
 
 @cache
-def server():
-    """The warm process of this test process."""
-    return Server()
+def server(imported):
+    """The warm process of this test process that has imported these modules."""
+    return Server(imported)
 
 
-def start(program, *argv, **options):
+def start(program, *argv, imported="package", **options):
     """Starts a module or a file in a process of its own."""
-    return server().start(program, argv, **options)
+    return server(imported).start(program, argv, **options)
 
 
 def run(program, *argv, **options):

@@ -102,7 +102,7 @@ class Trial:
         self.folder, self.seen = folder, Counter()
         write_corpus(folder)
         self._expected, self._seconds = {}, {}
-        forks.server()
+        forks.server("package")
 
     def expected(self, variant, world=1):
         """What an undisturbed run leaves; it also tells how long a run takes."""
@@ -203,7 +203,7 @@ class Trial:
         chance, variant = random.Random(seed), sorted(VARIANTS)[seed % len(VARIANTS)]
         expected, output = self.expected(variant), self.folder / f"new-{seed}"
         argv = [sys.executable, str(PROGRAM), *arguments(self.folder, output, variant)]
-        environment = {**forks.server().environment, "TZ": chance.choice(ZONES)}
+        environment = {**forks.server("package").environment, "TZ": chance.choice(ZONES)}
         process = subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(3, 8))
         process.kill()

@@ -1,10 +1,8 @@
 """Ablated heads: the same as zero weights in every implementation, and restored afterwards."""
 
 import copy
-import os
-import subprocess
-import sys
 
+import forks
 import pytest
 import torch
 from torch.nn.attention import flex_attention
@@ -35,13 +33,10 @@ assert shape_walk(model, ids).total_parameters == model.num_parameters()
 
 def test_a_model_whose_code_came_from_a_directory_has_heads(tiny_model, tmp_path):
     tiny_model().save_pretrained(tmp_path / "model")
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED_FROM_DIRECTORY, tmp_path / "model"],
-        env={**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = tmp_path / "program.py"
+    program.write_text(LOADED_FROM_DIRECTORY)
+    environment = {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    done = forks.run(program, tmp_path / "model", imported="transformers", environment=environment)
     assert done.returncode == 0, done.stderr
 
 

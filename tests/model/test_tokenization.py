@@ -2,14 +2,13 @@
 
 import copy
 import json
-import os
 import pickle
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from datasets import Dataset
@@ -119,17 +118,11 @@ for kind, size in SIZES.items():
 def test_the_same_texts_give_the_same_vocabulary_in_another_process(tmp_path):
     texts = f"SIZES = {SIZES!r}\nSOURCE = {SOURCE!r}\nTARGET = {TARGET!r}\n"
     (tmp_path / "tests_texts.py").write_text(texts, encoding="utf-8")
-    root = str(Path(module.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", "PYTHONIOENCODING": "utf-8"}
-    output = subprocess.run(
-        [sys.executable, "-c", TRAIN_IN_NEW_PROCESS],
-        env=environment,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-    ).stdout
-    assert output.splitlines() == [train(kind).backend_tokenizer.to_str() for kind in SIZES]
+    program = tmp_path / "program.py"
+    program.write_text(TRAIN_IN_NEW_PROCESS)
+    done = forks.run(program)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [train(kind).backend_tokenizer.to_str() for kind in SIZES]
 
 
 def test_unigram_scores_do_not_depend_on_the_order_of_a_hash_map():
@@ -637,19 +630,13 @@ print(json.dumps({
 
 
 def run_without_the_package(code, arguments, tmp_path):
-    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    program = tmp_path / "empty" / "program.py"
+    program.parent.mkdir()
     blocked = "import sys; sys.modules['vanilla_transformer'] = None\n"  # an editable install
-    return subprocess.run(
-        [sys.executable, "-I", "-c", blocked + code, *map(str, arguments)],
-        cwd=empty,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program.write_text(blocked + code)
+    environment = {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    options = {"cwd": program.parent, "environment": environment}
+    return forks.run(program, *arguments, imported="transformers", **options)
 
 
 @pytest.mark.parametrize(
