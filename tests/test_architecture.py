@@ -36,7 +36,6 @@ ROOMS = {  # what each room may import, besides itself
     },
 }
 LEVELS = {
-    "decoding_cache": 0,
     "evaluation_mode": 0,
     "lazy_logits": 0,
     "normalization": 0,
@@ -48,6 +47,7 @@ LEVELS = {
     "tracing": 0,
     "versions": 0,
     "attention_masks": 1,
+    "decoding_cache": 1,
     "configuration_vanilla_transformer": 1,
     "dropout": 1,
     "labels": 1,
@@ -69,9 +69,7 @@ LEVELS = {
     "layers": 6,
     "pretrained_model": 7,
     "stacks": 8,
-    "decoding_step": 9,
-    "step_generation": 10,
-    "modeling_vanilla_transformer": 11,
+    "modeling_vanilla_transformer": 9,
 }
 MODEL_FILES = [*LEVELS, "tokenization_vanilla_transformer"]
 ALLOWED = {"torch", "transformers"} | set(sys.stdlib_module_names)

@@ -300,19 +300,41 @@ class CrossAttention(AttentionCore):
             The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
             target_len, source_len); None from a fused implementation.
         """
-        query = self.split_heads(context.layout.pad_for_attention(self.q_proj(hidden_states)))
+        count = context.rows_per_source
+        query = context.layout.pad_for_attention(self.q_proj(hidden_states))
+        if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
+            query = query.reshape(len(query) // count, -1, query.shape[-1])
+        key, value = self.project_source(encoder_hidden_states, context)
+        query = self.split_heads(query)
+        output, weights = self.attend(query, key, value, context.source_mask, context)
+        if count > 1:  # back to the rows
+            output = output.reshape(hidden_states.shape)
+            if weights is not None:
+                weights = weights.unflatten(2, (count, -1)).transpose(1, 2).flatten(0, 1)
+        return output, weights
+
+    def project_source(
+        self, encoder_hidden_states: torch.Tensor, context: CallContext
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Projects the source to its keys and values, or takes those of an earlier call.
+
+        Args:
+            encoder_hidden_states: States of the source, the same for all rows of a source.
+            context: What the layers of the call share.
+
+        Returns:
+            Keys and values, of shape (sources, key_value_heads, source_len, head_dim).
+        """
         cache = context.source_cache
         if cache is not None and cache.is_updated.get(self.layer_idx):
             cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
-            return self.attend(query, cached.keys, cached.values, context.source_mask, context)
+            return cached.keys, cached.values
+        sources = encoder_hidden_states[:: context.rows_per_source]
         key, value = (
-            self.split_heads(context.source_layout.pad_for_attention(projected))
-            for projected in (
-                self.k_proj(encoder_hidden_states),
-                self.v_proj(encoder_hidden_states),
-            )
+            self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
+            for projection in (self.k_proj, self.v_proj)
         )
         if cache is not None:
             key, value = cache.cross_attention_cache.update(key, value, self.layer_idx)
             cache.is_updated[self.layer_idx] = True
-        return self.attend(query, key, value, context.source_mask, context)
+        return key, value

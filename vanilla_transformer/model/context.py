@@ -31,6 +31,8 @@ class CallContext(NamedTuple):
         source_cache: The cache of which `cache` is one part; the other holds the keys and values
             of the source after the first call.
         source_layout: The layout of the encoder's states.
+        rows_per_source: Number of neighbouring rows that decode the same source, of which there is
+            one copy: they attend to it as queries of several positions would.
     """
 
     attend: AttentionFunction
@@ -42,3 +44,4 @@ class CallContext(NamedTuple):
     source_mask: Any = None
     source_cache: EncoderDecoderCache | None = None
     source_layout: TokenLayout = PADDED
+    rows_per_source: int = 1

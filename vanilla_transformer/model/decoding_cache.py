@@ -1,134 +1,261 @@
-"""Keys and values while `generate()` runs: room to grow, and one copy of each source.
+"""The cache of `generate()`: room to grow, and one copy of each source.
 
-Shapes: a row is one sequence that is decoded. The rows of one source, its beams or samples, stand
-beside each other: rows = sources · copies. Other names are those of `attention`.
+A model's forward uses these caches as it uses transformers' `DynamicCache`, of which they are
+subclasses. The one that a call returns may be passed on, cropped, or given other rows.
+
+Shapes: a row is one sequence that is decoded. The rows of one source, its beams or samples, are
+neighbours: rows = sources · rows_per_source. Other names are those of `attention`.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation.configuration_utils import GenerationMode
+
+from .tracing import is_tracing
 
 _ROOM = 64
-"""Positions to reserve beyond the prompt. An operating system gives memory when they are used."""
+"""Positions to reserve beyond those in use. An operating system gives memory when it is used."""
+
+_MODES = (
+    GenerationMode.GREEDY_SEARCH,
+    GenerationMode.SAMPLE,
+    GenerationMode.BEAM_SEARCH,
+    GenerationMode.BEAM_SAMPLE,
+)
+_FUNCTIONS_OF_QUERIES = ("sdpa", "eager")
+"""Attention implementations that take any number of queries for the keys of a source."""
 
 
-class DecodingCache(Cache):
-    """Takes the keys and values of an ordinary cache over, and gives them back at the end.
-
-    Compared with a `DynamicCache`, a new token is written into reserved room, where the other joins
-    all tokens anew. Beams change places by moving what differs between them. The source, which is
-    the same for all its beams, is stored once and stays where it is.
+def decoding_cache_for(
+    cache: Cache | None, generation_config: Any, mode: GenerationMode, attention: str | None
+) -> Cache | None:
+    """Chooses the cache of a call of `generate()`.
 
     Args:
-        plain: A `DynamicCache`, or a pair of them with the keys and values of the source, after the
-            first call of the decoder.
-        copies: Number of neighbouring rows that decode the same source; so far they hold the same.
+        cache: The empty cache that transformers has made for the call, or None.
+        generation_config: What the call asks for.
+        mode: The search.
+        attention: Name of the attention implementation.
+
+    Returns:
+        The caches of this file in place of each `DynamicCache`. Assisted decoding, which takes
+        tokens back, and caches of other types, such as static or offloaded ones, stay as they are.
+    """
+    parts: list[Any] = [cache]
+    if isinstance(cache, EncoderDecoderCache):
+        parts = [cache.self_attention_cache, cache.cross_attention_cache]
+    is_ordinary = all(type(part) is DynamicCache and not part.offloading for part in parts)
+    if not is_ordinary or mode not in _MODES or generation_config.is_assistant:
+        return cache
+    rows_per_source = max(generation_config.num_beams, generation_config.num_return_sequences)
+    own = GrowingCache(rows_per_source)
+    if len(parts) == 1:
+        return own
+    shares = attention in _FUNCTIONS_OF_QUERIES
+    return EncoderDecoderCache(own, SourceCache(rows_per_source if shares else 1))
+
+
+def rows_per_source_of(cache: EncoderDecoderCache | None) -> int:
+    """Returns the number of rows that share a source in a cache: 1 for one of another type."""
+    sources = None if cache is None else cache.cross_attention_cache
+    return sources.rows_per_source if isinstance(sources, SourceCache) else 1
+
+
+def mask_per_source(mask: Any, rows_per_source: int, target_len: int) -> Any:
+    """Makes a mask for the queries of all rows of a source.
+
+    Args:
+        mask: Of shape (rows, 1, target_len or 1, source_len), or None.
+        rows_per_source: Number of neighbouring rows that decode the same source.
+        target_len: Number of positions of a row.
+
+    Returns:
+        A mask of shape (sources, 1, rows_per_source · target_len, source_len), or None.
+    """
+    if mask is None or rows_per_source == 1:
+        return mask
+    mask = mask.expand(-1, -1, target_len, -1)
+    return mask.unflatten(0, (-1, rows_per_source)).transpose(1, 2).flatten(2, 3)
+
+
+class GrowingCache(DynamicCache):
+    """Keys and values of the target, which writes new tokens into reserved room.
+
+    A `DynamicCache` joins all tokens anew for each new one, and copies all of them when beams
+    change their order. This cache moves only what differs between the beams of a source. Calls
+    with gradients are the base class's; after those, and after changed rows, room is made anew.
+
+    Args:
+        rows_per_source: Number of neighbouring rows that decode the same source.
     """
 
-    def __init__(self, plain: Cache, copies: int) -> None:
-        super().__init__(layers=[])
-        self.copies = copies
-        self.length = plain.get_seq_length()
-        self._plain = plain
-        own, source = _filled_layers(plain)
-        self.sources: list[tuple[torch.Tensor, torch.Tensor]] = [
-            (layer.keys[::copies].contiguous(), layer.values[::copies].contiguous())
-            for layer in source
-        ]
-        parts = [part for layer in own for part in (layer.keys, layer.values)]
-        self._make_room(parts, self.length + _ROOM)
-        self.rows = len(parts[0])
-        # For two rows of a source, the number of first tokens that were copied from one row.
-        sources = self.rows // copies
-        device = parts[0].device
-        self._shared = torch.zeros(sources, copies, copies, dtype=torch.long, device=device)
-        for layer in own + source:
-            layer.keys = layer.values = None
+    layers: list[Any]
 
-    def _make_room(self, parts: Any, room: int) -> None:
-        """Moves parts, of shape (rows, key_value_heads, length, head_dim), to where more fits."""
-        rows, heads, _, head_dim = parts[0].shape
-        self._room = room
-        self._states = parts[0].new_empty(len(parts), rows, heads, room, head_dim)
-        self._parts = list(self._states.unbind(0))
-        for own, given in zip(self._parts, parts, strict=True):
-            own[:, :, : self.length].copy_(given[:, :, : self.length])
+    def __init__(self, rows_per_source: int = 1) -> None:
+        super().__init__()
+        self.rows_per_source = rows_per_source
+        self._shared = torch.empty(0)
+        self._states: Any = None  # (2 · layers, rows, key_value_heads, room, head_dim)
+        self._parts: list[tuple[torch.Tensor, torch.Tensor]] = []  # of it, for each layer
+        self._in_room: list[torch.Tensor] = []  # the keys of each layer, as they were last returned
+        self._writes = False
 
-    def begin_step(self) -> None:
-        """Makes room for one more token of each row."""
-        if self.length == self._room:
-            self._make_room(self._parts, self._room + self._room // 2)
-        self.length += 1
-
-    def append(
-        self, layer_idx: int, key: torch.Tensor, value: torch.Tensor
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *args: Any,
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes the keys and values of the token that `begin_step` made room for.
+        """Adds the keys and values of new tokens of a layer.
 
         Args:
+            key_states: Of shape (rows, key_value_heads, new tokens, head_dim).
+            value_states: Of the same shape.
             layer_idx: Index of the layer.
-            key: Of shape (rows, key_value_heads, head_dim).
-            value: Of shape (rows, key_value_heads, head_dim).
+            *args: As for the base class.
+            **kwargs: As for the base class.
 
         Returns:
-            Keys and values of all tokens, of shape (rows, key_value_heads, length, head_dim).
+            Keys and values of all tokens, of shape (rows, key_value_heads, tokens, head_dim).
         """
-        keys, values = self._parts[2 * layer_idx : 2 * layer_idx + 2]
-        keys.select(2, self.length - 1).copy_(key)
-        values.select(2, self.length - 1).copy_(value)
-        return keys.narrow(2, 0, self.length), values.narrow(2, 0, self.length)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens of a row."""
-        return self.length
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Returns the number of keys of the next call, and the first key's position."""
-        return self.length + query_length, 0
+        count = key_states.shape[2]
+        if layer_idx == 0:  # decided once for all layers of a call
+            self._writes = self._may_write(self.get_seq_length(), count)
+        if not self._writes or not self._is_in_room(layer_idx, key_states):
+            return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        layer = self.layers[layer_idx]
+        start = layer.keys.shape[2]
+        keys, values = self._parts[layer_idx]
+        keys.narrow(2, start, count).copy_(key_states)
+        values.narrow(2, start, count).copy_(value_states)
+        layer.keys = self._in_room[layer_idx] = keys.narrow(2, 0, start + count)
+        layer.values = values.narrow(2, 0, start + count)
+        return layer.keys, layer.values
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Gives each row the past of another row of its source, which beam search has chosen.
+        """Gives each row the past of another row, which beam search has chosen.
 
-        Two beams differ only since they parted, and only that is moved.
+        Two beams of a source differ only since they parted, and only that is moved.
 
         Args:
             beam_idx: For each row the row whose past it goes on from, of shape (rows,).
         """
-        parents = beam_idx.view(-1, self.copies) % self.copies  # within the source
+        length = self.get_seq_length()
+        if not self._is_in_use() or not _stays_within(beam_idx, self.rows_per_source):
+            super().reorder_cache(cast(torch.LongTensor, beam_idx))
+            return
+        parents = beam_idx.view(-1, self.rows_per_source) % self.rows_per_source
         shared = self._shared.gather(1, parents[:, :, None].expand_as(self._shared))
         starts = shared.diagonal(dim1=1, dim2=2)
         self._shared = shared.gather(2, parents[:, None, :].expand_as(shared))
-        self._shared.masked_fill_(parents[:, :, None] == parents[:, None, :], self.length)
-        stays = parents == torch.arange(self.copies, device=parents.device)
-        starts = torch.where(stays, self.length, starts).amin(1)
+        self._shared.masked_fill_(parents[:, :, None] == parents[:, None, :], length)
+        stays = parents == torch.arange(self.rows_per_source, device=parents.device)
+        starts = torch.where(stays, length, starts).amin(1)
         for source, start in enumerate(starts.tolist()):
-            if start < self.length:
-                rows = slice(source * self.copies, (source + 1) * self.copies)
-                differing = self._states[:, rows, :, start : self.length]
+            if start < length:
+                rows = slice(source * self.rows_per_source, (source + 1) * self.rows_per_source)
+                differing = self._states[:, rows, :, start:length]
                 differing.copy_(differing.index_select(1, parents[source]))
 
-    def to_plain(self) -> Cache:
-        """Gives keys and values back to the ordinary cache that they were taken from.
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the room out of copies, because pickled views no longer share their memory."""
+        return {**vars(self), "_states": None, "_parts": [], "_in_room": []}
 
-        Returns:
-            That cache.
+    def _may_write(self, start: int, count: int) -> bool:
+        """Returns whether a call may write to the room; makes it if it is too small or left."""
+        if start == 0 or torch.is_grad_enabled() or is_tracing():
+            return False
+        if not self._is_in_use() or start + count > self._states.shape[3]:
+            self._make_room(start)
+        return bool(self._parts)
+
+    def _is_in_use(self) -> bool:
+        """Returns whether all layers are in the room; other methods may have replaced their keys.
+
+        Tensors of an inference mode that has ended cannot be written to.
         """
-        own, source = _filled_layers(self._plain)
-        for layer, keys, values in zip(own, self._parts[::2], self._parts[1::2], strict=True):
-            layer.keys = keys[:, :, : self.length].clone()
-            layer.values = values[:, :, : self.length].clone()
-        for layer, states in zip(source, self.sources, strict=True):
-            layer.keys, layer.values = (part.repeat_interleave(self.copies, 0) for part in states)
-        return self._plain
+        return (
+            len(self._in_room) == len(self.layers) > 0
+            and all(
+                layer.keys is keys for layer, keys in zip(self.layers, self._in_room, strict=True)
+            )
+            and (torch.is_inference_mode_enabled() or not self._states.is_inference())
+        )
+
+    def _is_in_room(self, layer_idx: int, key_states: torch.Tensor) -> bool:
+        return (
+            layer_idx < len(self._in_room)
+            and self.layers[layer_idx].keys is self._in_room[layer_idx]
+            and key_states.shape[0] == self._states.shape[1]
+            and key_states.dtype == self._states.dtype
+        )
+
+    def _make_room(self, length: int) -> None:
+        """Moves the keys and values of all layers to where more tokens fit, if they are alike."""
+        self._parts, self._in_room = [], []
+        given = [part for layer in self.layers for part in (layer.keys, layer.values)]
+        if any(part is None for part in given):
+            return
+        if len({(part.shape, part.dtype, part.device) for part in given}) > 1:
+            return
+        rows, heads, _, head_dim = given[0].shape
+        room = length + max(_ROOM, length // 2)
+        self._states = given[0].new_empty(len(given), rows, heads, room, head_dim)
+        own = self._states.unbind(0)
+        for part, old in zip(own, given, strict=True):
+            part[:, :, :length].copy_(old)
+        self._parts = list(zip(own[::2], own[1::2], strict=True))
+        for layer, (keys, values) in zip(self.layers, self._parts, strict=True):
+            layer.keys, layer.values = keys[:, :, :length], values[:, :, :length]
+            self._in_room.append(layer.keys)
+        # For two rows of a source, the number of first tokens that were copied from one row.
+        count = self.rows_per_source
+        shape = (rows // count, count, count)
+        self._shared = torch.zeros(shape, dtype=torch.long, device=given[0].device)
 
 
-def _filled_layers(plain: Any) -> tuple[list[Any], list[Any]]:
-    """Returns the layers in use: of the target, and of the source if there is one."""
-    if not isinstance(plain, EncoderDecoderCache):
-        return _layers_in_use(plain), []
-    return _layers_in_use(plain.self_attention_cache), _layers_in_use(plain.cross_attention_cache)
+class SourceCache(DynamicCache):
+    """Keys and values of the sources, one copy for all rows that decode the same source.
+
+    Attention gives the rows of a source to its copy as queries of several positions.
+
+    Args:
+        rows_per_source: Number of neighbouring rows that decode the same source.
+    """
+
+    def __init__(self, rows_per_source: int = 1) -> None:
+        super().__init__()
+        self.rows_per_source = rows_per_source
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Gives each row the source of another row: of the same source, it has it already."""
+        if not _stays_within(beam_idx, self.rows_per_source):
+            self._repeat_sources()
+            super().reorder_cache(cast(torch.LongTensor, beam_idx))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeats each row."""
+        self._repeat_sources()
+        super().batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keeps some rows."""
+        self._repeat_sources()
+        super().batch_select_indices(indices)
+
+    def _repeat_sources(self) -> None:
+        """Makes a copy for each row, as the base class has."""
+        super().batch_repeat_interleave(self.rows_per_source)
+        self.rows_per_source = 1
 
 
-def _layers_in_use(cache: Any) -> list[Any]:
-    return [layer for layer in cache.layers if layer.is_initialized]
+def _stays_within(beam_idx: torch.Tensor, rows_per_source: int) -> bool:
+    """Returns whether each row goes on from a row of its own source."""
+    if len(beam_idx) % rows_per_source:
+        return False
+    rows = torch.arange(len(beam_idx), device=beam_idx.device)
+    return bool((beam_idx // rows_per_source == rows // rows_per_source).all())

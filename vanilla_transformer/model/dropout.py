@@ -26,10 +26,12 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
     Returns:
         A tensor of the same shape and type.
     """
+    if not training:
+        return states
     dropped = round(p * LEVELS)
     is_plain = type(states) is torch.Tensor and states.device.type == "cpu"
-    if not training or not 0 < dropped < LEVELS or not is_plain or is_tracing():
-        return F.dropout(states, p, training)
+    if not 0 < dropped < LEVELS or not is_plain or is_tracing():
+        return F.dropout(states, p)
     keep = _draw_int16(states.numel()).view(states.shape) >= dropped - LEVELS // 2
     scale, kept = LEVELS / (LEVELS - dropped), keep.to(states.dtype)
     if states.dtype.itemsize < 4:  # half precision would round the scale, and bias the mean

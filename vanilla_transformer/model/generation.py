@@ -21,11 +21,12 @@ from transformers.generation.candidate_generator import (
 from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
+from .decoding_cache import decoding_cache_for
 from .stack_config import config_with
 from .stop_strings import take_stop_strings
 
 
-class CheckedGeneration(GenerationMixin):
+class TwoVocabularyGeneration(GenerationMixin):
     """`generate()` for two vocabularies; what cannot be right is refused before it starts."""
 
     config: VanillaTransformerConfig
@@ -122,6 +123,19 @@ class CheckedGeneration(GenerationMixin):
             _check_assistant(self.config, generation_mode_kwargs.get("assistant_model"))
         base = cast(Any, super())
         base._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
+
+    def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments
+        self, generation_config: Any, model_kwargs: dict[str, Any], generation_mode: Any, *args: Any
+    ) -> None:
+        """Makes the cache if the caller gives none: see `decoding_cache`."""
+        is_given = model_kwargs.get("past_key_values") is not None
+        base = cast(Any, super())
+        base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
+        made = model_kwargs.get("past_key_values")
+        if made is not None and not is_given:
+            model_kwargs["past_key_values"] = decoding_cache_for(
+                made, generation_config, generation_mode, self.config._attn_implementation
+            )
 
     def _get_logits_processor(self, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
         """Builds the processors of the scores; a watermark colours the target's vocabulary."""

@@ -50,7 +50,7 @@ from .arguments import BOUNDARIES, OF_ONE_STACK, OF_WHOLE_MODELS, refuse_argumen
 from .attention_masks import check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
-from .generation import CheckedGeneration
+from .generation import TwoVocabularyGeneration
 from .labels import IGNORE_INDEX, check_labels, problem_type_of, shift_right
 from .lazy_logits import LazyTensor, TrainingOutput
 from .losses import next_token_loss, projected_token_loss, sequence_loss, token_loss
@@ -68,7 +68,6 @@ from .stacks import (
     VanillaTransformerEncoder,
     batch_shape,
 )
-from .step_generation import StepGeneration, or_one_step
 from .token_ids import check_token_ids
 from .token_layout import (
     PADDED,
@@ -269,7 +268,7 @@ def _tied_weights_with_head(body: VanillaTransformerPreTrainedModel) -> dict[str
 
 
 class VanillaTransformerForConditionalGeneration(
-    StepGeneration, VanillaTransformerPreTrainedModel, CheckedGeneration, GenerationMixin
+    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
 ):
     """The encoder-decoder with an output projection, for translation and other text-to-text tasks.
 
@@ -278,7 +277,6 @@ class VanillaTransformerForConditionalGeneration(
     """
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
-    _decodes_in_steps = True
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=True)
@@ -324,7 +322,6 @@ class VanillaTransformerForConditionalGeneration(
         )
         return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
-    @or_one_step
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -680,7 +677,7 @@ class DecoderOnlyModel(OneStackModel):
 
 
 class VanillaTransformerForCausalLM(
-    StepGeneration, VanillaTransformerPreTrainedModel, CheckedGeneration, GenerationMixin
+    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
 ):
     """A language model: the decoder without an encoder and without cross-attention.
 
@@ -691,7 +688,6 @@ class VanillaTransformerForCausalLM(
 
     has_one_vocabulary = True
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
-    _decodes_in_steps = True
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_of_decoder_only(config)
@@ -727,7 +723,6 @@ class VanillaTransformerForCausalLM(
         self.config.decoder_vocab_size = self.config.vocab_size
         return embedding
 
-    @or_one_step
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,

@@ -49,6 +49,7 @@ from .attention import AttentionChoice, CrossAttention, SelfAttention, choose_at
 from .attention_masks import check_causal_mask, check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
+from .decoding_cache import mask_per_source, rows_per_source_of
 from .dropout import Dropout
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .normalization import make_norm
@@ -493,8 +494,12 @@ class VanillaTransformerDecoder(CausalStack):
             attention_mask=check_mask("attention_mask", encoder_attention_mask),
             encoder_hidden_states=encoder_layout.padded_like(cast(Any, encoder_hidden_states)),
         )
+        rows_per_source = rows_per_source_of(cache)
         context = context._replace(
-            source_mask=source_mask, source_cache=cache, source_layout=encoder_layout
+            source_mask=mask_per_source(source_mask, rows_per_source, embeds.shape[1]),
+            source_cache=cache,
+            source_layout=encoder_layout,
+            rows_per_source=rows_per_source,
         )
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
