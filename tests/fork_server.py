@@ -35,7 +35,7 @@ OF_THE_PACKAGE = (
     "vanilla_transformer.inference.translator",
     "vanilla_transformer.inference.loading",
     "vanilla_transformer.inspection",
-    "vanilla_transformer.interop.convert",
+    "vanilla_transformer.interop.funnel",
     "vanilla_transformer.run.evaluation",
     "vanilla_transformer.run.training_run",
     "vanilla_transformer.training.averaging",

@@ -11,9 +11,9 @@ from toy import command, run_python
 
 from vanilla_transformer import __version__
 from vanilla_transformer.commands import program
-from vanilla_transformer.commands.convert import SYSTEM_NAMES
 from vanilla_transformer.commands.options import spell_with_hyphens
-from vanilla_transformer.interop.systems import SYSTEMS
+from vanilla_transformer.interop.formats import SOURCES
+from vanilla_transformer.interop.tutorials import SYSTEMS
 
 QUICK = [
     ["--help"],
@@ -123,7 +123,7 @@ def test_options_are_understood_with_hyphens_and_underscores():
 
 
 def test_names_that_stand_in_for_heavy_modules():
-    assert set(SYSTEM_NAMES) == set(SYSTEMS)
+    assert {name for name in SOURCES if name.startswith("system-")} == set(SYSTEMS)
 
 
 def test_the_version(capsys):

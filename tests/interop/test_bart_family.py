@@ -1,91 +1,123 @@
-"""BART, mBART, Pegasus and Blenderbot come in and go back."""
+"""Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB come in and go back."""
 
 import pytest
 import torch
-from hf_models import SIZES, assert_same_function, assert_same_weights, make_source
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    BartConfig,
-    BartForConditionalGeneration,
-    BartTokenizer,
-    BlenderbotConfig,
-    BlenderbotForConditionalGeneration,
-    GenerationConfig,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    PegasusConfig,
-    PegasusForConditionalGeneration,
-)
+from hf_models import SIZES, assert_same_function, assert_same_weights, draw_batch, make_source
+from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.interop.bart import from_bart, to_bart
-from vanilla_transformer.interop.blenderbot import from_blenderbot, to_blenderbot
-from vanilla_transformer.interop.mbart import from_mbart, to_mbart
-from vanilla_transformer.interop.models import convert_model
-from vanilla_transformer.interop.pegasus import from_pegasus, to_pegasus
+from vanilla_transformer.interop.hf_models import FAMILIES, from_transformers, to_transformers
 
-FAMILIES = {
-    "bart": (BartForConditionalGeneration, BartConfig, from_bart, to_bart),
-    "mbart": (MBartForConditionalGeneration, MBartConfig, from_mbart, to_mbart),
-    "pegasus": (PegasusForConditionalGeneration, PegasusConfig, from_pegasus, to_pegasus),
-    "blenderbot": (
-        BlenderbotForConditionalGeneration,
-        BlenderbotConfig,
-        from_blenderbot,
-        to_blenderbot,
-    ),
+APART = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+SHARING_OF_MARIAN = {
+    "shared": {},
+    "two vocabularies": {"decoder_vocab_size": 60, **APART},
+    "two vocabularies, tied output": {
+        "decoder_vocab_size": 60,
+        "share_encoder_decoder_embeddings": False,
+    },
 }
+KINDS = ("marian", "pegasus", "bart", "mbart", "blenderbot", "m2m100", "fsmt")
+LIKE_BART = ("bart", "mbart", "pegasus", "blenderbot")
 
 
 def make(kind, **changes):
-    model_class, config_class, *functions = FAMILIES[kind]
-    fields = {**SIZES, "decoder_start_token_id": 2, **changes}
-    return make_source(model_class, config_class(**fields)), *functions
+    (family,) = FAMILIES[kind]
+    fields = {**SIZES, "decoder_start_token_id": 2}
+    if kind == "marian":
+        special = {"pad_token_id": 49, "decoder_start_token_id": 49, "eos_token_id": 0}
+        fields |= {**special, "forced_eos_token_id": 0}
+    elif kind == "fsmt":
+        fields |= {"src_vocab_size": fields.pop("vocab_size"), "tgt_vocab_size": 60}
+    source = make_source(family.model_class, family.config_class(**{**fields, **changes}))
+    if kind == "marian":
+        source.generation_config.bad_words_ids = [[49], [5, 6]]
+    return source
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swish", "relu"])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_family_computes_the_same_and_goes_back(kind, activation):
-    scale = activation != "gelu"
-    source, come_in, go_back = make(kind, activation_function=activation, scale_embedding=scale)
-    ours = come_in(source)
+    source = make(kind, activation_function=activation, scale_embedding=activation != "gelu")
+    ours = from_transformers(source)
+    counts_tokens = kind in ("m2m100", "fsmt")
+    assert_same_function(source, ours, sides=("right", "left") if counts_tokens else ("right",))
+    back = to_transformers(ours, kind=kind)
+    assert_same_weights(source, back)
+    if activation == "relu":
+        assert_same_function(back, ours, beams=(2,))
+
+
+@pytest.mark.parametrize(("sharing", "count"), zip(SHARING_OF_MARIAN, (1, 3, 2), strict=True))
+def test_every_sharing_of_marian_goes_back_and_tied_matrices_are_one(sharing, count):
+    source = make("marian", **SHARING_OF_MARIAN[sharing])
+    ours = from_transformers(source)
+    back = to_transformers(ours, kind="marian")
     assert_same_function(source, ours)
-    assert_same_weights(source, go_back(ours))
+    assert_same_weights(source, back)
+    for model in (source, ours, back):
+        stacks = (model.model.encoder, model.model.decoder)
+        matrices = (model.lm_head.weight, *(stack.embed_tokens.weight for stack in stacks))
+        assert len({id(matrix) for matrix in matrices}) == count
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("target", [60, 50])
+@pytest.mark.parametrize("tied", [False, True])
+def test_vocabularies_of_fsmt_can_be_tied_if_they_have_one_size(target, tied):
+    tied = tied and target == 50
+    source = make("fsmt", tgt_vocab_size=target, tie_word_embeddings=tied)
+    ours = from_transformers(source)
+    assert ours.config.decoder_vocab_size == target
+    assert ours.config.share_encoder_decoder_embeddings == tied
+    assert_same_function(source, ours, sides=("right", "left"))
+    assert_same_weights(source, to_transformers(ours, kind="fsmt"))
+
+
+def test_a_bias_of_zeros_becomes_no_bias():
+    source = make("marian")
+    source.final_logits_bias.zero_()
+    ours = from_transformers(source)
+    assert ours.lm_head.bias is None
+    assert_same_function(source, ours)
+    assert_same_weights(source, to_transformers(ours, kind="marian"))
+
+
+@pytest.mark.parametrize("kind", ["marian", *LIKE_BART, "m2m100"])
 def test_untied_matrices_stay_apart(kind):
-    source, come_in, go_back = make(kind, tie_word_embeddings=False)
+    source = make(kind, tie_word_embeddings=False)
     if kind == "blenderbot":  # by default, it compares the two sides
         with pytest.raises(ValueError, match="`encoder_no_repeat_ngram_size` is 3"):
-            come_in(source)
+            from_transformers(source)
         source.generation_config.encoder_no_repeat_ngram_size = None
-    ours = come_in(source)
-    assert (ours.config.share_encoder_decoder_embeddings, ours.config.tie_word_embeddings) == (
-        False,
-        False,
-    )
+    ours = from_transformers(source)
+    assert not ours.config.share_encoder_decoder_embeddings
+    assert not ours.config.tie_word_embeddings
     assert_same_function(source, ours, beams=(1,))
-    assert_same_function(go_back(ours), ours, beams=(1,))
+    assert_same_function(to_transformers(ours, kind=kind), ours, beams=(1,))
 
 
 @pytest.mark.parametrize(("shared", "tied"), [(True, False), (False, True)])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LIKE_BART)
 def test_what_a_family_cannot_tie_is_copied_on_the_way_back(kind, shared, tied):
-    source, come_in, go_back = make(kind)
-    fields = come_in(source).config.to_dict()
+    fields = from_transformers(make(kind)).config.to_dict()
     fields |= {"share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied}
     ours = make_source(
         VanillaTransformerForConditionalGeneration, VanillaTransformerConfig(**fields)
     )
-    assert_same_function(go_back(ours), ours, beams=(1,))
+    assert_same_function(to_transformers(ours, kind=kind), ours, beams=(1,))
+
+
+def test_half_precision_weights_are_kept_as_they_are():
+    source = make("marian").to(torch.bfloat16)
+    ours = from_transformers(source)
+    assert ours.dtype == torch.bfloat16
+    back = to_transformers(ours, kind="marian").to(torch.bfloat16)
+    assert_same_weights(source, back)
 
 
 def test_learned_positions_keep_their_limit_and_their_two_unused_rows():
-    source, come_in, _ = make("bart")
-    ours = come_in(source)
+    source = make("bart")
+    ours = from_transformers(source)
     table = ours.model.encoder.embed_positions.weight
     assert torch.equal(table, source.model.encoder.embed_positions.weight)
     assert (len(table), ours.config.max_position_embeddings) == (42, 40)
@@ -97,69 +129,65 @@ def test_learned_positions_keep_their_limit_and_their_two_unused_rows():
         ours(torch.full((1, 41), 7), decoder_input_ids=long)
 
 
-def test_forced_tokens_and_repetition_rules_come_along(tmp_path):
-    source, *_ = make("bart")
+@pytest.mark.parametrize("pad", [0, 1])
+def test_positions_of_fairseq_begin_after_padding(pad):
+    source = make("m2m100", pad_token_id=pad)
+    ours = from_transformers(source)
+    assert ours.config.position_offset == pad + 1
+    assert_same_function(source, ours, sides=("right", "left"))
+    batch = draw_batch(source.config)
+    with torch.no_grad():
+        expected = ours(**batch).logits
+        for changes in ({"position_embedding_type": "sinusoidal_half"}, {"position_offset": 0}):
+            config = type(ours.config)(**ours.config.to_dict() | changes)
+            other = type(ours)(config).eval()
+            other.load_state_dict(ours.state_dict())
+            assert (other(**batch).logits - expected).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("d_model", [20, 17])
+def test_odd_widths_end_with_a_zero(d_model):
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    source = make("m2m100", d_model=d_model, **heads)
+    assert_same_function(source, from_transformers(source), beams=(1,))
+
+
+def test_the_settings_of_generation_come_along():
+    source = make("marian")
+    wanted = {"num_beams": 4, "length_penalty": 0.6, "max_length": 11, "bad_words_ids": [[49]]}
     source.generation_config = GenerationConfig(
-        forced_bos_token_id=5,
-        forced_eos_token_id=2,
-        no_repeat_ngram_size=2,
-        encoder_no_repeat_ngram_size=3,
-        min_length=6,
-        max_length=12,
-        num_beams=3,
-        early_stopping=True,
-        decoder_start_token_id=2,
-        eos_token_id=2,
-        pad_token_id=1,
+        **wanted, decoder_start_token_id=49, eos_token_id=0, pad_token_id=49, forced_eos_token_id=0
     )
-    source.save_pretrained(tmp_path / "source")
-    done = convert_model("bart", tmp_path / "source", tmp_path / "out")
-    assert done.comparison.agrees
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    ids = torch.randint(3, 45, (3, 9))
-    output = ours.generate(ids)
-    assert torch.equal(output, source.generate(ids))
-    assert set(output[:, 1].tolist()) == {5}
+    ours = from_transformers(source)
+    for name, value in wanted.items():
+        assert getattr(ours.generation_config, name) == value
+    ids = torch.randint(3, 45, (2, 7))
+    assert torch.equal(ours.generate(ids), source.generate(ids))
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_options_that_contradict_the_class_are_refused(kind):
-    source, come_in, _ = make(kind)
-    source.config.normalize_before = kind == "bart"
-    source.config.static_position_embeddings = kind != "pegasus"
-    with pytest.raises(ValueError, match="2 problem"):
-        come_in(source)
+@pytest.mark.parametrize("kind", ["marian", *LIKE_BART])
+def test_all_that_cannot_be_expressed_is_listed(kind):
+    source = make(kind)
+    source.config.normalize_before = kind in ("bart", "marian")
+    source.config.static_position_embeddings = kind not in ("pegasus", "marian")
+    source.config.quantization_config = {"bits": 4}
+    with pytest.raises(ValueError, match=rf"{type(source).__name__}: \d problem") as error:
+        from_transformers(source)
+    other = "static_position_embeddings" if kind == "pegasus" else "normalize_before"
+    for part in (f"`{other}`", "quantised"):
+        assert part in str(error.value)
 
 
-def test_a_tokenizer_comes_along_as_it_is(tmp_path):
-    source, *_ = make("bart")
-    source.save_pretrained(tmp_path / "source")
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4}
-    vocabulary |= {letter: 5 + number for number, letter in enumerate(sorted(letters))}
-    vocabulary |= {"th": 261, "the": 262}
-    merges = [("t", "h"), ("th", "e")]
-    tokenizer = BartTokenizer(vocab=vocabulary, merges=merges)
-    tokenizer.save_pretrained(tmp_path / "source")
-    assert convert_model("bart", tmp_path / "source", tmp_path / "out").tokenizer_class
-    texts = ["the cat", "Ünïcode 字 <mask> \n", "", "</s>the"]
-    before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "out"))
-    assert type(before) is type(after) is BartTokenizer
-    assert before(texts)["input_ids"] == after(texts)["input_ids"]
-    assert len({*map(tuple, after(texts)["input_ids"])}) == 4
-    assert after.decode(after("the cat")["input_ids"]) == "<s>the cat</s>"
+@pytest.mark.parametrize(("kind", "row"), [("marian", 3), ("fsmt", 5)])
+def test_a_table_of_sinusoids_that_was_changed_is_refused(kind, row):
+    """The table of FSMT is a parameter, which a fine-tuning may have moved."""
+    source = make(kind)
+    with torch.no_grad():
+        source.model.decoder.embed_positions.weight[row] += 0.1
+    with pytest.raises(ValueError, match=r"`model\.decoder\.embed_positions\.weight` does not"):
+        from_transformers(source)
 
 
-def test_a_plain_tokenizer_file_comes_along(tmp_path):
-    """A tokenizer.json without a class of its own."""
-    source, *_ = make("pegasus")
-    source.save_pretrained(tmp_path / "source")
-    plain = Tokenizer(models.WordLevel({"<pad>": 0, "</s>": 1, "<unk>": 2, "cat": 3}, "<unk>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    plain.post_processor = processors.TemplateProcessing("$A </s>", None, [("</s>", 1)])
-    plain.save(str(tmp_path / "source" / "tokenizer.json"))
-    (tmp_path / "source" / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "</s>"}'
-    )
-    convert_model("pegasus", tmp_path / "source", tmp_path / "out")
-    assert AutoTokenizer.from_pretrained(tmp_path / "out")("cat dog")["input_ids"] == [3, 2, 1]
+def test_a_model_of_no_family_is_named():
+    with pytest.raises(ValueError, match="`source` is a Vanilla"):
+        from_transformers(from_transformers(make("bart")))

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.fairseq import import_fairseq
+from vanilla_transformer.interop.fairseq import read_fairseq
 
 
 def compare(imported, reference, vocab=27):
@@ -49,7 +49,7 @@ def test_a_post_norm_model_computes_what_fsmt_computes(tmp_path):
            for name in ("in_proj_weight", "out_proj_bias", "fc1_weight", "fc2_bias")},
     }  # fmt: skip
     weights = weights_of(reference, **unused)
-    imported = import_fairseq(save(tmp_path / "model.pt", weights, dropout=0.3))
+    imported = read_fairseq(save(tmp_path / "model.pt", weights, dropout=0.3))
     compare(imported, reference)
     config = imported.model.config
     assert (config.dropout, config.label_smoothing, config.tie_word_embeddings) == (0.3, 0.1, False)
@@ -69,7 +69,7 @@ def test_a_pre_norm_model_computes_what_m2m100_computes(tmp_path):
         activation_fn="gelu_accurate",
         decoder_input_dim="${model.decoder.embed_dim}",
     )
-    imported = import_fairseq(path)
+    imported = read_fairseq(path)
     compare(imported, reference)
     config = imported.model.config
     assert config.share_encoder_decoder_embeddings
@@ -90,14 +90,14 @@ def test_learned_positions_and_a_norm_of_embeddings_compute_what_bart_computes(t
         share_all_embeddings=True,
         activation_fn="gelu",
     )
-    imported = import_fairseq(path)
+    imported = read_fairseq(path)
     compare(imported, reference)
     assert imported.model.config.max_position_embeddings == 12
 
 
 def test_names_of_the_first_versions_are_known(tmp_path):
     reference = filled(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
-    expected = import_fairseq(save(tmp_path / "new.pt", weights_of(reference))).model.state_dict()
+    expected = read_fairseq(save(tmp_path / "new.pt", weights_of(reference))).model.state_dict()
     old, norms = {}, {
         "encoder": ("self_attn_layer_norm", "final_layer_norm"),
         "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -113,12 +113,12 @@ def test_names_of_the_first_versions_are_known(tmp_path):
     old |= {"encoder.version": torch.ones(1), "encoder.embed_positions.weights": torch.ones(4, 16)}
     torch.save({"args": Namespace(**OPTIONS), "model": old}, tmp_path / "old.pt",
                _use_new_zipfile_serialization=False)  # fmt: skip
-    found = import_fairseq(tmp_path / "old.pt").model.state_dict()
+    found = read_fairseq(tmp_path / "old.pt").model.state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor.half().float()) for name, tensor in expected.items())
     del old["encoder.version"], old["decoder.version"]  # no version: no norm ends a stack
     before = {f"{stack}_normalize_before": True for stack in ("encoder", "decoder")}
-    imported = import_fairseq(save(tmp_path / "before.pt", old, **before))
+    imported = read_fairseq(save(tmp_path / "before.pt", old, **before))
     assert imported.model.config.norm_placement == "pre"
     assert not imported.model.config.final_layer_norm
 
@@ -137,7 +137,7 @@ def test_all_options_without_a_counterpart_are_listed(tmp_path):
     }
     path = save(tmp_path / "model.pt", {"encoder.version": torch.tensor([3.0])}, **options)
     with pytest.raises(ValueError, match="10 problem") as error:
-        import_fairseq(path)
+        read_fairseq(path)
     for name in options:
         assert f"`{name}` is" in str(error.value)
     assert "the encoder ends with a norm, but the decoder does not" in str(error.value)
@@ -147,15 +147,15 @@ def test_left_over_and_missing_weights_are_listed(tmp_path):
     weights = weights_of(FSMTForConditionalGeneration(FSMTConfig(**FSMT, **SIZES)))
     weights["decoder.adaptive"] = weights.pop("decoder.layers.0.fc2.bias")
     with pytest.raises(ValueError, match="2 problem") as error:
-        import_fairseq(save(tmp_path / "model.pt", weights))
+        read_fairseq(save(tmp_path / "model.pt", weights))
     assert "`decoder.adaptive` is not known" in str(error.value)
     assert "`model.decoder.layers.0.feed_forward.fc2.bias` is missing" in str(error.value)
     torch.save({"weights": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match=r"holds no weights of fairseq .* \['weights'\]"):
-        import_fairseq(tmp_path / "other.pt")
+        read_fairseq(tmp_path / "other.pt")
     torch.save({"model": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="holds no options"):
-        import_fairseq(tmp_path / "other.pt")
+        read_fairseq(tmp_path / "other.pt")
 
 
 # Objects in the file -----------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_objects_of_omegaconf_are_read_without_their_code(tmp_path, foreign_clas
     for name in list(sys.modules):
         if name.split(".")[0] in ("omegaconf", "fairseq"):
             monkeypatch.delitem(sys.modules, name)
-    compare(import_fairseq(tmp_path / "model.pt"), reference)
+    compare(read_fairseq(tmp_path / "model.pt"), reference)
 
 
 def test_code_of_allowed_names_never_runs(tmp_path, foreign_classes, capsys):
@@ -230,7 +230,7 @@ def test_code_of_allowed_names_never_runs(tmp_path, foreign_classes, capsys):
     harmful.__dict__["x"] = 1
     torch.save({"model": {"a": torch.ones(1)}, "args": harmful}, tmp_path / "model.pt")
     with pytest.raises(ValueError, match="problem"):
-        import_fairseq(tmp_path / "model.pt")
+        read_fairseq(tmp_path / "model.pt")
     assert "payload" not in capsys.readouterr().out
     torch.load(tmp_path / "model.pt", weights_only=False)
     assert "the payload ran" in capsys.readouterr().out
@@ -246,7 +246,7 @@ def test_code_is_refused(tmp_path, capsys, harmful, legacy):
     content = {"model": {}, "args": Namespace(**OPTIONS, harmful=harmful)}
     torch.save(content, tmp_path / "model.pt", _use_new_zipfile_serialization=not legacy)
     with pytest.raises(ValueError, match=r"model\.pt' cannot be read .* `\w+\.?\w*`, whose code"):
-        import_fairseq(tmp_path / "model.pt")
+        read_fairseq(tmp_path / "model.pt")
     assert "payload" not in capsys.readouterr().out
 
 
@@ -286,7 +286,7 @@ def test_pieces_of_sentencepiece_are_joined(tmp_path):
     reference = FSMTForConditionalGeneration(FSMTConfig(**{**FSMT, "src_vocab_size": 27}, **SIZES))
     weights = weights_of(reference)
     write_dictionaries(tmp_path, words, words)
-    tokenizer = import_fairseq(save(tmp_path / "model.pt", weights)).tokenizer
+    tokenizer = read_fairseq(save(tmp_path / "model.pt", weights)).tokenizer
     assert not tokenizer.separate_vocabularies
     assert tokenizer("▁das ▁Ha us")["input_ids"] == [4, 5, 6, 2]
     assert tokenizer.decode([4, 5, 6, 2], skip_special_tokens=True) == "das Haus"
@@ -297,13 +297,13 @@ def test_wrong_dictionaries_are_refused(tmp_path):
     path = save(tmp_path / "model.pt", weights)
     write_dictionaries(tmp_path, ENGLISH[:-1], [*GERMAN, "more"])
     with pytest.raises(ValueError, match="2 problem") as error:
-        import_fairseq(path)
+        read_fairseq(path)
     assert "gives 30 symbols, but the embedding has 31 rows" in str(error.value)
     (tmp_path / "dict.en.txt").write_text("the 3\nbroken\nthe 4\n")
     with pytest.raises(ValueError, match="is not a dictionary") as error:
-        import_fairseq(path)
+        read_fairseq(path)
     assert "line 2 is not a symbol and its count: 'broken'" in str(error.value)
     assert "line 3 repeats 'the'" in str(error.value)
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(FileNotFoundError, match=r"elsewhere/dict\.en\.txt"):
-        import_fairseq(path, dicts=tmp_path / "elsewhere")
+        read_fairseq(path, dicts=tmp_path / "elsewhere")

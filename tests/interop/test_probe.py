@@ -22,7 +22,7 @@ from vanilla_transformer.model import versions
 
 @pytest.fixture
 def saved(tiny_model, tmp_path):
-    model = tiny_model()
+    model = tiny_model(vocab_size=200)
     model.save_pretrained(tmp_path / "model")
     store_probe(model, tmp_path / "model")
     return tmp_path / "model"
@@ -63,7 +63,7 @@ def test_a_damaged_weight_is_seen_where_no_probe_looks(saved):
     used = set(torch.tensor(json.loads((saved / "probe.json").read_text())["inputs"]["input_ids"])
                .flatten().tolist())  # fmt: skip
     name = next(name for name in weights if name.endswith("fc1.weight"))
-    row = next(row for row in range(40) if row not in used)
+    row = next(row for row in range(200) if row not in used)
     damaged = {**weights, "model.shared.weight": weights["model.shared.weight"].clone()}
     damaged["model.shared.weight"][row] = 0
     save_file(damaged, path, {"format": "pt"})
@@ -113,7 +113,7 @@ def test_no_row_of_the_inputs_has_padding_inside(tiny_model):
     real = inputs["attention_mask"].bool()
     assert (inputs["input_ids"] == 5).eq(~real).all()
     assert not (inputs["decoder_input_ids"] == 5).any()
-    assert inputs["decoder_input_ids"][:, 0].tolist() == [7, 7]
+    assert inputs["decoder_input_ids"][:, 0].tolist() == [7, 7, 7]
 
 
 # Versions ----------------------------------------------------------------------------------------

@@ -1,19 +1,15 @@
 """Conversion of a model of one's own with a table that renames its weights."""
 
+import re
+
 import pytest
 import torch
 from own_model import EOS, PAD, SOS, WIDTH, FromScratch
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.rename_table import (
-    RenameTable,
-    Rule,
-    apply_rules,
-    convert_with_table,
-    import_table,
-    read_table,
-)
+from vanilla_transformer.interop.match_weights import Edit, fit_weights, rename_weights
+from vanilla_transformer.interop.rename_table import read_table, read_with_table
 
 TABLE = r"""
 config: {encoder_attention_heads: 3, decoder_attention_heads: 3, tie_word_embeddings: false,
@@ -86,7 +82,7 @@ def decode(scratch, ids):
 
 
 def test_all_misfits_are_listed_at_once(scratch, files):
-    weights = scratch.state_dict()
+    weights, table = scratch.state_dict(), read_table(files / "table.yaml")
     del weights["project.bias"], weights["decoder.blocks.0.cross.k.1.weight"]
     weights |= {
         "extra": torch.ones(2),
@@ -94,7 +90,7 @@ def test_all_misfits_are_listed_at_once(scratch, files):
         "decoder.blocks.0.norms.c.weight": torch.ones(WIDTH + 1),
     }
     with pytest.raises(ValueError, match="8 problem") as error:
-        convert_with_table(read_table(files / "table.yaml"), weights)
+        fit_weights(rename_weights(weights, table.rules), table.config, table.zeros)
     for problem in (
         "`encoder.blocks.0.attn.W_qkv`: (37, 12) cannot be split into 3 equal parts",
         "`extra` is not known",
@@ -109,13 +105,13 @@ def test_all_misfits_are_listed_at_once(scratch, files):
 def test_what_no_weight_shows_must_be_in_the_table(files):
     (files / "table.yaml").write_text("weights: {a: b}")
     with pytest.raises(ValueError, match=r"lacks \['encoder_attention_heads', .*'pad_token_id'"):
-        import_table(files / "run.pt", files / "table.yaml")
+        read_with_table(files / "run.pt", files / "table.yaml")
 
 
 def test_weights_that_the_config_ties_must_be_equal(files):
     changed = {"tie_word_embeddings": True}
     with pytest.raises(ValueError, match=r"`project.weight` and `decoder.tok.weight` differ"):
-        import_table(files / "run.pt", files / "table.yaml", changes=changed)
+        read_with_table(files / "run.pt", files / "table.yaml", changes=changed)
 
 
 def test_one_name_of_a_tied_weight_is_enough():
@@ -125,11 +121,10 @@ def test_one_name_of_a_tied_weight_is_enough():
     weights = {f"model.{stack}.layers.0.feed_forward.fc1.weight": torch.zeros(5, 4)
                for stack in ("encoder", "decoder")}  # fmt: skip
     with pytest.raises(ValueError, match="The weights show no sizes") as error:
-        convert_with_table(RenameTable((), fields), weights)
+        fit_weights(rename_weights(weights), fields)
     assert "`model.encoder.embed_tokens.weight`, a matrix that tells sizes" in str(error.value)
-    rules = (Rule("emb", ("model.shared.weight",)),)
-    everything = RenameTable(rules, fields, (".*",))
-    config, found = convert_with_table(everything, {"emb": table, **weights})
+    renamed = rename_weights({"emb": table, **weights}, {"emb": "model.shared.weight"})
+    config, found = fit_weights(renamed, fields, (".*",))
     assert config.share_encoder_decoder_embeddings
     for name in ("model.encoder.embed_tokens.weight", "lm_head.weight"):
         assert found[name] is table
@@ -151,20 +146,20 @@ def test_a_rule_moves_rows(tmp_path, value, rows):
 
     (tmp_path / "t.yaml").write_text(yaml.safe_dump({"weights": {"a": value}}))
     source = torch.arange(12).reshape(6, 2)
-    found = apply_rules(read_table(tmp_path / "t.yaml").rules, {"a": source}).weights
+    found = rename_weights({"a": source}, read_table(tmp_path / "t.yaml").rules).weights
     assert {name: (tensor[:, 0] // 2).tolist() for name, tensor in found.items()} == rows
 
 
 def test_parts_are_joined_in_the_order_of_their_numbers():
-    rule = Rule(r"h(\d+)", ("x",), stack=1)
+    rules = {r"h(\d+)": Edit(("x",), stack=1)}
     parts = {f"h{number}": torch.full((1, 2), number) for number in (10, 2, 0)}
-    assert apply_rules([rule], parts).weights["x"][:, 0].tolist() == [0, 2, 10]
-    twice = apply_rules([rule], {"h1": torch.ones(1), "h01": torch.ones(1), "x": torch.ones(1)})
+    assert rename_weights(parts, rules).weights["x"][:, 0].tolist() == [0, 2, 10]
+    twice = rename_weights({name: torch.ones(1) for name in ("h1", "h01", "x")}, rules)
     assert twice.problems == (
         "`h01` and `h1` both become `x`",
         "`x` gets a whole weight and parts of one",
     )
-    bad = apply_rules([Rule("(.)", ("x",), stack=1)], {"a": torch.ones(1)})
+    bad = rename_weights({"a": torch.ones(1)}, {"(.)": Edit(("x",), stack=1)})
     assert "`stack` needs a number in group 1: 'a'" in bad.problems[0]
 
 
@@ -197,8 +192,15 @@ def test_a_table_is_checked_whole(tmp_path, text, messages):
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule("(", ("x",)), Rule("a", (r"\1",)), Rule("a", ("x",), stack=1)]
+    "rules", [{"(": "x"}, {"a": r"\1"}, {"a(b)": r"\2"}, {"a": Edit(("x",), stack=1)}]
 )
-def test_a_rule_that_is_no_expression_is_named(rule):
-    with pytest.raises(ValueError, match="is not a regular expression with names"):
-        apply_rules([rule], {})
+def test_a_rule_that_is_no_expression_is_named(rules):
+    with pytest.raises(ValueError, match=rf"The rule {re.escape(repr(next(iter(rules))))}: "):
+        rename_weights({}, rules)
+
+
+def test_an_expression_that_backtracks_is_stopped(monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.interop.match_weights.MATCH_SECONDS", 0.05)
+    expression, name = r"(?:(a|aa)+)+c", "a" * 60 + "b"
+    with pytest.raises(ValueError, match=re.escape(repr(expression))):
+        rename_weights({name: torch.ones(1)}, {expression: "x"})

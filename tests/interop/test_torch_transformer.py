@@ -9,14 +9,14 @@ from torch_model import HEADS, NAMES, TARGETS, TOKENS, WIDTH, random_model
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.imported import compare_with_source, save_imported
-from vanilla_transformer.interop.torch_transformer import import_torch
+from vanilla_transformer.interop.funnel import compare_with_source, convert
+from vanilla_transformer.interop.torch_transformer import read_torch
 
 
-def convert(model, path, table={"learned": "learned:pos.weight"}, **options):  # noqa: B006
+def read(model, path, table={"learned": "learned:pos.weight"}, **options):  # noqa: B006
     torch.save(model.state_dict(), path)
     settings = {"positions": table.get(model.kind, model.kind), "changes": TOKENS, **options}
-    return import_torch(path, HEADS, scale_embedding=model.scale != 1, **{**NAMES, **settings})
+    return read_torch(path, HEADS, scale_embedding=model.scale != 1, **{**NAMES, **settings})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_logits_are_those_of_torch(tmp_path, positions, scale, options):
     source = random_model(positions, scale, **options)
     choices = {name: options[name] for name in ("norm_first", "activation") if name in options}
     table = {"learned": "learned:pos.weight", "sinusoidal": "sinusoidal:pe"}
-    imported = convert(source, tmp_path / "run.pt", table, **choices)
+    imported = read(source, tmp_path / "run.pt", table, **choices)
     ids = torch.randint(4, 19, (3, 9))
     ids[1, 5:] = 1
     targets = torch.randint(4, 19, (3, 7))
@@ -46,9 +46,9 @@ def test_the_logits_are_those_of_torch(tmp_path, positions, scale, options):
     config = imported.model.config
     assert config.tie_word_embeddings is options.get("tied", False)
     assert (config.d_model, config.encoder_layers, config.decoder_layers) == (16, 2, 3)
-    own, sentence = compare_with_source(imported)
-    assert own.shape == (2, 6, TARGETS)
-    assert "nn.Transformer" in sentence
+    compared = compare_with_source(imported)
+    assert compared.comparison.expected.shape == (3, 12, TARGETS)
+    assert "nn.Transformer" in compared.outcome
 
 
 def test_the_program_prints_the_comparison_and_keeps_it_in_the_card(tmp_path, capsys):
@@ -60,46 +60,48 @@ def test_the_program_prints_the_comparison_and_keeps_it_in_the_card(tmp_path, ca
         words += [f"--{name.replace('_', '-')}", value]
     words += ["--set", *(f"{name}={value}" for name, value in TOKENS.items())]
     run_subcommand("convert", [str(word) for word in words])
-    assert "the logits differ by at most" in capsys.readouterr().out
+    assert "largest difference of two logits" in capsys.readouterr().out
     card = (tmp_path / "out" / "README.md").read_text()
     assert "nn.Transformer" in card
-    assert "the logits differ by at most" in card
+    assert "largest difference of two logits" in card
     probe = json.loads((tmp_path / "out" / "probe.json").read_text())
     assert "nn.Transformer" in probe["source"]
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     assert model.config.decoder_start_token_id == 2
 
 
-def test_a_wrong_option_is_seen_in_the_comparison(tmp_path):
-    """The source is rebuilt from the same options, so a false table is what it can see."""
-    imported = convert(random_model("learned"), tmp_path / "run.pt")
+def test_a_model_that_computes_something_else_is_not_saved(tmp_path, monkeypatch):
+    """The source is rebuilt from the same options, so a false weight is what it can see."""
+    imported = read(random_model("learned"), tmp_path / "run.pt")
     with torch.no_grad():
         imported.model.lm_head.weight[0, 0] += 1
-    with pytest.raises(ValueError, match="differ on random input by up to"):
-        save_imported(imported, tmp_path / "out")
+    module = "vanilla_transformer.interop.torch_transformer.read_torch"
+    monkeypatch.setattr(module, lambda source, **options: imported)
+    with pytest.raises(ValueError, match="The model differs from its source"):
+        convert("torch", tmp_path / "run.pt", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_stored_table_must_hold_the_sinusoids(tmp_path):
     source = random_model("sinusoidal")
     with pytest.raises(ValueError, match="`pe` is not known"):
-        convert(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal"})
+        read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal"})
     with pytest.raises(ValueError, match="`pe` does not hold the positions `sinusoidal_half`"):
-        convert(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal_half:pe"})
+        read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal_half:pe"})
 
 
 def test_what_the_weights_do_not_show_must_be_given(tmp_path):
     source = random_model()
     with pytest.raises(ValueError, match="3 problem") as error:
-        convert(source, tmp_path / "run.pt", changes={})
+        read(source, tmp_path / "run.pt", changes={})
     assert "`decoder_start_token_id` is missing" in str(error.value)
     with pytest.raises(ValueError, match="2 problem") as error:
-        convert(source, tmp_path / "run.pt", generator="fc", source_embedding="x.weight")
+        read(source, tmp_path / "run.pt", generator="fc", source_embedding="x.weight")
     assert "`fc.weight` is not in it" in str(error.value)
     assert "`x.weight` is not in it" in str(error.value)
     for positions in ("learned", "rope", "none:pe", "learned:a,b,c"):
         with pytest.raises(ValueError, match="`positions` is"):
-            convert(source, tmp_path / "run.pt", positions=positions)
+            read(source, tmp_path / "run.pt", positions=positions)
     for words, message in (
         (["--heads", "4"], "--from torch needs --source-embedding, --target-embedding"),
         (["--from", "table", "--table", "t", "--heads", "4"], "does not take --heads"),
@@ -112,12 +114,12 @@ def test_left_over_weights_and_two_transformers_are_refused(tmp_path):
     source = random_model()
     source.more = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="2 problem") as error:
-        convert(source, tmp_path / "run.pt")
+        read(source, tmp_path / "run.pt")
     assert "`more.weight` is not known" in str(error.value)
     del source.more
     source.second = nn.Transformer(WIDTH, HEADS, 1, 1, 8)
     with pytest.raises(ValueError, match=r"2 weights .*, where one"):
-        convert(source, tmp_path / "run.pt")
+        read(source, tmp_path / "run.pt")
     rules = tmp_path / "rules.yaml"
     rules.write_text(r"'second\..*': null")
-    assert convert(source, tmp_path / "run.pt", rename=rules).model.config.d_model == WIDTH
+    assert read(source, tmp_path / "run.pt", rename=rules).model.config.d_model == WIDTH

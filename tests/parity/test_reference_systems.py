@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
-from vanilla_transformer.interop.systems import convert
+from vanilla_transformer.interop.tutorials import convert_tutorial
 
 SIZES = {"source": 23, "target": 29, "d_model": 16, "heads": 4, "inner": 24, "layers": 2}
 TRANSLATORS = {"a": SystemA, "c": SystemC, "d": SystemD, "e": SystemE}
@@ -38,7 +38,9 @@ def random_weights(system):
 def converted(letter, **changes):
     reference = random_weights(TRANSLATORS[letter])
     fields = {**TOKENS.get(letter, {}), **changes}
-    config, weights = convert(f"system-{letter}", reference.state_dict(), SIZES["heads"], **fields)
+    config, weights = convert_tutorial(
+        f"system-{letter}", reference.state_dict(), SIZES["heads"], **fields
+    )
     model = VanillaTransformerForConditionalGeneration(config)
     model.load_state_dict(weights)
     return reference.eval(), model.eval()
@@ -88,7 +90,9 @@ def test_logits_and_gradients_are_those_of_the_system(letter, attention):
     for scores in (theirs, ours):
         (scores[target != pad] * weights).sum().backward()
     gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    _, expected = convert(f"system-{letter}", gradients, SIZES["heads"], **TOKENS.get(letter, {}))
+    _, expected = convert_tutorial(
+        f"system-{letter}", gradients, SIZES["heads"], **TOKENS.get(letter, {})
+    )
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert found.keys() == expected.keys()
     largest = max(gradient.abs().max() for gradient in expected.values())
@@ -173,7 +177,7 @@ def test_the_system_trains_generates_saves_and_loads(letter, tmp_path):
 
 def converted_encoder():
     reference = random_weights(SystemB)
-    config, weights = convert("system-b", reference.state_dict(), SIZES["heads"])
+    config, weights = convert_tutorial("system-b", reference.state_dict(), SIZES["heads"])
     model = VanillaTransformerModel(config)
     assert model.load_state_dict(weights, strict=False).unexpected_keys == []
     return reference.eval(), model.eval()
@@ -199,7 +203,7 @@ def test_states_and_gradients_are_those_of_the_encoder(attention):
     for states in (theirs, ours):
         (states * weights).sum().backward()
     gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    _, expected = convert("system-b", gradients, SIZES["heads"])
+    _, expected = convert_tutorial("system-b", gradients, SIZES["heads"])
     found = dict(model.named_parameters())
     largest = max(gradient.abs().max() for gradient in expected.values())
     for name, gradient in expected.items():

@@ -12,8 +12,8 @@ from vanilla_transformer.commands.options import (
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
-from vanilla_transformer.interop.kinds import IMPORTERS, Kind
+from vanilla_transformer.data.atomic_files import check_output_directory
+from vanilla_transformer.interop.formats import SOURCES
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
@@ -27,32 +27,6 @@ vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
 vanilla-transformer convert --from system-a run.pt runs/converted --heads 8 \\
     --key model_state_dict --rename rules.yaml --set eos_token_id=3 dropout=0.2
 """
-MODEL_KINDS = (
-    "marian",
-    "pegasus",
-    "bart",
-    "mbart",
-    "blenderbot",
-    "fsmt",
-    "m2m100",
-    "nllb",
-    "t5",
-)
-"""The classes of transformers that can be converted."""
-
-SYSTEM_NAMES = ("system-a", "system-b", "system-c", "system-d", "system-e")
-_MODEL = Kind("models:convert_model", "directory of a model of transformers, or Hub name")
-_SYSTEM = Kind(
-    "convert:convert_checkpoint",
-    "state dict of a tutorial's model",
-    ("heads",),
-    ("rename", "key", "source_pad", "changes"),
-)
-KINDS = {
-    **dict.fromkeys(MODEL_KINDS, _MODEL),
-    **IMPORTERS,
-    **dict.fromkeys(SYSTEM_NAMES, _SYSTEM),
-}
 _FILES = ("rename", "table", "dicts")
 _SPELLINGS = {"changes": "set"}
 
@@ -70,9 +44,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--from",
         dest="kind",
         required=True,
-        choices=tuple(KINDS),
+        choices=tuple(SOURCES),
         metavar="KIND",
-        help=f"kind of the checkpoint: {', '.join(KINDS)}",
+        help=f"kind of the checkpoint: {', '.join(SOURCES)}",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
     _add_options_of_weights(parser)
@@ -155,13 +129,13 @@ def _add_options_of_torch(parser: CommandParser) -> None:
 
 def _given_options(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the options that some kinds take, as far as they are given."""
-    names = {name for kind in KINDS.values() for name in (*kind.required, *kind.optional)}
+    names = {name for kind in SOURCES.values() for name in (*kind.required, *kind.optional)}
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def _check_options_of_kind(options: argparse.Namespace) -> None:
     """Raises an error if the kind lacks an option, or cannot use one."""
-    kind, given = KINDS[options.kind], _given_options(options)
+    kind, given = SOURCES[options.kind], _given_options(options)
     missing = [name for name in kind.required if name not in given]
     useless = sorted(given.keys() - {*kind.required, *kind.optional})
     for names, verb in ((missing, "needs"), (useless, "does not take")):
@@ -179,7 +153,7 @@ def check(options: argparse.Namespace) -> None:
     """
     paths = [options.source, *(getattr(options, name) for name in _FILES)]
     read_from = tuple(paths)
-    if options.kind in MODEL_KINDS:
+    if SOURCES[options.kind].on_hub:
         check_model_path(paths.pop(0))
     for path in paths:
         if path and not Path(path).exists():
@@ -189,69 +163,23 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Converts the checkpoint and saves the model."""
+    from vanilla_transformer.interop.funnel import convert
+
     given = _given_options(options)
-    if "changes" in given:
-        given["changes"] = dict(given["changes"])
-    if options.kind in SYSTEM_NAMES:
-        _convert_system(options, given)
-    elif options.kind in MODEL_KINDS:
-        _convert_model(options)
-    else:
-        _convert_checkpoint(options, given)
-
-
-def _convert_checkpoint(options: argparse.Namespace, given: dict[str, Any]) -> None:
-    from vanilla_transformer.interop.imported import save_imported
-
-    imported = IMPORTERS[options.kind].load()(options.source, **given)
-    with replaced_directory(options.output_dir) as unfinished:
-        comparison = save_imported(imported, unfinished)
-    _print_saved(options.output_dir, imported.model)
-    print(comparison)
-    if imported.tokenizer is None:
-        print("The model has no tokenizer yet: save yours in the same directory.")
-
-
-def _convert_model(options: argparse.Namespace) -> None:
-    from vanilla_transformer.interop.models import convert_model
-
-    with replaced_directory(options.output_dir) as unfinished:
-        converted = convert_model(options.kind, options.source, unfinished)
-    _print_saved(options.output_dir, converted.model)
-    print(converted.comparison.describe())
-    if converted.tokenizer_class is None:
+    given["changes"] = dict(given["changes"]) if "changes" in given else None
+    given = {name: value for name, value in given.items() if value is not None}
+    done = convert(
+        options.kind, options.source, options.output_dir, overwrite=options.overwrite, **given
+    )
+    path, model = options.output_dir, done.model
+    print(f"{path}: {type(model).__name__}, {model.num_parameters():,} parameters.")
+    print(done.outcome)
+    if done.tokenizer is None:
         print("The source has no tokenizer: save yours in the same directory.")
     else:
-        print(f"The tokenizer is saved as it was: a {converted.tokenizer_class}.")
-
-
-def _convert_system(options: argparse.Namespace, given: dict[str, Any]) -> None:
-    from vanilla_transformer.interop.convert import convert_checkpoint
-    from vanilla_transformer.interop.systems import SYSTEMS
-
-    with replaced_directory(options.output_dir) as unfinished:
-        model = convert_checkpoint(
-            options.kind,
-            options.source,
-            unfinished,
-            options.heads,
-            renames=options.rename,
-            key=options.key,
-            source_pad_token_id=options.source_pad,
-            **given.get("changes", {}),
-        )
-    _print_saved(options.output_dir, model)
-    if SYSTEMS[options.kind].encoder_only:
-        print(
-            "Only the encoder is trained: `AutoModel.from_pretrained(...).encoder`; "
-            "it takes `inputs_embeds`."
-        )
-    else:
-        print("The model has no tokenizer yet: save yours in the same directory.")
-
-
-def _print_saved(path: str, model: Any) -> None:
-    print(f"{path}: {type(model).__name__}, {model.num_parameters():,} parameters.")
+        print(f"The tokenizer is a {type(done.tokenizer).__name__}.")
+    for note in done.notes:
+        print(note)
 
 
 def _read_assignment(text: str) -> tuple[str, Any]:

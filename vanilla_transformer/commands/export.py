@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from vanilla_transformer.commands.checks import check_model_path
 from vanilla_transformer.commands.options import (
@@ -78,8 +77,33 @@ def run(options: argparse.Namespace) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    export = {"hf": _export_to_hf, "ctranslate2": _export_to_ctranslate2, "onnx": _export_to_onnx}
-    export[options.to](options)
+    if options.to == "ctranslate2":
+        _export_to_ctranslate2(options)
+        return
+    from vanilla_transformer.inference.loading import check_model_directory, load_weights
+    from vanilla_transformer.interop.tokenizers import load_tokenizer
+
+    check_model_directory(options.model)
+    model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
+    with replaced_directory(options.output_dir) as unfinished:
+        if options.to == "hf":
+            from vanilla_transformer.interop.hf_models import export_to_transformers
+
+            done = export_to_transformers(
+                model, tokenizer, unfinished, options.model, options.positions
+            )
+            use = f"a {done.class_name}, which needs no code"
+        else:
+            from vanilla_transformer.interop.onnx import export_to_onnx
+
+            done = export_to_onnx(model, tokenizer, unfinished)
+            use = f"`OnnxModel.load({options.output_dir!r})`"
+    print(f"{options.output_dir}: exported; {use}.")
+    print(done.comparison.describe())
+    if tokenizer is None:
+        print("The model has no tokenizer: save yours in the same directory.")
+    for note in done.notes:
+        print(note)
 
 
 def _export_to_ctranslate2(options: argparse.Namespace) -> None:
@@ -92,43 +116,3 @@ def _export_to_ctranslate2(options: argparse.Namespace) -> None:
             model, tokenizer, unfinished, options.quantization, options.positions
         )
     print(f"{options.output_dir}: exported; `ctranslate2.Translator({options.output_dir!r})`.")
-
-
-def _export_to_hf(options: argparse.Namespace) -> None:
-    from vanilla_transformer.interop.hf_export import export_to_transformers
-
-    model, tokenizer = _load_both(options.model)
-    with replaced_directory(options.output_dir) as unfinished:
-        done = export_to_transformers(
-            model, tokenizer, unfinished, options.model, options.positions
-        )
-    print(f"{options.output_dir}: exported; a {done.class_name}, which needs no code.")
-    print(done.comparison.describe())
-    _print_notes(tokenizer, done.tokenizer_notes)
-
-
-def _export_to_onnx(options: argparse.Namespace) -> None:
-    from vanilla_transformer.interop.onnx import describe, export_to_onnx
-
-    model, tokenizer = _load_both(options.model)
-    with replaced_directory(options.output_dir) as unfinished:
-        comparison, notes = export_to_onnx(model, tokenizer, unfinished)
-    print(f"{options.output_dir}: exported; `OnnxModel.load({options.output_dir!r})`.")
-    print(describe(comparison))
-    _print_notes(tokenizer, notes)
-
-
-def _load_both(path: str) -> tuple[Any, Any]:
-    """Loads a model for inference, and its tokenizer if it has one."""
-    from vanilla_transformer.inference.loading import check_model_directory, load_weights
-    from vanilla_transformer.interop.tokenizers import load_tokenizer
-
-    check_model_directory(path)
-    return load_weights(path).eval(), load_tokenizer(path)
-
-
-def _print_notes(tokenizer: Any, notes: Sequence[str]) -> None:
-    if tokenizer is None:
-        print("The model has no tokenizer: save yours in the same directory.")
-    for note in notes:
-        print(note)

@@ -1,18 +1,39 @@
-"""What Marian, Pegasus, BART, mBART, Blenderbot and M2M100 have in common.
+"""Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB.
 
 They descend from one code base: their weights have equal names, and their options too. They differ
 in the place of their norms, in the norms around the stacks, and in their positions.
+Blenderbot-small is another class: its decoder normalises the embeddings before it adds the
+positions, which no config here expresses.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BlenderbotConfig,
+    BlenderbotForConditionalGeneration,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
-from vanilla_transformer.interop.families import Family
-from vanilla_transformer.interop.renaming import Rules
+from vanilla_transformer.interop.hf_mapping import Family
+from vanilla_transformer.interop.match_weights import Rules
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
-OPTIONS = {
+_OPTIONS = {
     name: name
     for name in (
         "vocab_size",
@@ -39,30 +60,18 @@ OPTIONS = {
         "forced_eos_token_id",
     )
 }
-"""Their options by name of our field."""
-
-IGNORED = {
+_IGNORED = {  # the weights show which matrices are tied
     "classifier_dropout",
     "init_std",
     "is_decoder",
     "is_encoder_decoder",
     "tie_word_embeddings",
 }
-"""Options that do not change what a trained model computes; the weights tell which are tied."""
-
-COMPUTED_TABLES: Rules = {r"model\.(encoder|decoder)\.embed_positions\.weights?": None}
-"""Sinusoids, which both sides compute."""
+_COMPUTED_TABLES: Rules = {r"model\.(encoder|decoder)\.embed_positions\.weights?": None}
 
 
-def names_with(slot: str) -> Rules:
-    """Returns the rules for names of weights.
-
-    Args:
-        slot: Place of the norms of a sublayer: "pre" or "post".
-
-    Returns:
-        Rules from their names to ours. Attention, embeddings and output have the same names.
-    """
+def _names_with(slot: str) -> Rules:
+    """Returns the rules for names; the norms of a sublayer have the slot "pre" or "post"."""
     layer = r"(model\.(?:encoder|decoder)\.layers\.\d+)"
     return {
         layer + r"\.(self|encoder)_attn_layer_norm\.(\w+)": rf"\1.\2_attn_{slot}_norm.\3",
@@ -74,35 +83,32 @@ def names_with(slot: str) -> Rules:
     }
 
 
-def write_tying(config: Any) -> dict[str, Any]:
+def _write_tying(config: VanillaTransformerConfig) -> dict[str, Any]:
     """Returns the option for tied embeddings: all three matrices are one, or none is tied."""
-    return {
-        "tie_word_embeddings": bool(
-            config.share_encoder_decoder_embeddings and config.tie_word_embeddings
-        )
-    }
+    shared, tied = config.share_encoder_decoder_embeddings, config.tie_word_embeddings
+    return {"tie_word_embeddings": bool(shared and tied)}
 
 
-def make_family(
+def _family(
     kind: str,
     model_class: type[PreTrainedModel],
     config_class: type[PreTrainedConfig],
-    *,
-    pre_norm: bool,
-    embedding_norm: bool,
     positions: str,
+    *,
+    pre_norm: bool = False,
+    embedding_norm: bool = False,
     more_fields: Callable[[Any], dict[str, Any]] = lambda config: {},
 ) -> Family:
-    """Makes the description of one of these classes.
+    """Describes one of these classes.
 
     Args:
         kind: Its name here.
         model_class: The class, with an output projection.
         config_class: The class of its config.
+        positions: Our `position_embedding_type`.
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.
         embedding_norm: Whether a norm follows the embeddings.
-        positions: Our `position_embedding_type`.
         more_fields: Computes our fields beyond these from its config.
     """
     slot, sinusoids = "pre" if pre_norm else "post", positions.startswith("sinusoidal")
@@ -116,11 +122,11 @@ def make_family(
         kind=kind,
         model_class=model_class,
         config_class=config_class,
-        options=OPTIONS,
+        options=_OPTIONS,
         read_fields=lambda config: {**fields, **more_fields(config)},
-        write_options=write_tying,
-        names={**names_with(slot), **(COMPUTED_TABLES if sinusoids else {})},
-        ignored=IGNORED,
+        write_options=_write_tying,
+        names={**_names_with(slot), **(_COMPUTED_TABLES if sinusoids else {})},
+        ignored=_IGNORED,
         fixed={  # options of old checkpoints, which the classes ignore, with what they compute
             "normalize_before": pre_norm,
             "add_final_layer_norm": pre_norm,
@@ -128,3 +134,110 @@ def make_family(
             "static_position_embeddings": sinusoids,
         },
     )
+
+
+def _from_row_2(config: Any) -> dict[str, Any]:
+    """BART's tables of positions have two unused first rows."""
+    return {"position_offset": 2}
+
+
+def _after_padding(config: Any) -> dict[str, Any]:
+    """fairseq, and the classes that descend from it, count positions from the padding id + 1."""
+    return {"position_offset": int(config.pad_token_id) + 1}
+
+
+def _read_vocabularies_of_marian(config: Any) -> dict[str, Any]:
+    shared = config.share_encoder_decoder_embeddings
+    return {
+        # A shared table has one size, and the class then ignores the other one.
+        "decoder_vocab_size": config.vocab_size if shared else config.decoder_vocab_size,
+        "share_encoder_decoder_embeddings": shared,
+    }
+
+
+def _write_vocabularies_of_marian(config: VanillaTransformerConfig) -> dict[str, Any]:
+    # With `share_encoder_decoder_embeddings` Marian also ties the output, or else nothing.
+    shared, tied = config.share_encoder_decoder_embeddings, config.tie_word_embeddings
+    return {
+        "decoder_vocab_size": config.decoder_vocab_size,
+        "share_encoder_decoder_embeddings": bool(shared and tied),
+        "tie_word_embeddings": tied,
+    }
+
+
+MARIAN = replace(
+    _family(
+        "marian",
+        MarianMTModel,
+        MarianConfig,
+        "sinusoidal_half",
+        more_fields=_read_vocabularies_of_marian,
+    ),
+    write_options=_write_vocabularies_of_marian,
+    ignored={*_IGNORED, "decoder_vocab_size", "share_encoder_decoder_embeddings"},
+)
+PEGASUS = _family(
+    "pegasus", PegasusForConditionalGeneration, PegasusConfig, "sinusoidal_half", pre_norm=True
+)
+BART = _family(
+    "bart",
+    BartForConditionalGeneration,
+    BartConfig,
+    "learned",
+    embedding_norm=True,
+    more_fields=_from_row_2,
+)
+MBART = _family(
+    "mbart",
+    MBartForConditionalGeneration,
+    MBartConfig,
+    "learned",
+    pre_norm=True,
+    embedding_norm=True,
+    more_fields=_from_row_2,
+)
+BLENDERBOT = replace(
+    _family(
+        "blenderbot",
+        BlenderbotForConditionalGeneration,
+        BlenderbotConfig,
+        "learned",
+        pre_norm=True,
+    ),
+    ignored={*_IGNORED, "encoder_no_repeat_ngram_size"},  # part of the generation config
+)
+M2M100 = _family(
+    "m2m100",
+    M2M100ForConditionalGeneration,
+    M2M100Config,
+    "sinusoidal_fairseq",
+    pre_norm=True,
+    more_fields=_after_padding,
+)
+_POST_NORM_OF_FAIRSEQ = _family(
+    "fsmt",
+    FSMTForConditionalGeneration,
+    FSMTConfig,
+    "sinusoidal_fairseq",
+    more_fields=lambda config: {
+        "share_encoder_decoder_embeddings": False,
+        **_after_padding(config),
+    },
+)
+FSMT = replace(
+    _POST_NORM_OF_FAIRSEQ,
+    options={**_OPTIONS, "vocab_size": "src_vocab_size", "decoder_vocab_size": "tgt_vocab_size"},
+    names={
+        r"model\.decoder\.output_projection\.weight": "lm_head.weight",
+        **_POST_NORM_OF_FAIRSEQ.names,
+    },
+    ignored={
+        *_IGNORED,
+        "langs",
+        # parts of the generation config
+        "early_stopping",
+        "length_penalty",
+        "max_length",
+        "num_beams",
+    },
+)

@@ -1,4 +1,7 @@
-"""Reads the files that a conversion starts from: weights, and rules that rename them."""
+"""Reads the files that a conversion starts from: weights, and rules that rename them.
+
+Code that a file may hold is never run.
+"""
 
 import re
 import zipfile
@@ -27,8 +30,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         ValueError: If the file cannot be read, holds no weights, or holds more than weights.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
     content = _load_tensors(path)
     if key is not None:
         if not isinstance(content, dict) or key not in content:
@@ -89,8 +90,6 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
         ValueError: If the file cannot be read, or needs other classes.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
     safe: list[Any] = [Namespace]
     if zipfile.is_zipfile(path):
         try:
@@ -106,38 +105,38 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
         kind = type(content).__name__
         raise ValueError(f"{str(path)!r} holds no checkpoint but {kind}: give another file.")
     try:
-        return {str(name): to_plain(value) for name, value in content.items()}
+        return {str(name): _to_plain(value) for name, value in content.items()}
     except RecursionError as error:
         raise ValueError(
             f"{str(path)!r} holds an object that contains itself: give another file."
         ) from error
 
 
-def to_plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Turns namespaces, inert objects and what they hold into dictionaries, lists and values.
 
-    Args:
-        value: Anything that `read_training_checkpoint` may find. The nodes of omegaconf keep their
-            value as `_content` or `_val`.
+    The nodes of omegaconf keep their value as `_content` or `_val`.
     """
     if isinstance(value, InertObject):
         state = vars(value)
         for name in ("_content", "_val"):
             if name in state:
-                return to_plain(state[name])
+                return _to_plain(state[name])
         arguments = state.get("args", ())
-        return to_plain(arguments[0]) if len(arguments) == 1 else to_plain(state)
+        return _to_plain(arguments[0]) if len(arguments) == 1 else _to_plain(state)
     if isinstance(value, Namespace):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {name: to_plain(entry) for name, entry in value.items()}
+        return {name: _to_plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     return value
 
 
 def _load_tensors(path: Path) -> Any:
     """Loads a safetensors file or a torch file without running its code."""
+    if not path.is_file():
+        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -145,21 +144,32 @@ def _load_tensors(path: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        if found := re.search(r"GLOBAL (\S+) was not an allowed", str(error)):
-            reason = f"it holds an object of `{found[1]}`, whose code is never run"
         raise ValueError(
             f"{str(path)!r} cannot be read as weights: save `model.state_dict()` rather than the "
-            f"model ({reason})"
-        ) from error
+            f"model ({reason_of(error)})"
+        ) from None
+
+
+def reason_of(error: Exception) -> str:
+    """Returns why a file of weights cannot be read, without torch's advice to run its code.
+
+    Args:
+        error: What loading it with `weights_only=True` has raised.
+    """
+    message = str(error)
+    refused = r"GLOBAL (\S+) (?:was not an allowed|whose module)|unrecognized function (.+)"
+    if found := re.search(refused, message):
+        return f"it holds an object of `{found[1] or found[2]}`, whose code is never run"
+    if "weights_only" in message or "safe_globals" in message:
+        return "it holds more than tensors, and code in a file is never run"
+    return next(iter(message.splitlines()), type(error).__name__)
 
 
 def read_rename_rules(path: str | Path) -> dict[str, str | None]:
     """Reads the rules that rename weights from a YAML file.
 
     Args:
-        path: YAML file that maps regular expressions to names, as `interop.systems.convert`
-            takes them.
+        path: YAML file that maps regular expressions to names, or to null.
 
     Returns:
         The rules, in the order of the file.

@@ -1,116 +1,143 @@
-"""Compares a converted model with its source on random input."""
+"""Compares a model with its source, or with its export, on random input."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import transformers
 from transformers import PreTrainedModel
 
-LENGTHS = (12, 7)
-TARGET_LENGTH = 6
+from vanilla_transformer.interop.probe import (
+    SourceLogits,
+    compute_outputs,
+    is_within_tolerance,
+    largest_difference,
+    probe_inputs,
+)
+from vanilla_transformer.model.versions import CODE_VERSION
+
 NEW_TOKENS = 8
-TOLERANCE = 1e-4
-"""The difference of logits that float32 explains, as a share of the largest logit, or of 1."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far a converted model is from its source.
+    """How far a model is from its source.
 
     Attributes:
-        source_class: Class of the source.
+        library: What computed the outputs of the source: library, version and class.
+        expected: Logits of the source, of shape (batch, target_len, vocab).
         difference: Largest absolute difference of two logits, in float32.
-        largest: Largest absolute logit of the source.
-        equal_output: Whether the greedy outputs are equal.
+        equal_output: Whether the greedy outputs are equal. None: they were not compared.
     """
 
-    source_class: str
+    library: str
+    expected: torch.Tensor
     difference: float
-    largest: float
-    equal_output: bool
+    equal_output: bool | None = None
 
     @property
     def agrees(self) -> bool:
         """Whether both models compute the same, as far as float32 can tell."""
-        return self.equal_output and self.difference <= TOLERANCE * max(1.0, self.largest)
+        close = is_within_tolerance(self.difference, self.expected)
+        return close and self.equal_output is not False
 
     def describe(self) -> str:
         """Returns the result in one sentence."""
-        greedy = "equal" if self.equal_output else "different"
+        found = "equal" if self.equal_output else "different"
+        greedy = f", greedy output of {NEW_TOKENS} tokens {found}"
         return (
-            f"Compared with {self.source_class} of transformers {transformers.__version__} on "
-            f"random input in float32: largest difference of two logits {self.difference:.1e} "
-            f"(largest logit {self.largest:.1f}), greedy output of {len(LENGTHS)} x {NEW_TOKENS} "
-            f"tokens {greedy}."
+            f"Compared with {self.library} on random input in float32: largest difference of two "
+            f"logits {self.difference:.1e} (largest logit {float(self.expected.abs().max()):.1f})"
+            f"{'' if self.equal_output is None else greedy}."
         )
 
 
 @torch.no_grad()
-def compare_models(source: PreTrainedModel, model: PreTrainedModel, seed: int = 0) -> Comparison:
-    """Compares the logits and the greedy outputs of two models for the same random input.
-
-    The input has two rows, and the second one ends with padding. Both models are float32
-    afterwards.
+def compare_logits(
+    model: Any, library: str, source_logits: SourceLogits, limit: int | None = None
+) -> Comparison:
+    """Compares the logits of a model with those of its source for the inputs of the probe.
 
     Args:
-        source: The source, in evaluation mode.
-        model: The converted model, in evaluation mode.
-        seed: Seed of the input.
+        model: The model, in evaluation mode.
+        library: Library, version and class of the source.
+        source_logits: Computes the logits of the source.
+        limit: Longest row in tokens. None: as many as the model's config says.
+    """
+    inputs = probe_inputs(model.config, limit)
+    expected = source_logits(inputs).float()
+    return Comparison(
+        library, expected, largest_difference(compute_outputs(model, inputs), expected)
+    )
+
+
+@torch.no_grad()
+def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
+    """Compares the logits and the greedy outputs of two models for the inputs of the probe.
+
+    Args:
+        source: The source, in evaluation mode. It is float32 afterwards.
+        model: The other model, in evaluation mode. It is float32 afterwards.
 
     Returns:
         The result.
     """
-    batch = _draw_batch(model.config, seed)
-    target = batch.pop("decoder_input_ids")
-    models: list[Any] = [source.float(), model.float()]
-    # FSMT hides later tokens only if it fills no cache.
-    calls: dict[str, Any] = {**batch, "decoder_input_ids": target, "use_cache": False}
-    expected, found = (each(**calls).logits for each in models)
-    outputs = [_generate_greedily(each, batch, use_cache=each is model) for each in models]
-    return Comparison(
-        source_class=type(source).__name__,
-        difference=float((expected - found).abs().max()),
-        largest=float(expected.abs().max()),
-        equal_output=torch.equal(*outputs),
-    )
+    source.float()
+    model.float()
+
+    def compute(inputs: Any) -> torch.Tensor:
+        # With a cache, FSMT has no causal mask, and T5 wants no more decoder than encoder layers.
+        logits: torch.Tensor = source(**inputs, use_cache=False).logits
+        return logits
+
+    limits = [getattr(each.config, "max_position_embeddings", None) for each in (source, model)]
+    limit: int = min(limit for limit in limits if limit is not None)  # T5 has none
+    compared = compare_logits(model, library_of(source), compute, limit)
+    if limit < 2:  # no room for the start and a token
+        return compared
+    batch = probe_inputs(model.config, limit)
+    del batch["decoder_input_ids"]
+    pad, outputs = model.config.pad_token_id, []
+    for each in (source, model):
+        settings: Any = each.generation_config
+        # Padding tokens are left out: fairseq's models do not count their positions.
+        suppressed = [*(settings.suppress_tokens or []), *([] if pad is None else [pad])]
+        generate: Any = each.generate
+        outputs.append(
+            generate(
+                **batch,
+                max_length=min(NEW_TOKENS + 1, limit),
+                min_length=0,
+                num_beams=1,
+                do_sample=False,
+                use_cache=each is model,
+                suppress_tokens=suppressed or None,
+            )
+        )
+    return replace(compared, equal_output=torch.equal(*outputs))
 
 
-def _generate_greedily(model: Any, batch: dict[str, torch.Tensor], use_cache: bool) -> torch.Tensor:
-    """Generates without padding tokens, whose positions fairseq's models do not count.
+@dataclass(frozen=True)
+class Exported:
+    """A model that was written in another format.
 
-    T5 cannot make a cache if its decoder has more layers than its encoder.
+    Attributes:
+        class_name: The class that computes it.
+        comparison: How far it is from its source.
+        notes: What a user must know about the tokenizer, one sentence each.
     """
-    pad = model.config.pad_token_id
-    suppressed = [*(model.generation_config.suppress_tokens or []), *([] if pad is None else [pad])]
-    output: torch.Tensor = model.generate(
-        **batch,
-        max_length=NEW_TOKENS + 1,
-        min_length=0,
-        num_beams=1,
-        do_sample=False,
-        use_cache=use_cache,
-        suppress_tokens=suppressed or None,
-    )
-    return output
+
+    class_name: str
+    comparison: Comparison
+    notes: tuple[str, ...] = ()
 
 
-def _draw_batch(config: Any, seed: int) -> dict[str, torch.Tensor]:
-    """Draws a source with padding and a target without."""
-    generator = torch.Generator().manual_seed(seed)
-    limit = config.max_position_embeddings
-    limit = limit if config.position_embedding_type == "learned" else max(LENGTHS)
-    real = torch.arange(min(max(LENGTHS), limit)) < torch.tensor(LENGTHS)[:, None]
-    pad = config.pad_token_id
-    source = torch.randint(config.vocab_size, real.shape, generator=generator)
-    shape = (len(LENGTHS), min(TARGET_LENGTH, limit))
-    target = torch.randint(config.decoder_vocab_size, shape, generator=generator)
-    if pad is not None:
-        source = source.where(source != pad, (pad + 1) % config.vocab_size)
-        target = target.where(target != pad, (pad + 1) % config.decoder_vocab_size)
-        source = source.where(real, pad)
-    return {
-        "input_ids": source,
-        "attention_mask": real.long(),
-        "decoder_input_ids": target,
-    }
+def library_of(model: PreTrainedModel) -> str:
+    """Returns the library of a model's class, its version, and the name of the class.
+
+    Args:
+        model: A model of transformers or of this package.
+    """
+    name = type(model).__module__.partition(".")[0]
+    version = transformers.__version__ if name == "transformers" else CODE_VERSION
+    return f"{name} {version}, {type(model).__name__}"

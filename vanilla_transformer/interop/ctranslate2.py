@@ -20,7 +20,7 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers.utils import logging
 
-from vanilla_transformer.interop.representable import fields_beyond
+from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import QUANTIZATIONS
 

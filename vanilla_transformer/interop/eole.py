@@ -15,23 +15,29 @@ import torch
 
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
-from vanilla_transformer.interop.fitting import fit_weights, raise_problems
-from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    Rules,
+    are_equal,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+)
 from vanilla_transformer.interop.opennmt import (
     NORMS,
     POSITIONS,
-    PROJECTIONS,
     SPECIAL_TOKENS,
     absent_biases,
-    are_equal,
     find_vocabulary_problems,
     first_value,
     guided_heads,
+    layer_rules,
     make_tokenizer,
-    norm_rules,
+    without_sinusoids,
 )
-from vanilla_transformer.interop.rename_table import Rule, apply_rules
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
+from vanilla_transformer.interop.probe import SourceLogits
+from vanilla_transformer.interop.sinusoids import SINUSOIDS
 
 ACTIVATIONS = {
     "relu": ("relu", False),
@@ -94,7 +100,7 @@ SAME_IN_BOTH = {
 """Options that must be the same in both stacks, with their defaults."""
 
 
-def import_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
+def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Converts a model of Eole with a transformer encoder and decoder.
 
     Args:
@@ -114,26 +120,18 @@ def import_eole(source: str | Path, changes: Mapping[str, Any] | None = None) ->
     special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}
     special = {role: special[role] for role in SPECIAL_TOKENS}
     words = (vocab.get("src"), vocab.get("tgt"))
-    problems = [*find_unknown_options(config), *find_vocabulary_problems(words, special)]
+    problems = [*_find_unknown_options(config), *find_vocabulary_problems(words, special)]
     raise_problems("The model cannot be converted", problems)
     weights = _read_weights(folder)
-    fields = _read_fields(config, vocab, special, weights)
-    fields |= changes or {}
-    kind = fields["position_embedding_type"]
-    tables = [f"{side}_emb.pe.pe" for side in ("src", "tgt")]
-    tables = [name for name in tables if name in weights and kind in SINUSOIDS]
-    raise_problems(
-        "The positions of the model are of another kind",
-        find_wrong_sinusoids(weights, kind, tables),
+    fields = {**_read_fields(config, vocab, special, weights), **(changes or {})}
+    trained = without_sinusoids(
+        weights, fields["position_embedding_type"], r"(src|tgt)_emb\.pe\.pe"
     )
-    trained = {name: tensor for name, tensor in weights.items() if name not in tables}
-    renamed = apply_rules(eole_rules(fields["gated_ffn"]), trained)
+    renamed = rename_weights(trained, _name_rules(fields["gated_ffn"]))
     ours, fitted = fit_weights(renamed, fields, absent_biases(weights))
     return Imported(
         build_model(ours, fitted),
-        kind="eole",
-        source=str(source),
-        tokenizer=make_tokenizer(vocab["src"], vocab["tgt"], special),
+        make_tokenizer(vocab["src"], vocab["tgt"], special),
         library="Eole",
         source_logits=_logits_of_eole(config, vocab, weights),
         notes=("Its texts are segmented as for Eole: words and subwords between spaces.",),
@@ -159,25 +157,16 @@ def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
-def stack_options(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
-    """Returns the options of a stack: its own ones, and those of the model for both stacks.
-
-    Args:
-        config: Content of `config.json`.
-        stack: "encoder" or "decoder".
-    """
+def _stack_options(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
+    """Returns the options of a stack: its own ones, and those of the model for both stacks."""
     model = config.get("model") or {}
     return {**model, **(model.get(stack) or {})}
 
 
-def find_unknown_options(config: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each option that has no counterpart here.
-
-    Args:
-        config: Content of `config.json`.
-    """
+def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each option that has no counterpart here."""
     model = config.get("model") or {}
-    stacks = {stack: stack_options(config, stack) for stack in ("encoder", "decoder")}
+    stacks = {stack: _stack_options(config, stack) for stack in ("encoder", "decoder")}
     groups = [
         ("model.", model, OF_THE_MODEL),
         ("embeddings.", model.get("embeddings") or {}, OF_THE_EMBEDDINGS),
@@ -211,7 +200,7 @@ def _read_fields(
     """Returns the config fields that the options stand for; sizes are read from the weights."""
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
-    encoder, decoder = (stack_options(config, stack) for stack in ("encoder", "decoder"))
+    encoder, decoder = (_stack_options(config, stack) for stack in ("encoder", "decoder"))
     activation, gated = ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")]
     positions = embeddings.get("position_encoding_type", "SinusoidalInterleaved")
     kind = "none" if positions is None else {**POSITIONS, "Learned": "learned"}[positions]
@@ -253,44 +242,25 @@ def _read_fields(
     }
 
 
-def eole_rules(gated: bool) -> list[Rule]:
-    """Returns the rules from names of Eole to names of this package.
-
-    Args:
-        gated: Whether the feed-forward layer is gated.
-    """
-    layer = r"(encoder|decoder)\.transformer_layers\.(\d+)\."
-    here = r"model.\1.layers.\2."
-    attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
+def _name_rules(gated: bool) -> Rules:
+    """Returns the rules for names; a gated feed-forward layer has three matrices."""
     inner = {"gate_up_proj": "gate" if gated else "fc1", "up_proj": "fc1", "down_proj": "fc2"}
     norms = {
         "input_layernorm": "self_attn",
         "precontext_layernorm": "encoder_attn",
         "post_attention_layernorm": "feed_forward",
     }
-    sides = {"src": "encoder", "tgt": "decoder"}
-    return [
-        *(
-            Rule(rf"{side}_emb\.embeddings\.weight", (f"model.{stack}.embed_tokens.weight",))
-            for side, stack in sides.items()
+    return {
+        r"src_emb\.embeddings\.weight": "model.encoder.embed_tokens.weight",
+        r"tgt_emb\.embeddings\.weight": "model.decoder.embed_tokens.weight",
+        r"src_emb\.pe\.weight": "model.encoder.embed_positions.weight",
+        r"tgt_emb\.pe\.weight": "model.decoder.embed_positions.weight",
+        **layer_rules(
+            r"(encoder|decoder)\.transformer_layers\.(\d+)\.",
+            norms,
+            {rf"mlp\.{name}": ours for name, ours in inner.items()},
         ),
-        *(
-            Rule(rf"{side}_emb\.pe\.weight", (f"model.{stack}.embed_positions.weight",))
-            for side, stack in sides.items()
-        ),
-        Rule(r"generator\.(\w+)", (r"lm_head.\1",)),
-        *(
-            Rule(rf"{layer}{theirs}\.{part}\.(\w+)", (rf"{here}{ours}.{letter}_proj.\3",))
-            for theirs, ours in attentions.items()
-            for part, letter in PROJECTIONS.items()
-        ),
-        *(
-            Rule(rf"{layer}mlp\.{theirs}\.(\w+)", (rf"{here}feed_forward.{ours}.\3",))
-            for theirs, ours in inner.items()
-        ),
-        *norm_rules(layer, here, norms),
-        *norm_rules(r"(encoder|decoder)\.", r"model.\1.", {"layer_norm": "final"}, r"\2"),
-    ]
+    }
 
 
 # The source, rebuilt ------------------------------------------------------------------------------

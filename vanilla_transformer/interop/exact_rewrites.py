@@ -12,26 +12,17 @@ from typing import Any
 
 import torch
 
+from vanilla_transformer.interop.match_weights import Weights
 from vanilla_transformer.interop.qkv import split_self_attention
-from vanilla_transformer.interop.renaming import Weights
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.model.positions import (
-    FairseqSinusoidalPositions,
-    HalfSinusoidalPositions,
-    SinusoidalPositions,
-)
 
-ADDED_POSITIONS = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned", "none")
+ADDED_POSITIONS = (*SINUSOIDS, "learned", "none")
 """The position schemes that add a vector to each embedding, or nothing."""
 
-_SINUSOIDS = {
-    "sinusoidal": SinusoidalPositions,
-    "sinusoidal_half": HalfSinusoidalPositions,
-    "sinusoidal_fairseq": FairseqSinusoidalPositions,
-}
 _STACKS = ("encoder", "decoder")
 _TABLE = "model.{}.embed_positions.weight"
 _INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
@@ -91,14 +82,6 @@ def draft_of(model: VanillaTransformerForConditionalGeneration) -> Draft:
         separate |= split_self_attention(own, draft.heads_of(stack) * draft.head_dim_of(stack))
     others = {name: w for name, w in weights.items() if "qkv_proj" not in name}
     return Draft({**fields, "fused_qkv": False}, others | separate)
-
-
-def build_model(draft: Draft) -> VanillaTransformerForConditionalGeneration:
-    """Builds the model of a draft, in evaluation mode."""
-    model = VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**draft.fields))
-    model.load_state_dict(dict(draft.weights))
-    model.train(False)
-    return model
 
 
 def repeat_key_value_heads(draft: Draft) -> Draft:
@@ -286,5 +269,4 @@ def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Te
     nothing = torch.zeros(0, width)
     if scheme == "none":
         return nothing, torch.zeros(limit, width)
-    rows = _SINUSOIDS[scheme](width, offset)(torch.arange(limit)[None], torch.float32).embedding
-    return nothing, rows[0]
+    return nothing, sinusoids(scheme, limit, width, offset)

@@ -22,10 +22,16 @@ from typing import Any
 import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
-from vanilla_transformer.interop.fitting import fit_weights, raise_problems
-from vanilla_transformer.interop.imported import Imported, build_model
-from vanilla_transformer.interop.rename_table import Rule, apply_rules
-from vanilla_transformer.interop.word_backends import word_backend
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    Edit,
+    Rules,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+)
+from vanilla_transformer.interop.tokenizers import word_backend
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
     EOS_TOKEN,
     SPECIAL_TOKENS,
@@ -79,7 +85,7 @@ SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos")
 """Options of each stack that must be the same in both."""
 
 
-def import_fairseq(
+def read_fairseq(
     source: str | Path,
     dicts: str | Path | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -107,33 +113,21 @@ def import_fairseq(
             f"{str(source)!r} holds no weights of fairseq (`model`): its entries are "
             f"{list(checkpoint)[:8]}."
         )
-    options = read_options(checkpoint)
-    problems = find_unknown_options(options, weights)
-    raise_problems("The model cannot be converted", problems)
-    fields = read_fields(options, weights)
-    rules = fairseq_rules(bool(options.get("encoder_normalize_before")))
-    config, fitted = fit_weights(apply_rules(rules, weights), {**fields, **(changes or {})})
+    options = _read_options(checkpoint)
+    raise_problems("The model cannot be converted", _find_unknown_options(options, weights))
+    fields = {**_read_fields(options, weights), **(changes or {})}
+    rules = _name_rules("pre" if options.get("encoder_normalize_before") else "post")
+    config, fitted = fit_weights(rename_weights(weights, rules), fields)
     sizes = (config.vocab_size, int(config.decoder_vocab_size or 0))
-    tokenizer = read_tokenizer(Path(dicts or Path(source).parent), options, sizes, bool(dicts))
+    tokenizer = _read_tokenizer(Path(dicts or Path(source).parent), options, sizes, bool(dicts))
     notes = ("Its texts are segmented as for fairseq: words and subwords separated by spaces.",)
     return Imported(
-        build_model(config, fitted),
-        kind="fairseq",
-        source=str(source),
-        tokenizer=tokenizer,
-        notes=notes if tokenizer is not None else (),
+        build_model(config, fitted), tokenizer, notes=notes if tokenizer is not None else ()
     )
 
 
-def read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of the model, the task and the criterion by their flat names.
-
-    Args:
-        checkpoint: Content of the file.
-
-    Raises:
-        ValueError: If it holds no options.
-    """
+def _read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of the model, the task and the criterion by their flat names."""
     config, arguments = checkpoint.get("cfg"), checkpoint.get("args")
     if isinstance(config, dict) and isinstance(config.get("model"), dict):
         options: dict[str, Any] = {}
@@ -169,15 +163,10 @@ def _resolve_reference(value: Any, config: Mapping[str, Any]) -> Any:
     return found
 
 
-def find_unknown_options(
+def _find_unknown_options(
     options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
 ) -> list[str]:
-    """Returns a sentence for each option that has no counterpart here.
-
-    Args:
-        options: Options by their flat names.
-        weights: Weights by their names in fairseq.
-    """
+    """Returns a sentence for each option that has no counterpart here."""
     problems = []
     architecture = options.get("arch") or options.get("_name") or "transformer"
     if not str(architecture).startswith("transformer"):
@@ -223,13 +212,8 @@ def _has_final_norms(
     )
 
 
-def read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Returns the config fields that the options stand for; sizes are read from the weights.
-
-    Args:
-        options: Options by their flat names, all of which have a counterpart here.
-        weights: Weights by their names in fairseq.
-    """
+def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns the config fields that the options stand for; sizes are read from the weights."""
     has_positions = not options.get("no_token_positional_embeddings")
     learned = bool(options.get("encoder_learned_pos"))
     shares_all = bool(options.get("share_all_embeddings"))
@@ -263,13 +247,8 @@ def read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor])
     }
 
 
-def fairseq_rules(normalize_before: bool) -> list[Rule]:
-    """Returns the rules from names of fairseq, also of old ones, to names of this package.
-
-    Args:
-        normalize_before: Whether norms stand before the sublayers.
-    """
-    slot = "pre" if normalize_before else "post"
+def _name_rules(slot: str) -> Rules:
+    """Returns the rules for names, also for old ones; norms have the slot "pre" or "post"."""
     layer, here = r"(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
     norms = {
         (r"(encoder|decoder)", r"(?:self_attn_layer_norm|layer_norms\.0)"): "self_attn",
@@ -277,51 +256,37 @@ def fairseq_rules(normalize_before: bool) -> list[Rule]:
         (r"(encoder)", r"(?:final_layer_norm|layer_norms\.1)"): "feed_forward",
         (r"(decoder)", r"(?:final_layer_norm|layer_norms\.2)"): "feed_forward",
     }
-    packed = tuple(rf"{here}\3.{part}_proj.\4" for part in "qkv")
-    return [
-        Rule(r"(encoder|decoder)\.version"),
+    fused = tuple(rf"{here}\3.{part}_proj.\4" for part in "qkv")
+    return {
+        r"(encoder|decoder)\.version": None,
         # Copies for a fast path of version 0.12.2, which fairseq makes anew when it loads.
-        Rule(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"),
-        Rule(r"(encoder|decoder)\.embed_positions\.(_float_tensor|weights)"),
-        Rule(
-            r"(encoder|decoder)\.embed_(tokens|positions)\.weight", (r"model.\1.embed_\2.weight",)
-        ),
-        Rule(r"decoder\.(?:output_projection\.weight|embed_out)", ("lm_head.weight",)),
-        Rule(r"(encoder|decoder)\.layer_norm\.(\w+)", (r"model.\1.final_norm.\2",)),
-        Rule(r"(encoder|decoder)\.layernorm_embedding\.(\w+)", (r"model.\1.embed_norm.\2",)),
-        Rule(layer + r"(\w+_attn)\.in_proj_(weight|bias)", packed, is_split=True),
-        Rule(layer + r"(\w+_attn)\.([qkv]|out)_proj\.(\w+)", (here + r"\3.\4_proj.\5",)),
-        Rule(layer + r"(fc[12])\.(\w+)", (here + r"feed_forward.\3.\4",)),
-        *(
-            Rule(
-                rf"{stack}\.layers\.(\d+)\.{norm}\.(\w+)",
-                (rf"model.\1.layers.\2.{sublayer}_{slot}_norm.\3",),
+        r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)": None,
+        r"(encoder|decoder)\.embed_positions\.(_float_tensor|weights)": None,
+        r"(encoder|decoder)\.embed_(tokens|positions)\.weight": r"model.\1.embed_\2.weight",
+        r"decoder\.(?:output_projection\.weight|embed_out)": "lm_head.weight",
+        r"(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
+        r"(encoder|decoder)\.layernorm_embedding\.(\w+)": r"model.\1.embed_norm.\2",
+        layer + r"(\w+_attn)\.in_proj_(weight|bias)": Edit(fused, is_split=True),
+        layer + r"(\w+_attn)\.([qkv]|out)_proj\.(\w+)": here + r"\3.\4_proj.\5",
+        layer + r"(fc[12])\.(\w+)": here + r"feed_forward.\3.\4",
+        **{
+            rf"{stack}\.layers\.(\d+)\.{norm}\.(\w+)": (
+                rf"model.\1.layers.\2.{sublayer}_{slot}_norm.\3"
             )
             for (stack, norm), sublayer in norms.items()
-        ),
-    ]
+        },
+    }
 
 
 # Dictionaries ------------------------------------------------------------------------------------
 
 
-def read_tokenizer(
+def _read_tokenizer(
     folder: Path, options: Mapping[str, Any], sizes: tuple[int, int], is_required: bool
 ) -> VanillaTransformerTokenizer | None:
-    """Reads the dictionaries of both languages into a tokenizer.
+    """Reads the dictionaries of both languages into a tokenizer; None if a file is missing.
 
-    Args:
-        folder: Directory of the dictionaries.
-        options: Options by their flat names: `source_lang` and `target_lang` name the files.
-        sizes: Rows of the source's and the target's embedding.
-        is_required: Whether a missing file is an error.
-
-    Returns:
-        The tokenizer; None if a file is missing.
-
-    Raises:
-        FileNotFoundError: If a required file is missing.
-        ValueError: If a dictionary is broken, or has not as many words as the embedding has rows.
+    `sizes` are the rows of the source's and of the target's embedding.
     """
     languages = [options.get(f"{side}_lang") for side in ("source", "target")]
     paths = [folder / f"dict.{language}.txt" for language in languages]
@@ -330,7 +295,7 @@ def read_tokenizer(
         if is_required:
             raise FileNotFoundError(f"The dictionaries {missing} do not exist.")
         return None
-    words = [read_dictionary(path) for path in paths]
+    words = [_read_dictionary(path) for path in paths]
     problems = [
         f"{str(path)!r} gives {len(found)} symbols, but the embedding has {size} rows"
         for path, found, size in zip(paths, words, sizes, strict=True)
@@ -345,18 +310,8 @@ def read_tokenizer(
     )
 
 
-def read_dictionary(path: Path) -> list[str]:
-    """Reads a dictionary of fairseq: lines of a symbol and its count.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The symbols by id, which begin with `<s>`, `<pad>`, `</s>` and `<unk>`.
-
-    Raises:
-        ValueError: If a line has no count, or if a symbol stands there twice.
-    """
+def _read_dictionary(path: Path) -> list[str]:
+    """Reads lines of a symbol and its count; before them stand `<s>`, `<pad>`, `</s>`, `<unk>`."""
     words = dict.fromkeys(SPECIAL_TOKENS)
     problems = []
     text = path.read_text(encoding="utf-8")

@@ -32,8 +32,9 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from vanilla_transformer.interop.comparison import Comparison, compare_models
-from vanilla_transformer.interop.hf_tokenizer import save_plain_tokenizer
+from vanilla_transformer.interop.comparison import Exported, compare_models
+from vanilla_transformer.interop.funnel import check_agreement
+from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -50,7 +51,7 @@ _PAST = Dim("past_len", min=0)
 
 def export_to_onnx(
     model: VanillaTransformerForConditionalGeneration, tokenizer: Any, output_dir: str | Path
-) -> tuple[Comparison, tuple[str, ...]]:
+) -> Exported:
     """Writes the graphs of a model, its configs and its tokenizer, and compares both.
 
     Args:
@@ -72,19 +73,8 @@ def export_to_onnx(
     model.generation_config.save_pretrained(folder)
     notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, folder)
     comparison = compare_models(model, OnnxModel.load(folder))
-    if not comparison.agrees:
-        raise ValueError(f"The graphs differ from the model. {describe(comparison)}")
-    return comparison, notes
-
-
-def describe(comparison: Comparison) -> str:
-    """Returns the result of a comparison of graphs with their model in one sentence."""
-    greedy = "equal" if comparison.equal_output else "different"
-    return (
-        f"Compared with the model on random input: largest difference of two logits "
-        f"{comparison.difference:.1e} (largest logit {comparison.largest:.1f}), greedy output "
-        f"{greedy}."
-    )
+    check_agreement(comparison)
+    return Exported("OnnxModel", comparison, notes)
 
 
 class EncoderGraph(nn.Module):

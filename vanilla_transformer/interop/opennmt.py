@@ -21,11 +21,18 @@ from vanilla_transformer.interop.checkpoint_files import (
     read_state_dict,
     read_training_checkpoint,
 )
-from vanilla_transformer.interop.fitting import fit_weights, raise_problems
-from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model
-from vanilla_transformer.interop.rename_table import Rule, apply_rules
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    Rules,
+    are_equal,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+)
+from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
-from vanilla_transformer.interop.word_backends import word_backend
+from vanilla_transformer.interop.tokenizers import word_backend
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 SPECIAL_TOKENS = {
@@ -81,14 +88,14 @@ PROJECTIONS = {
 }
 """The projections of attention by their names in OpenNMT-py and Eole."""
 
-_PE = "coder.embeddings.make_embedding.pe.pe"
+_PE = r"coder\.embeddings\.make_embedding\.pe\.pe"
 _REMEDY_FOR_OLD_FILES = (
     "A checkpoint of OpenNMT-py 1 or 2 holds objects of torchtext: convert it with OpenNMT-py's "
     "`tools/convertv2_v3.py` first."
 )
 
 
-def import_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
+def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Converts a checkpoint of an OpenNMT-py transformer.
 
     Args:
@@ -117,21 +124,15 @@ def import_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None)
     raise_problems(f"{str(source)!r} is no checkpoint of OpenNMT-py", missing)
     options, weights = checkpoint["opt"], _collect_weights(checkpoint)
     vocabularies = (checkpoint["vocab"].get("src"), checkpoint["vocab"].get("tgt"))
-    problems = [*find_unknown_options(options), *find_vocabulary_problems(vocabularies)]
+    problems = [*_find_unknown_options(options), *find_vocabulary_problems(vocabularies)]
     raise_problems("The model cannot be converted", problems)
     fields = {**_read_fields(options, weights, checkpoint["vocab"]), **(changes or {})}
-    kind = fields["position_embedding_type"]
-    tables = [name for name in (f"en{_PE}", f"de{_PE}") if name in weights and kind in SINUSOIDS]
-    wrong = find_wrong_sinusoids(weights, kind, tables)
-    raise_problems("The positions of the checkpoint are of another kind", wrong)
-    trained = {name: tensor for name, tensor in weights.items() if name not in tables}
-    renamed = apply_rules(opennmt_rules(fields["gated_ffn"]), trained)
+    trained = without_sinusoids(weights, fields["position_embedding_type"], f"(en|de){_PE}")
+    renamed = rename_weights(trained, _name_rules(fields["gated_ffn"]))
     config, fitted = fit_weights(renamed, fields, absent_biases(weights))
     return Imported(
         build_model(config, fitted),
-        kind="opennmt-py",
-        source=str(source),
-        tokenizer=make_tokenizer(*vocabularies),
+        make_tokenizer(*vocabularies),
         library="OpenNMT-py",
         source_logits=_logits_of_opennmt(checkpoint),
         notes=("Its texts are segmented as for OpenNMT-py: words and subwords between spaces.",),
@@ -159,12 +160,8 @@ def _collect_weights(checkpoint: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return {**checkpoint["model"], **output}
 
 
-def find_unknown_options(options: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each option that has no counterpart here.
-
-    Args:
-        options: The options of the checkpoint by name.
-    """
+def _find_unknown_options(options: Mapping[str, Any]) -> list[str]:
+    """Returns a sentence for each option that has no counterpart here."""
     problems = [
         f"`{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a counterpart"
         for name, known in EXPECTED.items()
@@ -276,15 +273,31 @@ def guided_heads(
     return [[layer % layers, head] for head in range(decoder.get("alignment_heads") or heads)]
 
 
+def without_sinusoids(
+    weights: Mapping[str, torch.Tensor], scheme: str, tables: str
+) -> dict[str, torch.Tensor]:
+    """Leaves out stored tables of sinusoids, which the model computes itself.
+
+    Args:
+        weights: Weights of the source.
+        scheme: The `position_embedding_type`. Tables of learned positions are kept.
+        tables: Expression for the names of the tables.
+
+    Raises:
+        ValueError: If a table holds something else.
+    """
+    if scheme not in SINUSOIDS:
+        return dict(weights)
+    stored = {name: tensor for name, tensor in weights.items() if re.fullmatch(tables, name)}
+    wrong = find_wrong_sinusoids(stored, scheme)
+    raise_problems("The positions of the checkpoint are of another kind", wrong)
+    return {name: tensor for name, tensor in weights.items() if name not in stored}
+
+
 def first_value(value: Any) -> float:
     """Returns a rate, or the first of the rates that a schedule lists; 0 if there is none."""
     values = value if isinstance(value, list) else [value]
     return float(values[0] or 0.0) if values else 0.0
-
-
-def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
-    """Returns whether both weights are there and equal."""
-    return first is not None and second is not None and torch.equal(first, second)
 
 
 def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
@@ -301,53 +314,53 @@ def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
     ]
 
 
-def opennmt_rules(gated: bool) -> list[Rule]:
-    """Returns the rules from names of OpenNMT-py to names of this package.
+def _name_rules(gated: bool) -> Rules:
+    """Returns the rules for names; a gated feed-forward layer has three matrices."""
+    layer = r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\."
+    inner = {"w_1": "gate", "w_2": "fc2", "w_3": "fc1"} if gated else {"w_1": "fc1", "w_2": "fc2"}
+    norms = {
+        "layer_norm": "self_attn",
+        "layer_norm_1": "self_attn",
+        "layer_norm_2": "encoder_attn",
+        r"feed_forward\.layer_norm": "feed_forward",
+    }
+    return {
+        **{
+            _embedding_of(stack).replace(".", r"\."): f"model.{stack}.embed_tokens.weight"
+            for stack in ("encoder", "decoder")
+        },
+        **layer_rules(
+            layer, norms, {rf"feed_forward\.{name}": ours for name, ours in inner.items()}
+        ),
+    }
+
+
+def layer_rules(layer: str, norms: Mapping[str, str], inner: Mapping[str, str]) -> Rules:
+    """Returns the rules for layers, final norms and the output projection of OpenNMT-py and Eole.
+
+    The first versions named the parameters of norms `a_2` and `b_2`.
 
     Args:
-        gated: Whether the feed-forward layer is gated.
+        layer: Expression for what stands before the names in a layer: groups 1 and 2 are the stack
+            and the number.
+        norms: Our sublayer by expression for their name of the norm before it.
+        inner: Our matrix by expression for their name of a feed-forward matrix.
     """
-    layer = r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\."
     here = r"model.\1.layers.\2."
     attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
-    inner = {"w_1": "gate", "w_2": "fc2", "w_3": "fc1"} if gated else {"w_1": "fc1", "w_2": "fc2"}
-    norms = {"layer_norm": "self_attn", "layer_norm_1": "self_attn", "layer_norm_2": "encoder_attn",
-             r"feed_forward\.layer_norm": "feed_forward"}  # fmt: skip
-    return [
-        *(
-            Rule(_embedding_of(stack).replace(".", r"\."), (f"model.{stack}.embed_tokens.weight",))
-            for stack in ("encoder", "decoder")
-        ),
-        Rule(r"generator\.(\w+)", (r"lm_head.\1",)),
-        *(
-            Rule(rf"{layer}{theirs}\.{part}\.(\w+)", (rf"{here}{ours}.{letter}_proj.\3",))
-            for theirs, ours in attentions.items()
-            for part, letter in PROJECTIONS.items()
-        ),
-        *(
-            Rule(rf"{layer}feed_forward\.{theirs}\.(\w+)", (rf"{here}feed_forward.{ours}.\3",))
-            for theirs, ours in inner.items()
-        ),
-        *norm_rules(layer, here, norms),
-        *norm_rules(r"(encoder|decoder)\.", r"model.\1.", {"layer_norm": "final"}, r"\2"),
-    ]
-
-
-def norm_rules(scope: str, here: str, norms: Mapping[str, str], last: str = r"\3") -> list[Rule]:
-    """Returns rules for norms; the first versions named their parameters `a_2` and `b_2`.
-
-    Args:
-        scope: Expression for what stands before the names of norms.
-        here: What stands before the new names.
-        norms: Our sublayer, or "final", by their name of the norm, an expression.
-        last: The group that holds "weight" or "bias".
-    """
-    rules = []
-    for theirs, ours in norms.items():
-        name = f"{here}final_norm" if ours == "final" else f"{here}{ours}_pre_norm"
-        rules.append(Rule(rf"{scope}{theirs}\.a_2", (f"{name}.weight",)))
-        rules.append(Rule(rf"{scope}{theirs}\.b_2", (f"{name}.bias",)))
-        rules.append(Rule(rf"{scope}{theirs}\.(weight|bias)", (f"{name}.{last}",)))
+    found = {rf"{layer}{name}": f"{here}{ours}_pre_norm" for name, ours in norms.items()}
+    # The empty group makes "weight" and "bias" group 3 here, too.
+    found |= {r"(encoder|decoder)\.layer_norm()": r"model.\1.final_norm"}
+    rules = {r"generator\.(\w+)": r"lm_head.\1"}
+    for theirs, ours in found.items():
+        rules[rf"{theirs}\.a_2"] = f"{ours}.weight"
+        rules[rf"{theirs}\.b_2"] = f"{ours}.bias"
+        rules[rf"{theirs}\.(weight|bias)"] = rf"{ours}.\3"
+    for theirs, ours in attentions.items():
+        for part, letter in PROJECTIONS.items():
+            rules[rf"{layer}{theirs}\.{part}\.(\w+)"] = rf"{here}{ours}.{letter}_proj.\3"
+    for theirs, ours in inner.items():
+        rules[rf"{layer}{theirs}\.(\w+)"] = rf"{here}feed_forward.{ours}.\3"
     return rules
 
 

@@ -7,7 +7,7 @@ the model itself when it was saved. `verify_model` computes them again and says 
 import copy
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,20 @@ TOLERANCE = 1e-4
 OWN_SOURCE = "vanilla_transformer"
 """The source of a probe that the saved model computed itself."""
 
-_FILES = ("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "target_tokenizer.json")
+SourceLogits = Callable[[Mapping[str, torch.Tensor]], torch.Tensor]
+"""Computes logits with the source's own library, from the inputs that `probe_inputs` makes."""
+
+_FILES = (
+    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json"),
+    *("*token*.json", "*vocab*", "*merges*", "*.spm", "*.model", "*.codes", "*.jinja", "*.py"),
+)
+"""The files that loading a model or its tokenizer reads."""
+
+_FILES_OF_OLD_PROBES = (
+    *("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "target_tokenizer.json"),
+)
 _COLUMNS = 16
-_SOURCE_LENS, _TARGET_LEN = (7, 4), 6
+_SOURCE_LENS, _TARGET_LEN = (40, 7, 4), 12
 
 
 @dataclass(frozen=True)
@@ -46,28 +57,31 @@ class Verification:
     difference: float | None
 
 
-def probe_inputs(config: VanillaTransformerConfig) -> dict[str, torch.Tensor]:
-    """Makes inputs for a model: two rows, the second one padded on the right.
+def probe_inputs(
+    config: VanillaTransformerConfig, limit: int | None = None
+) -> dict[str, torch.Tensor]:
+    """Makes inputs for a model: a long row and two short ones, padded on the right.
 
     Args:
         config: The model's config. The same config always gives the same inputs.
+        limit: Longest row in tokens. None: `max_position_embeddings`.
 
     Returns:
-        `input_ids` and `attention_mask`, of shape (2, source_len), and for a model with both stacks
-        `decoder_input_ids`, of shape (2, target_len). No row has padding inside.
+        `input_ids` and `attention_mask`, of shape (3, source_len), and for a model with both stacks
+        `decoder_input_ids`, of shape (3, target_len). No row has padding inside.
     """
     generator = torch.Generator().manual_seed(0)
-    learned = config.position_embedding_type == "learned"
-    limit = config.max_position_embeddings if learned else max(_SOURCE_LENS)
+    limit = config.max_position_embeddings if limit is None else limit
     pad = 0 if config.pad_token_id is None else config.pad_token_id
 
     def draw(length: int, vocab_size: int) -> torch.Tensor:
-        ids = torch.randint(max(vocab_size - 1, 1), (2, min(length, limit)), generator=generator)
+        shape = len(_SOURCE_LENS), min(length, limit)
+        ids = torch.randint(max(vocab_size - 1, 1), shape, generator=generator)
         return (ids + (ids >= pad)).clamp(max=vocab_size - 1)
 
     input_ids = draw(max(_SOURCE_LENS), config.vocab_size)
-    attention_mask = torch.ones_like(input_ids)
-    attention_mask[1, min(_SOURCE_LENS) :] = 0
+    real = torch.arange(input_ids.shape[1]) < torch.tensor(_SOURCE_LENS)[:, None]
+    attention_mask = real.long()
     inputs = {
         "input_ids": input_ids.masked_fill(attention_mask == 0, pad),
         "attention_mask": attention_mask,
@@ -150,7 +164,8 @@ def store_probe(
         "dtype": _saved_type(folder),
         "inputs": {name: tensor.tolist() for name, tensor in inputs.items()},
         **_summarize_outputs(outputs),
-        "files": {path.name: _file_fingerprint(path) for path in _files_in(folder)},
+        "patterns": _FILES,
+        "files": {path.name: _file_fingerprint(path) for path in _files_in(folder, _FILES)},
     }
     path = folder / PROBE_FILE
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -174,8 +189,9 @@ def _saved_type(folder: Path) -> str:
     return str(config.dtype or torch.float32).removeprefix("torch.")
 
 
-def _files_in(folder: Path) -> list[Path]:
-    return sorted({path for pattern in _FILES for path in folder.glob(pattern)})
+def _files_in(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if path.name != PROBE_FILE)
 
 
 def _file_fingerprint(path: Path) -> dict[str, Any]:
@@ -200,7 +216,7 @@ def verify_model(directory: str | Path) -> Verification:
     """
     folder = Path(directory)
     probe = _read_probe(folder / PROBE_FILE)
-    problems = list(_changed_files(folder, probe["files"]))
+    problems = list(_changed_files(folder, probe))
     try:
         model = load_for_probe(folder)
         inputs = {name: torch.tensor(rows) for name, rows in probe["inputs"].items()}
@@ -238,8 +254,9 @@ def _read_probe(path: Path) -> dict[str, Any]:
     return probe
 
 
-def _changed_files(folder: Path, stored: Mapping[str, Any]) -> Iterator[str]:
-    present = {path.name: path for path in _files_in(folder)}
+def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
+    stored, patterns = probe["files"], probe.get("patterns", _FILES_OF_OLD_PROBES)
+    present = {path.name: path for path in _files_in(folder, patterns)}
     for name, expected in stored.items():
         if name not in present:
             yield f"{name} is missing."

@@ -28,20 +28,23 @@ New names may refer to groups of the expression (`\1`), as in `re.sub`. The firs
 matches counts. A name that matches none must be a name of this package already.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
-from vanilla_transformer.interop.fitting import fit_weights, raise_problems
-from vanilla_transformer.interop.imported import Imported, build_model
-from vanilla_transformer.interop.qkv import from_per_head
-from vanilla_transformer.interop.renaming import RenamedWeights, Weights
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    Edit,
+    Rules,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+)
 
 MUST_BE_GIVEN = (
     "encoder_attention_heads",
@@ -54,44 +57,21 @@ MUST_BE_GIVEN = (
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Says what becomes of the weights whose names match an expression.
-
-    Attributes:
-        pattern: Regular expression for a whole name.
-        names: New names; none: the weight is dropped.
-        is_split: Whether each name gets an equal part of the rows, rather than the whole weight.
-        transpose: Whether the two axes of a matrix are exchanged.
-        offset: Number of first rows to leave out.
-        heads: Number of heads, if the rows to split lie head by head.
-        stack: Group of the expression that numbers the parts of one new weight.
-    """
-
-    pattern: str
-    names: tuple[str, ...] = ()
-    is_split: bool = False
-    transpose: bool = False
-    offset: int = 0
-    heads: int | None = None
-    stack: int | None = None
-
-
-@dataclass(frozen=True)
 class RenameTable:
     """A table for one model: see the module's docstring.
 
     Attributes:
-        rules: Rules for names, in their order.
+        rules: What becomes of the weights, by expression, in their order.
         config: Fields of the config.
         zeros: Expressions for names of this package whose weights are zero in the source.
     """
 
-    rules: tuple[Rule, ...]
+    rules: Rules
     config: Mapping[str, Any]
     zeros: tuple[str, ...] = ()
 
 
-def import_table(
+def read_with_table(
     source: str | Path,
     table: str | Path,
     key: str | None = None,
@@ -120,110 +100,8 @@ def import_table(
         raise ValueError(
             f"`config` in {str(table)!r} lacks {forgotten}, which no weight shows: add them there."
         )
-    config, weights = convert_with_table(replace(read, config=given), read_state_dict(source, key))
-    return Imported(build_model(config, weights), kind="table", source=str(source))
-
-
-def convert_with_table(
-    table: RenameTable, state_dict: Mapping[str, torch.Tensor]
-) -> tuple[Any, Weights]:
-    """Converts weights with a table.
-
-    Args:
-        table: The table.
-        state_dict: Names and weights of the source.
-
-    Returns:
-        The config, and weights for a `VanillaTransformerForConditionalGeneration`.
-
-    Raises:
-        ValueError: If a rule is no regular expression with names, or as `fit_weights`.
-    """
-    return fit_weights(apply_rules(table.rules, state_dict), table.config, table.zeros)
-
-
-def apply_rules(rules: Sequence[Rule], state_dict: Mapping[str, torch.Tensor]) -> RenamedWeights:
-    """Renames, cuts and joins weights.
-
-    Args:
-        rules: The rules. The first that matches a name counts.
-        state_dict: Names and weights of the source.
-
-    Returns:
-        The weights under their new names, and what went wrong.
-
-    Raises:
-        ValueError: If a rule is no regular expression with names.
-    """
-    compiled = [(_compile_rule(rule), rule) for rule in rules]
-    weights: Weights = {}
-    origins: dict[str, str] = {}
-    parts: dict[str, dict[int, torch.Tensor]] = {}
-    problems = []
-    for old, tensor in state_dict.items():
-        found = ((match, rule) for pattern, rule in compiled if (match := pattern.fullmatch(old)))
-        match, rule = next(found, (None, Rule(old)))
-        try:
-            moved = [(old, tensor)] if match is None else _apply_rule(rule, match, tensor)
-        except ValueError as error:
-            problems.append(f"`{old}`: {error}")
-            continue
-        for new, value in moved:
-            taken: dict[Any, Any] = weights
-            place: Any = new
-            if match is not None and rule.stack is not None:
-                taken, place = parts.setdefault(new, {}), int(match[rule.stack])
-            if place in taken:
-                problems.append(f"`{old}` and `{origins[new]}` both become `{new}`")
-            taken[place], origins[new] = value, old
-    for new, numbered in parts.items():
-        if new in weights:
-            problems.append(f"`{new}` gets a whole weight and parts of one")
-        try:
-            weights[new] = torch.cat([numbered[number] for number in sorted(numbered)])
-        except RuntimeError as error:
-            problems.append(f"the parts of `{new}` cannot be joined: {error}")
-    return RenamedWeights(weights, origins, tuple(problems))
-
-
-def _compile_rule(rule: Rule) -> re.Pattern[str]:
-    try:
-        pattern = re.compile(rule.pattern)
-        for name in rule.names:
-            re.sub(f"(?:{rule.pattern})|", name, "")  # checks the groups of the name
-        if rule.stack is not None and not 1 <= rule.stack <= pattern.groups:
-            raise ValueError(f"`stack` is {rule.stack}, but it has {pattern.groups} groups")
-    except (re.error, TypeError, IndexError, ValueError) as error:
-        raise ValueError(
-            f"The rule {rule.pattern!r}: {list(rule.names)} is not a regular expression with names "
-            f"({error}): write it in the syntax of Python's `re`."
-        ) from error
-    return pattern
-
-
-def _apply_rule(
-    rule: Rule, match: re.Match[str], tensor: torch.Tensor
-) -> list[tuple[str, torch.Tensor]]:
-    """Returns the new names of one weight, each with its values."""
-    names = [match.expand(name) for name in rule.names]
-    if rule.stack is not None and not match[rule.stack].isdecimal():
-        raise ValueError(f"`stack` needs a number in group {rule.stack}: {match[rule.stack]!r}")
-    if rule.transpose and tensor.dim() == 2:
-        tensor = tensor.T
-    if rule.offset:
-        if tensor.dim() == 0 or len(tensor) <= rule.offset:
-            raise ValueError(f"`offset` ({rule.offset}) leaves no row of {tuple(tensor.shape)}")
-        tensor = tensor[rule.offset :]
-    if not rule.is_split:
-        return [(name, tensor) for name in names]
-    if rule.heads is not None:
-        return list(zip(names, from_per_head(tensor, rule.heads, len(names)), strict=True))
-    if tensor.dim() == 0 or len(tensor) % len(names):
-        raise ValueError(f"{tuple(tensor.shape)} cannot be split into {len(names)} equal parts")
-    return list(zip(names, tensor.chunk(len(names)), strict=True))
-
-
-# Reading -----------------------------------------------------------------------------------------
+    renamed = rename_weights(read_state_dict(source, key), read.rules)
+    return Imported(build_model(*fit_weights(renamed, given, read.zeros)))
 
 
 def read_table(path: str | Path) -> RenameTable:
@@ -251,7 +129,7 @@ def read_table(path: str | Path) -> RenameTable:
             f"{str(path)!r} must hold `weights`, a mapping from regular expressions to names."
         )
     raise_problems(f"The table {str(path)!r} is wrong", list(_check_table(content)))
-    rules = tuple(_make_rule(pattern, value) for pattern, value in content["weights"].items())
+    rules = {pattern: _make_rule(value) for pattern, value in content["weights"].items()}
     return RenameTable(rules, content.get("config") or {}, tuple(content.get("zeros") or ()))
 
 
@@ -275,7 +153,7 @@ def _check_table(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_rule(value: Mapping[str, Any]) -> Iterator[str]:
     targets = [name for name in ("to", "copy", "split") if name in value]
-    options = {field.name for field in fields(Rule)} - {"pattern", "names", "is_split"}
+    options = {field.name for field in fields(Edit)} - {"names", "is_split"}
     for name in value.keys() - options - {"to", "copy", "split"}:
         yield f"`{name}` is not known"
     if len(targets) != 1:
@@ -299,9 +177,9 @@ def _check_rule(value: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{option}` works beside `{needed}` only"
 
 
-def _make_rule(pattern: str, value: Any) -> Rule:
+def _make_rule(value: Any) -> str | Edit | None:
     if value is None or isinstance(value, str):
-        return Rule(pattern, () if value is None else (value,))
+        return value
     options = {name: value[name] for name in value.keys() - {"to", "copy", "split"}}
     names = [value["to"]] if "to" in value else value.get("copy") or value["split"]
-    return Rule(pattern, tuple(names), is_split="split" in value, **options)
+    return Edit(tuple(names), is_split="split" in value, **options)

@@ -1,6 +1,6 @@
-"""Compares stored tables of positions with the sinusoids that the model computes itself."""
+"""Sinusoids as tables, and the comparison of stored tables with those that the model computes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -19,35 +19,38 @@ SINUSOIDS: dict[str, type[SinusoidalPositions]] = {
 """The sinusoids by the name of their `position_embedding_type`."""
 
 
-def sinusoids(scheme: str, length: int, d_model: int) -> torch.Tensor:
-    """Returns the sinusoids of the first positions, of shape (length, d_model).
+def sinusoids(scheme: str, length: int, d_model: int, offset: int = 0) -> torch.Tensor:
+    """Returns the sinusoids of consecutive positions, of shape (length, d_model).
 
     Args:
         scheme: A name in `SINUSOIDS`.
         length: Number of positions.
         d_model: Width of the model.
+        offset: The first position.
     """
-    made = SINUSOIDS[scheme](d_model)
-    encoding: PositionEncoding = made(torch.arange(length)[None], torch.float32)
+    positions = torch.arange(length)[None]
+    encoding: PositionEncoding = SINUSOIDS[scheme](d_model, offset)(positions, torch.float32)
     return encoding.add_to(torch.zeros(1, length, d_model))[0]
 
 
 def find_wrong_sinusoids(
-    state_dict: Mapping[str, torch.Tensor], scheme: str, names: Sequence[str]
+    tables: Mapping[str, torch.Tensor], scheme: str, tolerance: float | None = None
 ) -> list[str]:
-    """Returns a sentence for each table that does not hold the sinusoids of a scheme.
+    """Returns a sentence for each table that does not hold the sinusoids of a scheme from 0 on.
 
     Args:
-        state_dict: Names and weights of the source.
+        tables: Tables by name. Axes of size 1 do not count, nor do rows of zeros, which fairseq
+            stores at the position of padding.
         scheme: A name in `SINUSOIDS`.
-        names: Names of the tables; axes of size 1 do not count.
+        tolerance: Largest difference. None: what float32 explains; angles are computed in it, so
+            that their error grows with the position.
     """
     problems = []
-    for name in names:
-        table = state_dict[name].float().squeeze()
-        # Angles are computed in float32, so their error grows with the position.
-        if table.dim() != 2 or not torch.allclose(
-            table, sinusoids(scheme, *table.shape), rtol=0, atol=2e-7 * len(table) + 1e-5
-        ):
+    for name, tensor in tables.items():
+        table = tensor.float().squeeze()
+        atol = 2e-7 * len(tensor) + 1e-5 if tolerance is None else tolerance
+        computed = sinusoids(scheme, *table.shape) if table.dim() == 2 else table.new_zeros(1)
+        used = table.any(dim=-1)
+        if table.dim() != 2 or not torch.allclose(table[used], computed[used], rtol=0, atol=atol):
             problems.append(f"`{name}` does not hold the positions `{scheme}`")
     return problems

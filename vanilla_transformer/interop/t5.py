@@ -4,22 +4,19 @@
 compute the scores without a scale, and with tied embeddings (v1.0) they scale the logits.
 """
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from transformers import (
     MT5Config,
     MT5ForConditionalGeneration,
-    PreTrainedModel,
     T5Config,
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer.interop.families import Family, export_model, import_model
-from vanilla_transformer.interop.renaming import Rules
+from vanilla_transformer.interop.hf_mapping import Family
+from vanilla_transformer.interop.match_weights import Rules
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
 
 _SAME = {
     "vocab_size": "vocab_size",
@@ -45,7 +42,7 @@ _FFN = {"wi": "fc1", "wi_0": "gate", "wi_1": "fc1", "wo": "fc2"}
 def _make_names() -> Rules:
     block = r"(encoder|decoder)\.block\.(\d+)\.layer"
     layer = r"model.\1.layers.\2"
-    rules: dict[str, str | None] = {
+    rules: dict[str, Any] = {
         r"shared\.weight": "model.shared.weight",
         r"(encoder|decoder)\.embed_tokens\.weight": r"model.\1.embed_tokens.weight",
         r"(encoder|decoder)\.final_layer_norm\.weight": r"model.\1.final_norm.weight",
@@ -123,28 +120,14 @@ _IGNORED = {
 }
 
 
-def _make_family(kind: str, model_class: Any, config_class: Any) -> Family:
-    return Family(
-        kind=kind,
-        model_class=model_class,
-        config_class=config_class,
-        options=_SAME,
-        read_fields=_read_fields,
-        write_options=_write_options,
-        names=_make_names(),
-        ignored=_IGNORED,
-    )
-
-
-T5 = _make_family("t5", T5ForConditionalGeneration, T5Config)
-MT5 = _make_family("t5", MT5ForConditionalGeneration, MT5Config)
-
-
-def from_t5(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
-    """Converts a `T5ForConditionalGeneration` or its twin of mT5; see `families.import_model`."""
-    return import_model(MT5 if isinstance(source.config, MT5Config) else T5, source)
-
-
-def to_t5(model: VanillaTransformerForConditionalGeneration) -> T5ForConditionalGeneration:
-    """Converts into a `T5ForConditionalGeneration`; see `families.export_model`."""
-    return cast(T5ForConditionalGeneration, export_model(T5, model))
+T5 = Family(
+    kind="t5",
+    model_class=T5ForConditionalGeneration,
+    config_class=T5Config,
+    options=_SAME,
+    read_fields=_read_fields,
+    write_options=_write_options,
+    names=_make_names(),
+    ignored=_IGNORED,
+)
+MT5 = replace(T5, model_class=MT5ForConditionalGeneration, config_class=MT5Config)

@@ -1,12 +1,16 @@
-"""Takes the tokenizer of a source along: as its own class, which the Auto classes find."""
+"""Tokenizers of converted and exported models."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from vanilla_transformer.extras import missing_package
+from vanilla_transformer.interop.match_weights import raise_problems
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 PROBES = (
     "Hello, world! This is a test of 3 sentences.",
@@ -17,7 +21,11 @@ PROBES = (
 )
 """Texts that both tokenizers must encode alike."""
 
+TARGET_FOLDER = "target_tokenizer"
+"""Sub-folder of the target's tokenizer in an export with two vocabularies."""
+
 _PATTERNS = ("tokenizer*.json", "vocab*.json", "vocab*.txt", "*.spm", "*.model", "merges.txt")
+_CORE = ("bos_token", "pad_token", "eos_token", "unk_token")
 
 
 def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
@@ -47,27 +55,19 @@ def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
         raise
 
 
-def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> str:
-    """Saves a tokenizer beside a converted model, and checks that the Auto classes find the same.
+def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
+    """Saves a tokenizer beside a model, and checks that the Auto classes find the same.
 
     Args:
         tokenizer: The tokenizer.
-        output_dir: Directory of the converted model.
-
-    Returns:
-        The class of the tokenizer.
+        output_dir: Directory of the model.
 
     Raises:
         ValueError: If the saved tokenizer encodes a text otherwise.
     """
     tokenizer.save_pretrained(output_dir)
     load: Any = AutoTokenizer.from_pretrained
-    _check_same(tokenizer, load(output_dir))
-    return type(tokenizer).__name__
-
-
-def _check_same(tokenizer: Any, saved: Any) -> None:
-    problems = []
+    saved, problems = load(output_dir), []
     if type(saved) is not type(tokenizer):
         problems.append(f"it loads as {type(saved).__name__}, not {type(tokenizer).__name__}")
     for text in PROBES:
@@ -77,6 +77,127 @@ def _check_same(tokenizer: Any, saved: Any) -> None:
                 problems.append(f"`{side}` {text!r} becomes {found}, not {expected}")
             elif tokenizer.decode(expected) != saved.decode(found):
                 problems.append(f"{expected} becomes {saved.decode(found)!r}")
-    if problems:
-        listed = "".join(f"\n- {problem}" for problem in problems)
-        raise ValueError(f"The saved tokenizer differs from that of the source:{listed}")
+    raise_problems("The saved tokenizer differs from that of the source", problems)
+
+
+# Words listed by id ------------------------------------------------------------------------------
+
+
+def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> Tokenizer:
+    """Makes a backend that splits at white space and looks words up.
+
+    Decoding undoes the segmentation, if the vocabulary shows it: `▁` of SentencePiece, `￭` of
+    OpenNMT's tokenizer, or `@@` of subword-nmt.
+
+    Args:
+        words: The words by id.
+        unk_token: The word that stands for unknown ones.
+        suffix: The word that ends each sequence. None: a sequence has no such word.
+    """
+    vocab = {word: index for index, word in enumerate(words)}
+    backend = Tokenizer(models.WordLevel(vocab, unk_token=unk_token))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    end = "" if suffix is None else f" {suffix}"
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A{end}",
+        pair=f"$A{end} $B:1{end and end + ':1'}",
+        special_tokens=[] if suffix is None else [(suffix, vocab[suffix])],
+    )
+    if any(word.startswith("▁") for word in words):
+        steps = [decoders.Fuse(), decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)]
+    else:
+        # The prefix marks words that continue others. No word begins with a space, so none does.
+        steps = [decoders.WordPiece(prefix=" ", cleanup=False), decoders.Fuse()]
+        if any("￭" in word for word in words):
+            steps.append(decoders.Replace(Regex(" ?￭ ?"), ""))
+        elif any(word.endswith("@@") for word in words):
+            steps.append(decoders.Replace(Regex("@@( |$)"), ""))
+    backend.decoder = decoders.Sequence(steps)
+    return backend
+
+
+# Without code of this package --------------------------------------------------------------------
+
+
+def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, ...]:
+    """Saves a tokenizer so that transformers loads it without code of this package.
+
+    A tokenizer of transformers itself is saved as it is. Ours becomes a `PreTrainedTokenizerFast`
+    with the same ids and texts; of two vocabularies, the target's goes to `TARGET_FOLDER`.
+
+    Args:
+        tokenizer: The tokenizer.
+        output_dir: Directory of the exported model.
+
+    Returns:
+        What a user must know, one sentence each.
+
+    Raises:
+        ValueError: If a saved tokenizer encodes or decodes a text otherwise.
+    """
+    if not isinstance(tokenizer, VanillaTransformerTokenizer):
+        save_tokenizer(tokenizer, output_dir)
+        return ()
+    notes = _save_side(tokenizer, output_dir)
+    if not tokenizer.separate_vocabularies:
+        return notes
+    _save_side(tokenizer.target_tokenizer(), Path(output_dir) / TARGET_FOLDER)
+    note = (
+        f"The tokenizer of the directory encodes sources. Decode outputs with that of the target: "
+        f'`AutoTokenizer.from_pretrained(path, subfolder="{TARGET_FOLDER}")`.'
+    )
+    return (*notes, note)
+
+
+def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedTokenizerFast:
+    """Converts a tokenizer with one vocabulary; of two, the source's is taken.
+
+    Args:
+        tokenizer: The tokenizer.
+
+    Returns:
+        The same without our class. Tokens that were added as special ones, such as a tag, are
+        recognised in texts as before, but decoding cannot skip them.
+    """
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    for token in _added_special_tokens(tokenizer):
+        token.special = False
+        backend.add_tokens([token])
+    options = ("padding_side", "truncation_side", "split_special_tokens", "model_max_length")
+    make: Any = PreTrainedTokenizerFast
+    plain: PreTrainedTokenizerFast = make(
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        model_input_names=list(tokenizer.model_input_names),
+        **{name: str(getattr(tokenizer, name)) for name in _CORE},
+        **{name: getattr(tokenizer, name) for name in options},
+    )
+    return plain
+
+
+def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tuple[str, ...]:
+    """Saves the source's vocabulary, and checks what is loaded again."""
+    to_plain_tokenizer(tokenizer).save_pretrained(folder)
+    load: Any = AutoTokenizer.from_pretrained
+    tags = [token.content for token in _added_special_tokens(tokenizer)]
+    saved, problems = load(folder), []
+    if isinstance(saved, VanillaTransformerTokenizer):
+        problems.append(f"it loads as {type(saved).__name__}, a class of this package")
+    for text in (*PROBES, "</s> a <s>", " a ".join(tags)):
+        expected, found = tokenizer(text)["input_ids"], saved(text)["input_ids"]
+        original, decoded = tokenizer.decode(expected, side="source"), saved.decode(expected)
+        if expected != found:
+            problems.append(f"{text!r} becomes {found}, not {expected}")
+        elif original != decoded:
+            problems.append(f"{expected} becomes {decoded!r}, not {original!r}")
+    raise_problems("The exported tokenizer differs from the model's", problems)
+    if not tags:
+        return ()
+    return (f"Decoding does not skip the tokens {', '.join(tags)}, which the original skips.",)
+
+
+def _added_special_tokens(tokenizer: VanillaTransformerTokenizer) -> list[Any]:
+    """Returns copies of the special tokens of a tokenizer beyond the four core ones."""
+    core = {str(getattr(tokenizer, name)) for name in _CORE}
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    return [token for token in added if token.special and token.content not in core]

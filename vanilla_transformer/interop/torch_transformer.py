@@ -8,11 +8,10 @@ In torch 2.13, an activation that is a module, such as `nn.GELU()`, is used by t
 decoder's layers are copies that fall back to ReLU. Such a model has no counterpart here.
 """
 
-import copy
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,21 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
-from vanilla_transformer.interop.fitting import fit_weights, raise_problems
-from vanilla_transformer.interop.imported import Imported, SourceLogits, build_model
-from vanilla_transformer.interop.rename_table import Rule, apply_rules
-from vanilla_transformer.interop.renaming import RenamedWeights, Weights, rename_weights
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    Edit,
+    RenamedWeights,
+    Rules,
+    Weights,
+    are_equal,
+    build_model,
+    fit_weights,
+    raise_problems,
+    rename_weights,
+)
+from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
@@ -33,7 +43,6 @@ TOKEN_FIELDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
 """Fields that no weight shows, and whose defaults would be wrong without a word."""
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
-_POSITIONS = {stack: f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Positions:
     tables: tuple[str, ...] = ()
 
 
-def import_torch(
+def read_torch(
     source: str | Path,
     heads: int,
     source_embedding: str,
@@ -101,58 +110,40 @@ def import_torch(
     forgotten = [f"`{name}` is missing" for name in TOKEN_FIELDS if name not in fields]
     raise_problems("Ids that no weight shows are not given", forgotten, "Give them with --set.")
     rules = {} if rename is None else read_rename_rules(rename)
-    state_dict = rename_weights(read_state_dict(source, key), [rules]).weights
-    read = read_positions(positions)
+    state_dict = rename_weights(read_state_dict(source, key), rules).weights
+    read = _read_positions(positions)
     names = {"source": source_embedding, "target": target_embedding, "generator": generator}
-    prefix = _check_names(state_dict, [*names.values()][:2], generator, read)
-    renamed = rename_torch_weights(state_dict, prefix, names, norm_first, read)
-    config, weights = fit_weights(
-        renamed, {**_read_fields(renamed, read, norm_first), **fields}, [r".*norm\.bias"]
-    )
-    model = build_model(config, weights)
+    prefix = _find_prefix(state_dict, names, read)
+    renamed = _rename(state_dict, prefix, names, "pre" if norm_first else "post", read)
+    shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read.scheme}
+    config, weights = fit_weights(renamed, {**shown, **fields}, [r".*norm\.bias"])
+    note = "The norms of the source have no bias. Those of this model have one, which is zero."
     return Imported(
-        model,
-        kind="torch",
-        source=str(source),
+        build_model(config, weights),
         library=f"torch {torch.__version__}, nn.Transformer",
         source_logits=_logits_of_torch(state_dict, prefix, names, config, read),
-        notes=_describe_bias(config),
+        notes=() if config.attention_bias else (note,),
     )
 
 
-def read_positions(text: str) -> Positions:
-    """Reads positions as `import_torch` takes them.
-
-    Args:
-        text: SCHEME, SCHEME:NAME or SCHEME:SOURCE_NAME,TARGET_NAME.
-
-    Returns:
-        The positions.
-
-    Raises:
-        ValueError: If the scheme is unknown, or if a table is missing or has no place.
-    """
+def _read_positions(text: str) -> Positions:
+    """Reads SCHEME, SCHEME:NAME or SCHEME:SOURCE_NAME,TARGET_NAME."""
     scheme, _, rest = text.partition(":")
     tables = tuple(name for name in rest.split(",") if name)
     most = {"learned": 2, **dict.fromkeys(SINUSOIDS, 2), "none": 0}
-    if scheme not in most:
-        raise ValueError(f"`positions` is {text!r}: begin with one of {list(most)}.")
-    if len(tables) > most[scheme] or (scheme == "learned" and not tables):
+    if scheme not in most or len(tables) > most[scheme] or (scheme == "learned" and not tables):
         raise ValueError(
             f"`positions` is {text!r}: write learned:NAME, learned:SOURCE_NAME,TARGET_NAME, "
-            "sinusoidal, sinusoidal:NAME or none."
+            f"sinusoidal, sinusoidal:NAME or none; the schemes are {list(most)}."
         )
     return Positions(scheme, tables)
 
 
-def _check_names(
-    state_dict: Mapping[str, torch.Tensor],
-    embeddings: list[str],
-    generator: str,
-    positions: Positions,
+def _find_prefix(
+    state_dict: Mapping[str, torch.Tensor], names: Mapping[str, str], positions: Positions
 ) -> str:
     """Checks that the named weights are there, and returns the prefix of `nn.Transformer`."""
-    named = [*embeddings, f"{generator}.weight", *positions.tables]
+    named = [names["source"], names["target"], f"{names['generator']}.weight", *positions.tables]
     problems = [f"`{name}` is not in it" for name in dict.fromkeys(named) if name not in state_dict]
     prefixes = [match[1] for name in state_dict if (match := _FIRST.fullmatch(name))]
     if len(prefixes) != 1:
@@ -165,108 +156,77 @@ def _check_names(
     return prefixes[0]
 
 
-def rename_torch_weights(
+def _rename(
     state_dict: Mapping[str, torch.Tensor],
     prefix: str,
     names: Mapping[str, str],
-    norm_first: bool,
+    slot: str,
     positions: Positions,
 ) -> RenamedWeights:
-    """Gives the weights of the source the names of this package.
+    """Gives the weights our names; a stored table of sinusoids is compared and left out.
 
-    Args:
-        state_dict: Weights of the source.
-        prefix: What stands before the names of `nn.Transformer`.
-        names: Names of the "source" and "target" embedding and of the "generator".
-        norm_first: As in `nn.Transformer`.
-        positions: Positions of the source.
-
-    Returns:
-        The weights. A stored table of sinusoids is compared and left out.
+    `names` are those of the "source" and "target" embedding and of the "generator". Norms have the
+    slot "pre" or "post".
     """
-    slot = "pre" if norm_first else "post"
-    layer = rf"{re.escape(prefix)}(encoder|decoder)\.layers\.(\d+)\."
-    here = r"model.\1.layers.\2."
-    cross = rf"{re.escape(prefix)}decoder\.layers\.(\d+)\.multihead_attn\."
+    start = re.escape(prefix)
+    layer, here = rf"{start}(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
+    cross = rf"{start}decoder\.layers\.(\d+)\.multihead_attn\."
     here_cross = r"model.decoder.layers.\1.encoder_attn."
-    norms = {("encoder", 2): "feed_forward", ("decoder", 2): "encoder_attn"}
-    norms |= {("decoder", 3): "feed_forward"}
-    parts = ("q_proj", "k_proj", "v_proj")
-    rules = [
-        _split_rule(rf"{layer}self_attn\.in_proj_(\w+)", here + "self_attn.{}.\\3", parts),
-        Rule(rf"{layer}self_attn\.out_proj\.(\w+)", (here + r"self_attn.out_proj.\3",)),
-        _split_rule(rf"{cross}in_proj_(\w+)", here_cross + "{}.\\2", parts),
-        Rule(rf"{cross}out_proj\.(\w+)", (here_cross + r"out_proj.\2",)),
-        Rule(rf"{layer}linear([12])\.(\w+)", (here + r"feed_forward.fc\3.\4",)),
-        Rule(rf"{layer}norm1\.(\w+)", (here + rf"self_attn_{slot}_norm.\3",)),
-        *(
-            Rule(
-                rf"{re.escape(prefix)}{stack}\.layers\.(\d+)\.norm{number}\.(\w+)",
-                (rf"model.{stack}.layers.\1.{sublayer}_{slot}_norm.\2",),
+    norms = {
+        ("encoder", 2): "feed_forward",
+        ("decoder", 2): "encoder_attn",
+        ("decoder", 3): "feed_forward",
+    }
+    tables: dict[str, tuple[str, ...]] = dict.fromkeys(positions.tables, ())
+    if positions.scheme == "learned":
+        for name, stack in zip((positions.tables * 2)[:2], ("encoder", "decoder"), strict=True):
+            tables[name] = (*tables[name], f"model.{stack}.embed_positions.weight")
+    for side, table in (("source", SOURCE_TABLE), ("target", TARGET_TABLE)):
+        tables[names[side]] = (*tables.get(names[side], ()), table)  # one may stand for both
+    rules: Rules = {
+        rf"{layer}self_attn\.in_proj_(\w+)": Edit(
+            tuple(rf"{here}self_attn.{part}_proj.\3" for part in "qkv"), is_split=True
+        ),
+        rf"{layer}self_attn\.out_proj\.(\w+)": here + r"self_attn.out_proj.\3",
+        rf"{cross}in_proj_(\w+)": Edit(
+            tuple(rf"{here_cross}{part}_proj.\2" for part in "qkv"), is_split=True
+        ),
+        rf"{cross}out_proj\.(\w+)": here_cross + r"out_proj.\2",
+        rf"{layer}linear([12])\.(\w+)": here + r"feed_forward.fc\3.\4",
+        rf"{layer}norm1\.(\w+)": here + rf"self_attn_{slot}_norm.\3",
+        **{
+            rf"{start}{stack}\.layers\.(\d+)\.norm{number}\.(\w+)": (
+                rf"model.{stack}.layers.\1.{sublayer}_{slot}_norm.\2"
             )
             for (stack, number), sublayer in norms.items()
-        ),
-        Rule(rf"{re.escape(prefix)}(encoder|decoder)\.norm\.(\w+)", (r"model.\1.final_norm.\2",)),
-        Rule(rf"{re.escape(names['generator'])}\.(\w+)", (r"lm_head.\1",)),
-        *_embedding_rules(names, positions),
-    ]
+        },
+        rf"{start}(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
+        rf"{re.escape(names['generator'])}\.(\w+)": r"lm_head.\1",
+        **{re.escape(name): Edit(targets) for name, targets in tables.items()},
+    }
     stored = positions.tables if positions.scheme in SINUSOIDS else ()
-    wrong = find_wrong_sinusoids(state_dict, positions.scheme, stored)
+    wrong = find_wrong_sinusoids({name: state_dict[name] for name in stored}, positions.scheme)
     flat = {
         name: tensor.squeeze() if name in positions.tables else tensor
         for name, tensor in state_dict.items()
     }
-    renamed = apply_rules(rules, flat)
-    return RenamedWeights(renamed.weights, renamed.origins, (*renamed.problems, *wrong))
+    renamed = rename_weights(flat, rules)
+    return replace(renamed, problems=(*renamed.problems, *wrong))
 
 
-def _split_rule(pattern: str, template: str, parts: tuple[str, ...]) -> Rule:
-    return Rule(pattern, tuple(template.format(part) for part in parts), is_split=True)
-
-
-def _embedding_rules(names: Mapping[str, str], positions: Positions) -> list[Rule]:
-    """Returns rules for the matrices that the caller names; one name may stand for two."""
-    targets: dict[str, list[str]] = {}
-    for side, stack in (("source", "encoder"), ("target", "decoder")):
-        targets.setdefault(names[side], []).append(f"model.{stack}.embed_tokens.weight")
-    for name in positions.tables:
-        targets[name] = []
-    if positions.scheme == "learned":
-        for name, stack in zip((positions.tables * 2)[:2], _POSITIONS, strict=True):
-            targets[name].append(_POSITIONS[stack])
-    return [Rule(re.escape(name), tuple(new)) for name, new in targets.items()]
-
-
-def _read_fields(renamed: RenamedWeights, positions: Positions, norm_first: bool) -> dict[str, Any]:
+def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Reads fields of the config from what is there and what is equal."""
-    weights = renamed.weights
     source, target, output = (
-        weights.get(name)
-        for name in (
-            "model.encoder.embed_tokens.weight",
-            "model.decoder.embed_tokens.weight",
-            "lm_head.weight",
-        )
+        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
     )
     return {
         "final_layer_norm": "model.encoder.final_norm.weight" in weights,
         "attention_bias": "model.encoder.layers.0.self_attn.q_proj.bias" in weights,
         "ffn_bias": "model.encoder.layers.0.feed_forward.fc1.bias" in weights,
         "lm_head_bias": "lm_head.bias" in weights,
-        "share_encoder_decoder_embeddings": _are_equal(source, target),
-        "tie_word_embeddings": _are_equal(target, output),
-        "position_embedding_type": positions.scheme,
+        "share_encoder_decoder_embeddings": are_equal(source, target),
+        "tie_word_embeddings": are_equal(target, output),
     }
-
-
-def _are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
-    return first is not None and second is not None and torch.equal(first, second)
-
-
-def _describe_bias(config: VanillaTransformerConfig) -> tuple[str, ...]:
-    if config.attention_bias:
-        return ()
-    return ("The norms of the source have no bias. Those of this model have one, which is zero.",)
 
 
 # The source, rebuilt ------------------------------------------------------------------------------
@@ -287,7 +247,7 @@ def _logits_of_torch(
         embeds: torch.Tensor = F.embedding(ids, weights[table]) * scale
         if positions.scheme == "none":
             return embeds
-        if positions.scheme == "learned" or positions.tables:
+        if positions.scheme == "learned":
             stored = weights[positions.tables[min(side, len(positions.tables) - 1)]]
             return embeds + stored.squeeze()[: ids.shape[1]]
         return embeds + sinusoids(positions.scheme, ids.shape[1], config.d_model)
@@ -328,5 +288,5 @@ def _rebuild_source(
         model.encoder.norm = model.decoder.norm = None
     inside = re.compile(rf"{re.escape(prefix)}((?:encoder|decoder)\.(?:layers|norm)\..*)")
     named = {m[1]: tensor for name, tensor in weights.items() if (m := inside.fullmatch(name))}
-    model.load_state_dict(copy.copy(named))
+    model.load_state_dict(named)
     return model.eval()

@@ -7,11 +7,15 @@ import torch
 from conftest import make_batch, make_model
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.interop.exact_rewrites import build_model, draft_of, split_waves
-from vanilla_transformer.interop.families import import_model
-from vanilla_transformer.interop.hf_export import EXITS, export_to_transformers, to_transformers
-from vanilla_transformer.interop.hf_tokenizer import save_plain_tokenizer, to_plain_tokenizer
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerTokenizer
+from vanilla_transformer.interop.exact_rewrites import draft_of, split_waves
+from vanilla_transformer.interop.hf_models import (
+    export_to_transformers,
+    from_transformers,
+    to_transformers,
+)
+from vanilla_transformer.interop.match_weights import build_model
+from vanilla_transformer.interop.tokenizers import save_plain_tokenizer, to_plain_tokenizer
 
 PRE = {"norm_placement": "pre"}
 EMBEDDING_NORM = {"normalize_embedding": True}
@@ -125,13 +129,13 @@ def test_a_model_leaves_and_comes_back(name, fields):
     assert type(theirs).__name__ == name
     assert type(theirs).__module__.startswith("transformers.models.")
     assert_same(theirs, ours)
-    family = next(one.family for one in EXITS if one.family.model_class is type(theirs))
-    assert_same(import_model(family, theirs), ours, beams=())
+    assert_same(from_transformers(theirs), ours, beams=())
 
 
 def test_a_permutation_of_the_features_changes_nothing():
     ours = make_model(normalize_embedding=True, lm_head_bias=True, gated_ffn=True)
-    permuted = build_model(split_waves(draft_of(ours)))
+    draft = split_waves(draft_of(ours))
+    permuted = build_model(VanillaTransformerConfig(**draft.fields), draft.weights)
     assert permuted.config.position_embedding_type == "sinusoidal_half"
     assert not torch.equal(permuted.lm_head.weight, ours.lm_head.weight)
     assert_same(permuted, ours, beams=(3,))
@@ -165,7 +169,7 @@ def test_what_no_class_computes_is_refused_with_every_field(fields, nearest, pro
     with pytest.raises(ValueError, match="No class of transformers computes") as error:
         to_transformers(make_model(**fields))
     first, *rest = str(error.value).splitlines()
-    assert f"The nearest is {nearest}, and {len(problems)} field(s)" in first
+    assert f"{len(problems)} problem(s). The nearest is {nearest}" in first
     assert [line.split("`")[1] for line in rest] == problems
 
 
@@ -194,8 +198,8 @@ def test_positions_can_be_longer_than_the_field_says():
     del batch["labels"], batch["decoder_attention_mask"]
     theirs = to_transformers(ours, positions=30)
     torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="give at least 12"):
-        to_transformers(ours, positions=8)
+    with pytest.raises(ValueError, match="`positions` is 1: give at least 2"):
+        to_transformers(ours, positions=1)
     with pytest.raises(ValueError, match="`positions` is 30, but learned"):
         to_transformers(make_model(**LEARNED, **EMBEDDING_NORM), positions=30)
 
@@ -232,7 +236,7 @@ def test_a_directory_works_where_the_package_is_not_installed(load_as_a_stranger
     ours = make_model(**sizes)
     done = export_to_transformers(ours, tokenizer, tmp_path / "out", "runs/mine")
     assert done.class_name == "MarianMTModel"
-    assert "subfolder" in done.tokenizer_notes[0]
+    assert "subfolder" in done.notes[0]
     assert not list((tmp_path / "out").rglob("*.py"))
     config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
     assert "auto_map" not in config
@@ -272,7 +276,7 @@ def test_every_kind_of_tokenizer_keeps_its_ids_and_texts(kind, tmp_path):
 def test_a_tokenizer_that_was_changed_is_noticed(tmp_path, monkeypatch):
     plain = to_plain_tokenizer(train_tokenizer("char"))
     monkeypatch.setattr(
-        "vanilla_transformer.interop.hf_tokenizer.to_plain_tokenizer", lambda tokenizer: plain
+        "vanilla_transformer.interop.tokenizers.to_plain_tokenizer", lambda tokenizer: plain
     )
     with pytest.raises(ValueError, match="exported tokenizer differs"):
         save_plain_tokenizer(train_tokenizer("bpe"), tmp_path)
@@ -295,7 +299,7 @@ def test_an_export_that_computes_something_else_is_an_error(tmp_path, monkeypatc
     ours = make_model()
     other = to_transformers(make_model(seed=1))
     monkeypatch.setattr(
-        "vanilla_transformer.interop.hf_export.to_transformers", lambda *arguments: other
+        "vanilla_transformer.interop.hf_models.to_transformers", lambda *arguments: other
     )
-    with pytest.raises(ValueError, match="exported model differs from 'mine'"):
+    with pytest.raises(ValueError, match="The model differs from its source"):
         export_to_transformers(ours, None, tmp_path, "mine")

@@ -33,23 +33,32 @@ beta.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from vanilla_transformer.interop.fitting import (
-    count_layers,
-    expected_weights,
-    find_misfits,
-    find_untied,
-    raise_problems,
+from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
+from vanilla_transformer.interop.funnel import Imported
+from vanilla_transformer.interop.match_weights import (
+    SOURCE_TABLE,
+    RenamedWeights,
+    Rules,
+    Weights,
+    build_model,
+    fit_weights,
+    rename_weights,
 )
 from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
-from vanilla_transformer.interop.renaming import RenamedWeights, Rules, Weights, rename_weights
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.configuration_vanilla_transformer import (
+    SIZES,
+    VanillaTransformerConfig,
+)
+from vanilla_transformer.model.modeling_vanilla_transformer import VanillaTransformerModel
+from vanilla_transformer.model.presets import PRESETS
 
 _SPELLINGS: Rules = {
     r"(.*norm\d?)\.(?:gain|gamma)": r"\1.weight",
@@ -57,7 +66,7 @@ _SPELLINGS: Rules = {
     r"(.*\.)?positions\..*": None,  # the model computes its sinusoids itself
 }
 _ENCODER_ONLY: Rules = {r"((?:layers|norm)\..*)": r"encoder.\1"}
-_NAMES: Rules = {
+_NAMES = {
     r"(\w+)\.embedding\.(\w+)": r"model.\1.embed_tokens.\2",
     r"(\w+)\.norm\.(\w+)": r"model.\1.final_norm.\2",
     r"(\w+\.layers\.\d+)\.self_attention\.(\w+)\.(\w+)": r"model.\1.self_attn.\2_proj.\3",
@@ -69,20 +78,7 @@ _NAMES: Rules = {
     r"(decoder\.layers\.\d+)\.norm3\.(\w+)": r"model.\1.feed_forward_SLOT_norm.\2",
     r"output\.(\w+)": r"lm_head.\1",
 }
-_SOURCE_TABLE = "model.encoder.embed_tokens.weight"
 _FUSED_PROJECTION = re.compile(r".*\.(qkv|kv)_proj\.\w+")
-# The weight and its axis that tell a size, by stack and config field.
-_SIZES = {
-    "encoder": {
-        "d_model": ("model.encoder.layers.0.feed_forward.fc1.weight", 1),
-        "encoder_ffn_dim": ("model.encoder.layers.0.feed_forward.fc1.weight", 0),
-    },
-    "decoder": {
-        "vocab_size": (_SOURCE_TABLE, 0),
-        "decoder_vocab_size": ("model.decoder.embed_tokens.weight", 0),
-        "decoder_ffn_dim": ("model.decoder.layers.0.feed_forward.fc1.weight", 0),
-    },
-}
 # An encoder-only system becomes a whole model. Its other parts are as small as possible.
 _SMALLEST_REST = {
     "vocab_size": 3,
@@ -133,7 +129,53 @@ SYSTEMS = {
 """The systems by name of their preset."""
 
 
-def convert(
+def read_tutorial(
+    source: str | Path,
+    system: str,
+    heads: int,
+    rename: str | Path | None = None,
+    key: str | None = None,
+    source_pad: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Reads a file of weights of a published system.
+
+    Args:
+        source: File of weights, as `read_state_dict` takes it.
+        system: "system-a" to "system-e".
+        heads: Number of attention heads.
+        rename: YAML file of rules for names, as `convert_tutorial` takes them.
+        key: Entry of the file that holds the weights.
+        source_pad: As `source_pad_token_id` of `convert_tutorial`.
+        changes: Config fields that differ from the preset.
+
+    Returns:
+        The model. It has an output projection, except for system B: that is a bare model, and only
+        its encoder holds converted weights.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is broken, or as `convert_tutorial`.
+    """
+    rules = {} if rename is None else read_rename_rules(rename)
+    config, weights = convert_tutorial(
+        system, read_state_dict(source, key), heads, rules, source_pad, **(changes or {})
+    )
+    if not SYSTEMS[system].encoder_only:
+        return Imported(build_model(config, weights))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # every conversion of B gets the same untrained decoder
+        model = VanillaTransformerModel(config)
+    model.load_state_dict(weights, strict=False)
+    model.train(False)
+    note = (
+        "Only the encoder is trained: `AutoModel.from_pretrained(...).encoder`; it takes "
+        "`inputs_embeds`."
+    )
+    return Imported(model, notes=(note,))
+
+
+def convert_tutorial(
     system: str,
     state_dict: Mapping[str, torch.Tensor],
     num_heads: int,
@@ -149,7 +191,7 @@ def convert(
         num_heads: Number of attention heads of the trained model. The weights do not show it: a
             wrong number gives a model that computes something else, without an error.
         renames: Rules that turn names of the trained model into the names that this module expects;
-            see `interop.renaming`.
+            see `interop.match_weights`.
         source_pad_token_id: Id of the padding token in the source vocabulary, if it differs from
             that of the target. A model here has one `pad_token_id` for both. The two rows of the
             source embedding are swapped, and the two tokens must be swapped in the source
@@ -166,100 +208,47 @@ def convert(
             is invalid. One error lists all weights that are left over or missing, that have another
             shape, or that differ although the config ties them.
     """
-    description = _find_system(system)
-    renamed = _rename_to_model(description, state_dict, renames)
+    if system not in SYSTEMS:
+        raise ValueError(f"There is no `system` {system!r}: choose one of {list(SYSTEMS)}.")
+    description = SYSTEMS[system]
+    prefix = _ENCODER_ONLY if description.encoder_only else {}
+    slot = description.norm_slot
+    names = {old: new.replace("SLOT", slot) for old, new in _NAMES.items()}
+    renamed = rename_weights(state_dict, renames or {}, _SPELLINGS, prefix, names)
+    if description.per_head:
+        renamed = _separate_projections(renamed, num_heads)
+    stacks = ("encoder",) if description.encoder_only else ("encoder", "decoder")
+    read = {*SIZES} - {"max_position_embeddings"}  # the sizes that the weights show
+    fields = {name: value for name, value in PRESETS[system].items() if name not in read}
+    fields |= _SMALLEST_REST if description.encoder_only else {}
+    fields |= {f"{stack}_attention_heads": num_heads for stack in stacks} | changes
     if source_pad_token_id is not None:
-        renamed = _add_padding_row(description, renamed, source_pad_token_id, changes)
-    config = _read_config(description, renamed, num_heads, changes)
-    separate = _separate_projections(description, renamed, config)
-    problems = [*separate.problems, *_find_misfits(description, config, separate)]
-    _raise_problems(description, problems)
-    weights = dict(separate.weights)
+        pad = {"pad_token_id": VanillaTransformerConfig().pad_token_id, **fields}["pad_token_id"]
+        renamed = _add_padding_row(renamed, source_pad_token_id, pad)
+    remedy = (
+        f"Give `renames` that lead to the names of `{__name__}`, or change fields of the config."
+    )
+    separate = {**fields, "fused_qkv": False}
+    config, weights = fit_weights(renamed, separate, stacks=stacks, remedy=remedy)
     if source_pad_token_id is not None:
-        weights[_SOURCE_TABLE] = _swap_padding_rows(weights, source_pad_token_id, config)
-    if config.fused_qkv:
+        weights[SOURCE_TABLE] = _swap_padding_rows(weights, source_pad_token_id, config)
+    if fields.get("fused_qkv"):
+        config = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": True})
         weights = fuse_self_attention(weights)
     if description.encoder_only:
         weights = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
     return config, weights
 
 
-def config_from(
-    system: str,
-    state_dict: Mapping[str, torch.Tensor],
-    num_heads: int,
-    renames: Rules | None = None,
-    **changes: Any,
-) -> VanillaTransformerConfig:
-    """Reads the sizes of a published system from its weights, and takes the rest from its preset.
-
-    Args:
-        system: "system-a" to "system-e".
-        state_dict: Names and weights of the trained model.
-        num_heads: Number of attention heads of the trained model.
-        renames: As in `convert`.
-        **changes: Config fields that differ from the preset.
-
-    Returns:
-        The config.
-
-    Raises:
-        ValueError: As `convert`, if the weights that tell the sizes are missing.
-    """
-    description = _find_system(system)
-    renamed = _rename_to_model(description, state_dict, renames)
-    return _read_config(description, renamed, num_heads, changes)
-
-
-def _find_system(name: str) -> System:
-    if name not in SYSTEMS:
-        raise ValueError(f"There is no `system` {name!r}: choose one of {list(SYSTEMS)}.")
-    return SYSTEMS[name]
-
-
-def _rename_to_model(
-    system: System, state_dict: Mapping[str, torch.Tensor], renames: Rules | None
-) -> RenamedWeights:
-    """Renames weights to the names of the model, before fused projections are separated."""
-    prefix = _ENCODER_ONLY if system.encoder_only else {}
-    names = {old: new and new.replace("SLOT", system.norm_slot) for old, new in _NAMES.items()}
-    return rename_weights(state_dict, (renames or {}, _SPELLINGS, prefix, names))
-
-
-def _read_config(
-    system: System, renamed: RenamedWeights, num_heads: int, changes: Mapping[str, Any]
-) -> VanillaTransformerConfig:
-    """Completes the preset with the sizes of the weights and with the changes."""
-    stacks = ("encoder",) if system.encoder_only else ("encoder", "decoder")
-    sizes: dict[str, Any] = dict(_SMALLEST_REST) if system.encoder_only else {}
-    needed = {name: where for stack in stacks for name, where in _SIZES[stack].items()}
-    matrices = {name for name, tensor in renamed.weights.items() if tensor.dim() == 2}
-    missing = {where for where, _ in needed.values()} - matrices
-    if missing:
-        unknown = [f"`{old}` is not known" for new, old in renamed.origins.items() if new == old]
-        lost = [f"`{name}`, a matrix that tells sizes, is missing" for name in sorted(missing)]
-        _raise_problems(system, [*renamed.problems, *unknown, *lost])
-    for name, (where, axis) in needed.items():
-        sizes[name] = renamed.weights[where].shape[axis]
-    for stack in stacks:
-        sizes[f"{stack}_layers"] = count_layers(renamed, stack)
-        sizes[f"{stack}_attention_heads"] = num_heads
-    return VanillaTransformerConfig.from_preset(system.preset, **{**sizes, **changes})
-
-
-def _separate_projections(
-    system: System, renamed: RenamedWeights, config: VanillaTransformerConfig
-) -> RenamedWeights:
+def _separate_projections(renamed: RenamedWeights, heads: int) -> RenamedWeights:
     """Splits fused projections, whose rows lie head by head, into queries, keys and values."""
     weights: Weights = {}
     origins, problems = dict(renamed.origins), list(renamed.problems)
     for name, tensor in renamed.weights.items():
-        match = _FUSED_PROJECTION.fullmatch(name) if system.per_head else None
+        match = _FUSED_PROJECTION.fullmatch(name)
         if match is None:
             weights[name] = tensor
             continue
-        decoder = name.startswith("model.decoder")
-        heads = config.decoder_attention_heads if decoder else config.encoder_attention_heads
         try:
             parts = from_per_head(tensor, heads, len(match[1]))
         except ValueError as error:
@@ -273,24 +262,9 @@ def _separate_projections(
     return RenamedWeights(weights, origins, tuple(problems))
 
 
-def _find_misfits(
-    system: System, config: VanillaTransformerConfig, separate: RenamedWeights
-) -> Iterator[str]:
-    """Yields a sentence for each weight that is unknown, missing, misshapen or wrongly untied."""
-    plain = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": False})
-    shapes, tied = expected_weights(plain)
-    if system.encoder_only:
-        inside = ("model.encoder.layers.", "model.encoder.final_norm.")
-        shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
-    yield from find_misfits(shapes, separate)
-    yield from find_untied(separate, tied)
-
-
-def _add_padding_row(
-    system: System, renamed: RenamedWeights, source_pad: int, changes: Mapping[str, Any]
-) -> RenamedWeights:
+def _add_padding_row(renamed: RenamedWeights, source_pad: int, pad: Any) -> RenamedWeights:
     """Extends the source embedding so that it has a row for the target's padding token."""
-    table = renamed.weights.get(_SOURCE_TABLE)
+    table = renamed.weights.get(SOURCE_TABLE)
     if table is None or table.dim() != 2:
         return renamed  # reported with the other problems
     if source_pad not in range(len(table)):
@@ -298,10 +272,8 @@ def _add_padding_row(
             f"`source_pad_token_id` is {source_pad}, outside the vocabulary: choose 0 to "
             f"{len(table) - 1}."
         )
-    preset = VanillaTransformerConfig.from_preset(system.preset)
-    pad = changes.get("pad_token_id", preset.pad_token_id)
     missing = max(pad + 1 - len(table), 0) if isinstance(pad, int) else 0
-    extended = {_SOURCE_TABLE: F.pad(table, (0, 0, 0, missing))}
+    extended = {SOURCE_TABLE: F.pad(table, (0, 0, 0, missing))}
     return replace(renamed, weights={**renamed.weights, **extended})
 
 
@@ -310,19 +282,11 @@ def _swap_padding_rows(
 ) -> torch.Tensor:
     """Returns the source embedding with the rows of the two padding tokens swapped."""
     pad = config.pad_token_id
-    if pad is None or config.share_encoder_decoder_embeddings or _SOURCE_TABLE not in weights:
+    if pad is None or config.share_encoder_decoder_embeddings or SOURCE_TABLE not in weights:
         raise ValueError(
             f"`source_pad_token_id` is {source_pad}, which needs a separate source embedding and a "
             f"`pad_token_id` (got {pad}): leave it out."
         )
     order = torch.arange(config.vocab_size)
     order[[pad, source_pad]] = order[[source_pad, pad]]
-    return weights[_SOURCE_TABLE][order]
-
-
-def _raise_problems(system: System, problems: Sequence[str]) -> None:
-    remedy = (
-        "Give `renames` that lead to the names of `vanilla_transformer.interop.systems`, or change "
-        "fields of the config."
-    )
-    raise_problems(f"The weights do not fit {system.preset!r}", problems, remedy)
+    return weights[SOURCE_TABLE][order]

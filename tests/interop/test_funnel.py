@@ -1,16 +1,22 @@
-"""Conversion of a file of weights into a directory for the Auto classes."""
+"""What holds for every format: no code runs, options are known, the Auto classes load."""
+
+import inspect
+import json
+from argparse import Namespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_systems import weights_of_a
+from test_tutorials import weights_of_a
 from toy import command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
+from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
-from vanilla_transformer.interop.convert import convert_checkpoint
-from vanilla_transformer.interop.systems import convert
+from vanilla_transformer.interop.formats import SOURCES
+from vanilla_transformer.interop.funnel import Imported, convert, save_imported
+from vanilla_transformer.interop.tutorials import convert_tutorial
 
 
 def weights_of_b():
@@ -48,7 +54,7 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
     assert "VanillaTransformerForConditionalGeneration" in done.stdout
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     assert (model.config.dropout, model.config.eos_token_id) == (0, 7)
-    _, expected = convert("system-a", weights, 2)
+    _, expected = convert_tutorial("system-a", weights, 2)
     found = model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3).shape[1] <= 4
@@ -65,7 +71,7 @@ def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
     run_subcommand("convert", ["--from", "system-b", "--heads", "2", *paths])
     assert "Only the encoder is trained" in capsys.readouterr().out
     model = AutoModel.from_pretrained(tmp_path / "out")
-    _, expected = convert("system-b", weights, 2)
+    _, expected = convert_tutorial("system-b", weights, 2)
     assert all(name.startswith("encoder.") for name in expected)
     found = model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -96,16 +102,94 @@ def test_files_that_hold_no_weights_are_refused(tmp_path):
 
 
 def test_files_of_rules_are_checked(tmp_path):
-    torch.save(weights_of_a(), tmp_path / "a.pt")
+    paths = (tmp_path / "a.pt", tmp_path / "out")
+    torch.save(weights_of_a(), paths[0])
     for content, message in (
         ("[1]", "must map regular expressions"),
         ("a: [", "is not valid YAML"),
     ):
         (tmp_path / "rules.yaml").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
-            convert_checkpoint(
-                "system-a", tmp_path / "a.pt", tmp_path / "out", 2, tmp_path / "rules.yaml"
-            )
+            convert("system-a", *paths, heads=2, rename=tmp_path / "rules.yaml")
     with pytest.raises(FileNotFoundError, match="file of rules"):
-        convert_checkpoint("system-a", tmp_path / "a.pt", tmp_path / "out", 2, tmp_path / "x.yaml")
+        convert("system-a", *paths, heads=2, rename=tmp_path / "x.yaml")
     assert not (tmp_path / "out").exists()
+
+
+class Payload:
+    """What a pickle file may hold: a call of any function."""
+
+    def __reduce__(self):
+        return (print, ("the payload ran",))
+
+
+OPTIONS = {
+    "heads": 2,
+    "source_embedding": "a",
+    "target_embedding": "b",
+    "generator": "c",
+    "positions": "none",
+    "scale_embedding": True,
+}
+IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 2}
+READS_PICKLES = sorted(  # Eole's files are safetensors and JSON
+    kind for kind, source in SOURCES.items() if not source.on_hub and kind != "eole"
+)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("kind", READS_PICKLES)
+def test_a_file_with_code_is_refused(tmp_path, capsys, kind, wrapped):
+    content = {"model": {"a": torch.ones(1)}, "args": Namespace(x=Payload()), "opt": Payload()}
+    torch.save(content if wrapped else Payload(), tmp_path / "model.pt")
+    table = tmp_path / "table.yaml"
+    fields = {**IDS, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    table.write_text(json.dumps({"config": fields, "weights": {"a": "b"}}))
+    options = {**OPTIONS, "table": table, "changes": IDS if kind == "torch" else {}}
+    function = SOURCES[kind].load()
+    taken = {name: options[name] for name in inspect.signature(function).parameters
+             if name in options}  # fmt: skip
+    refusal = r"model\.pt' cannot be read .*`(print|argparse.Namespace)`, whose"
+    with pytest.raises(ValueError, match=refusal) as error:
+        function(tmp_path / "model.pt", **taken)
+    assert "weights_only" not in str(error.value)
+    assert "payload" not in capsys.readouterr().out
+    torch.load(tmp_path / "model.pt", weights_only=False)
+    assert "the payload ran" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_the_options_of_a_kind_are_those_of_its_function(kind):
+    source = SOURCES[kind]
+    parameters = inspect.signature(source.load()).parameters
+    required = {name for name, p in parameters.items() if p.default is p.empty} - {"source"}
+    assert set(source.required) == required
+    options = parameters.keys() - {"source"} - source.fixed.keys()
+    assert {*source.required, *source.optional} == options
+
+
+def test_the_program_offers_each_option_of_each_kind(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["convert", "--help"])
+    shown = capsys.readouterr().out
+    names = {name for kind in SOURCES.values() for name in (*kind.required, *kind.optional)}
+    for name in names - {"changes"}:
+        assert f"--{name.replace('_', '-')}" in shown
+    assert all(kind in shown for kind in SOURCES)
+
+
+def test_a_missing_file_is_one_line(tmp_path, capsys):
+    for kind in ("fairseq", "opennmt-py", "eole"):
+        assert program.main(["convert", "--from", kind, "nowhere.pt", str(tmp_path / "out")]) == 1
+        assert "'nowhere.pt' does not exist" in capsys.readouterr().err
+
+
+def test_a_library_that_fails_is_named_and_stops_nothing(tiny_model, tmp_path):
+    def fail(inputs):
+        raise AttributeError("no such option")
+
+    imported = Imported(tiny_model(), library="Other 3", source_logits=fail)
+    done = save_imported(imported, "table", "run.pt", tmp_path)
+    assert done.outcome == "Other 3 could not run the source (AttributeError: no such option)."
+    assert done.outcome in (tmp_path / "README.md").read_text()
+    assert json.loads((tmp_path / "probe.json").read_text())["source"] == "vanilla_transformer"

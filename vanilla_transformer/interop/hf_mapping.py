@@ -1,0 +1,295 @@
+"""Converts models between a class of transformers and this package, in both directions.
+
+A `Family` describes a class: which of its options are fields here, which rules turn names of its
+weights into names here, and what it cannot express. `import_model` and `export_model` do the work
+for every family. A new family is one more `Family` in `bart_family.py`, or a file like `t5.py`:
+
+1. `options` pairs our fields with its options of the same meaning.
+2. `read_fields` gives the fields that follow from its other options, or that it fixes.
+3. `write_options` is the inverse of `read_fields`.
+4. `names` are rules for the names of weights, as `interop.match_weights` takes them. The same rules
+   serve both directions. None instead of a name drops a table that both sides compute.
+
+An option that none of these mentions stops a conversion, so that nothing is lost silently.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from vanilla_transformer.interop.match_weights import (
+    SHARED_TABLE,
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    RenamedWeights,
+    Rules,
+    Weights,
+    build_model,
+    expected_weights,
+    find_misfits,
+    raise_problems,
+    rename_weights,
+)
+from vanilla_transformer.interop.qkv import split_self_attention
+from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
+from vanilla_transformer.interop.supported_fields import fields_with_effect
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+
+_HEAD_BIAS = "lm_head.bias"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A class of transformers that computes what a config here can express.
+
+    Attributes:
+        kind: Name of the family on the command line.
+        model_class: The class, with an output projection.
+        config_class: The class of its config.
+        options: Its options by name of our field, where both mean the same.
+        read_fields: Computes our other fields from its config.
+        write_options: Computes its other options from our config.
+        names: Rules that turn names of its weights into ours.
+        ignored: Its options that do not change what a trained model computes.
+        fixed: What checkpoints may still say about options that the class ignores, with the values
+            that it computes.
+    """
+
+    kind: str
+    model_class: type[PreTrainedModel]
+    config_class: type[PreTrainedConfig]
+    options: Mapping[str, str]
+    read_fields: Callable[[Any], dict[str, Any]]
+    write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
+    names: Rules
+    ignored: Collection[str] = ()
+    fixed: Mapping[str, Any] | None = None
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class."""
+        return self.model_class.__name__
+
+    def fields_of(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """Returns our fields for a config of this class, without those that the weights show."""
+        same = {ours: getattr(config, theirs, None) for ours, theirs in self.options.items()}
+        return same | self.read_fields(config)
+
+    def config_for(self, ours: VanillaTransformerConfig) -> PreTrainedConfig:
+        """Returns the config of the class that says what ours says, as far as it can."""
+        same = {theirs: getattr(ours, name, None) for name, theirs in self.options.items()}
+        options: dict[str, Any] = copy.deepcopy(same | self.write_options(ours))
+        return self.config_class(**options)
+
+
+def copy_generation_config(model: PreTrainedModel) -> GenerationConfig:
+    """Returns a copy of what `generate()` of a model uses, which its config no longer changes."""
+    settings = copy.deepcopy(model.generation_config.to_dict())
+    settings.pop("_from_model_config", None)
+    return GenerationConfig.from_dict(settings)
+
+
+# From transformers -------------------------------------------------------------------------------
+
+
+def import_model(
+    family: Family, source: PreTrainedModel
+) -> VanillaTransformerForConditionalGeneration:
+    """Converts a model of a family into a model of this package that computes the same.
+
+    Args:
+        family: The family.
+        source: A model of `family.model_class`. It does not change.
+
+    Returns:
+        A model in evaluation mode, with the type of the source's weights and with a copy of its
+        generation config.
+
+    Raises:
+        ValueError: If an option has no field here, or a weight is missing, left over or of another
+            shape. One error lists all of them.
+    """
+    summary = f"The model cannot be converted from {family.class_name}"
+    raise_problems(summary, _find_option_problems(family, source.config))
+    state_dict = source.state_dict()
+    renamed = rename_weights(state_dict, family.names)
+    weights, problems = dict(renamed.weights), list(renamed.problems)
+    if _HEAD_BIAS in weights:
+        weights[_HEAD_BIAS] = weights[_HEAD_BIAS].flatten()
+    fields = family.fields_of(source.config) | _fields_of_weights(weights)
+    try:
+        config = VanillaTransformerConfig(**fields)
+    except ValueError as error:
+        raise_problems(summary, [*problems, str(error)])
+    problems += _find_comparisons_of_two_vocabularies(source, config)
+    # A bias of zeros, and a shared table that no stack uses, are left out.
+    if not config.lm_head_bias:
+        weights.pop(_HEAD_BIAS, None)
+    weights.pop(SHARED_TABLE, None)
+    if config.share_encoder_decoder_embeddings:
+        weights[SHARED_TABLE] = weights[SOURCE_TABLE]
+    problems += find_misfits(expected_weights(config)[0], RenamedWeights(weights, renamed.origins))
+    computed = state_dict.keys() - set(renamed.origins.values())  # both sides compute these
+    problems += find_wrong_sinusoids(
+        {name: state_dict[name] for name in sorted(computed)},
+        config.position_embedding_type,
+        tolerance=2e-3,  # the table of a source in half precision
+    )
+    raise_problems(summary, problems)
+    # T5 keeps some matrices in float32: this type holds all weights exactly.
+    dtypes = {parameter.dtype for parameter in source.parameters()}
+    model = build_model(config, weights, reduce(torch.promote_types, dtypes))
+    model.generation_config = copy_generation_config(source)
+    return model
+
+
+def _find_option_problems(family: Family, config: PreTrainedConfig) -> list[str]:
+    """Lists options that have no field here, and those that the class itself ignores."""
+    fixed = family.fixed or {}
+    known = {*family.options.values(), *family.ignored, *fixed}
+    unknown = sorted(family.config_class.__annotations__.keys() - known)
+    problems = [f"`{option}` of {family.class_name} has no field here" for option in unknown]
+    problems += [
+        f"`{option}` is {found!r}, but {family.class_name} ignores it and computes {value!r}: if "
+        "this class trained the model, remove the option from its config"
+        for option, value in fixed.items()
+        if (found := getattr(config, option, value)) != value
+    ]
+    if getattr(config, "quantization_config", None) is not None:
+        problems.append("the weights are quantised: load them without `quantization_config`")
+    return problems
+
+
+def _find_comparisons_of_two_vocabularies(
+    source: PreTrainedModel, config: VanillaTransformerConfig
+) -> list[str]:
+    """Lists settings that compare ids of source and target, which untied matrices keep apart."""
+    if config.share_encoder_decoder_embeddings:
+        return []
+    names = ("encoder_no_repeat_ngram_size", "encoder_repetition_penalty")
+    return [
+        f"`{name}` is {value!r} in the generation config, but separate embeddings stand for two "
+        "vocabularies here: set it to None in the source"
+        for name in names
+        if (value := getattr(source.generation_config, name, None)) and value != 1
+    ]
+
+
+def _fields_of_weights(weights: Weights) -> dict[str, bool]:
+    """Reads from the weights which embeddings are one matrix, and whether there is a bias."""
+
+    def is_one_matrix(first: str, second: str) -> bool:
+        pointers = [weights[name].data_ptr() for name in (first, second) if name in weights]
+        return len(pointers) == 2 and pointers[0] == pointers[1]
+
+    return {
+        "share_encoder_decoder_embeddings": is_one_matrix(SOURCE_TABLE, TARGET_TABLE),
+        "tie_word_embeddings": is_one_matrix("lm_head.weight", TARGET_TABLE),
+        "lm_head_bias": _HEAD_BIAS in weights and bool(weights[_HEAD_BIAS].any()),
+    }
+
+
+# To transformers ---------------------------------------------------------------------------------
+
+
+def export_model(
+    family: Family, model: VanillaTransformerForConditionalGeneration
+) -> PreTrainedModel:
+    """Converts a model of this package into a model of a family: the inverse of `import_model`.
+
+    Args:
+        family: The family.
+        model: The model. It does not change.
+
+    Returns:
+        A model of `family.model_class` in evaluation mode.
+
+    Raises:
+        ValueError: If the family cannot compute what the config says. One error lists the fields
+            that stand in the way.
+    """
+    summary = f"The model cannot be written as {family.class_name}"
+    raise_problems(summary, find_fields_in_the_way(family, model.config))
+    written = family.model_class(family.config_for(model.config))
+    weights = model.state_dict()
+    if model.config.fused_qkv:
+        heads = model.config.encoder_attention_heads
+        weights = split_self_attention(weights, heads * model.config.head_dim_with(heads))
+    state_dict, problems = _rename_to_theirs(family, written, weights)
+    raise_problems(summary, problems)
+    _separate_matrices(written, state_dict)
+    written.type(model.dtype).load_state_dict(state_dict)
+    written.generation_config = copy_generation_config(model)
+    written.train(False)
+    return written
+
+
+def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> list[str]:
+    """Lists the fields whose value is lost when our config becomes one of a family.
+
+    Args:
+        family: The family.
+        ours: The config.
+
+    Returns:
+        One sentence for each field, sorted.
+
+    Raises:
+        ValueError: If the class, or this package, refuses the sizes: a width that its heads do not
+            divide, for example.
+    """
+    try:
+        back = VanillaTransformerConfig(**family.fields_of(family.config_for(ours)))
+    except Exception as error:  # classes of transformers raise errors of several types
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{family.class_name} refuses the config: {reason}") from error
+    wanted, found = fields_with_effect(ours), fields_with_effect(back)
+    return [
+        f"`{name}` is {wanted[name]!r}, but {family.kind} computes {found[name]!r}"
+        for name in sorted(wanted.keys() & found.keys())
+        if wanted[name] != found[name]
+    ]
+
+
+def _rename_to_theirs(
+    family: Family, written: PreTrainedModel, weights: Mapping[str, torch.Tensor]
+) -> tuple[Weights, list[str]]:
+    """Fills the names of a class with our weights; tables that both compute stay as they are."""
+    state_dict = written.state_dict()
+    origins = rename_weights(state_dict, family.names).origins
+    head = weights["lm_head.weight"]
+    stand_ins = {SHARED_TABLE: weights[SOURCE_TABLE], _HEAD_BIAS: head.new_zeros(len(head))}
+    available = stand_ins | dict(weights)
+    left = weights.keys() - origins.keys() - {SHARED_TABLE}  # its stacks have it by their names
+    problems = [f"`{name}` is left over" for name in sorted(left)]
+    for name, theirs in origins.items():
+        value, shape = available.get(name), state_dict[theirs].shape
+        if value is None:
+            problems.append(f"`{name}` is missing")
+        elif value.numel() != shape.numel():
+            problems.append(f"`{name}` has the shape {tuple(value.shape)}, not {tuple(shape)}")
+        else:
+            state_dict[theirs] = value.reshape(shape)
+    return state_dict, problems
+
+
+def _separate_matrices(written: PreTrainedModel, state_dict: Mapping[str, torch.Tensor]) -> None:
+    """Unties matrices of a class that get different values: T5 ties more than it is trained with.
+
+    Loading such a model unties them, too.
+    """
+    first_names: dict[nn.Parameter, str] = {}
+    for name, parameter in written.named_parameters(remove_duplicate=False):
+        first = first_names.setdefault(parameter, name)
+        if not torch.equal(state_dict[first], state_dict[name]):
+            module, _, leaf = name.rpartition(".")
+            setattr(written.get_submodule(module), leaf, nn.Parameter(parameter.detach().clone()))

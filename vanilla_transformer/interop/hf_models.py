@@ -1,0 +1,375 @@
+"""Models of transformers' own classes: from and to them, in memory and as directories.
+
+`FAMILIES` names what can be read. `TARGETS` names what can be written: each class has the rewrites
+that turn more models into ones that it computes. The first class that then computes every field of
+a model is chosen; if none does, the error lists the fields in the way of the nearest one.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedModel
+
+from vanilla_transformer.interop import exact_rewrites as rewrites
+from vanilla_transformer.interop.bart_family import (
+    BART,
+    BLENDERBOT,
+    FSMT,
+    M2M100,
+    MARIAN,
+    MBART,
+    PEGASUS,
+)
+from vanilla_transformer.interop.checkpoint_files import reason_of
+from vanilla_transformer.interop.comparison import Exported, compare_models
+from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
+from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
+from vanilla_transformer.interop.hf_mapping import (
+    Family,
+    copy_generation_config,
+    export_model,
+    find_fields_in_the_way,
+    import_model,
+)
+from vanilla_transformer.interop.match_weights import build_model, raise_problems
+from vanilla_transformer.interop.t5 import MT5, T5
+from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+
+FAMILIES: dict[str, tuple[Family, ...]] = {
+    "marian": (MARIAN,),
+    "pegasus": (PEGASUS,),
+    "bart": (BART,),
+    "mbart": (MBART,),
+    "blenderbot": (BLENDERBOT,),
+    "fsmt": (FSMT,),
+    "m2m100": (M2M100,),
+    "nllb": (M2M100,),
+    "t5": (T5, MT5),
+}
+"""The families by name on the command line. The `model_type` of a config tells its family."""
+
+TOKENIZER_PACKAGES = {"fsmt": ("sacremoses",), "bart": (), "blenderbot": ()}
+"""Modules that the tokenizers of some kinds may need; of the others: sentencepiece."""
+
+
+# From transformers -------------------------------------------------------------------------------
+
+
+def read_hf_model(source: str | Path, kind: str) -> Imported:
+    """Reads a model of transformers, with its tokenizer.
+
+    Args:
+        source: Directory of the model, or its name on the Hub.
+        kind: Key of `FAMILIES`.
+
+    Returns:
+        The model.
+
+    Raises:
+        OSError: If there is no such model.
+        ModuleNotFoundError: If a package is missing that the tokenizer needs.
+        ValueError: If the source is of another kind, if its weights do not fit, or if it has an
+            option that no config here expresses.
+    """
+    family = _find_family(kind, source)
+    tokenizer = load_tokenizer(source, TOKENIZER_PACKAGES.get(kind, ("sentencepiece",)))
+    theirs = _load_source(family, source)
+    return Imported(import_model(family, theirs), tokenizer, source_model=theirs)
+
+
+def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
+    """Converts a model of a class in `FAMILIES`, in memory.
+
+    Args:
+        source: The model. It does not change.
+
+    Returns:
+        A model in evaluation mode that computes the same, with the type of the source's weights.
+
+    Raises:
+        ValueError: If there is no such family, or as `import_model`.
+    """
+    for families in FAMILIES.values():
+        for family in families:
+            if type(source.config) is family.config_class:
+                return import_model(family, source)
+    raise ValueError(
+        f"`source` is a {type(source).__name__}: give a model of one of {list(FAMILIES)}."
+    )
+
+
+def _find_family(kind: str, source: str | Path) -> Family:
+    """Returns the family of a kind that the config of a source belongs to."""
+    model_type = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
+    for family in FAMILIES[kind]:
+        if family.config_class.model_type == model_type:
+            return family
+    fitting = [
+        repr(name)
+        for name, families in FAMILIES.items()
+        if model_type in {each.config_class.model_type for each in families}
+    ]
+    raise ValueError(
+        f"{str(source)!r} holds a model of the type {model_type!r}, not {kind!r}: choose "
+        f"{' or '.join(fitting) or f'a model of one of {list(FAMILIES)}'}."
+    )
+
+
+def _load_source(family: Family, source: str | Path) -> PreTrainedModel:
+    """Loads a model of a family in evaluation mode. Code that the files may hold is never run."""
+    load: Any = family.model_class.from_pretrained
+    try:
+        model, info = load(source, output_loading_info=True, weights_only=True)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
+        raise ValueError(
+            f"The weights of {str(source)!r} cannot be read; code in a checkpoint is never run, so "
+            f"save the model as safetensors ({reason_of(error)})"
+        ) from None
+    problems = [f"`{name}` is missing" for name in sorted(info["missing_keys"])]
+    problems += [f"`{name}` is left over" for name in sorted(info["unexpected_keys"])]
+    problems += [f"`{name}` has another shape" for name, *_ in sorted(info["mismatched_keys"])]
+    raise_problems(f"The weights are not those of a {family.class_name}", problems)
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+# To transformers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExportTarget:
+    """A class of transformers that models can be exported to.
+
+    Attributes:
+        family: The class, and how its options and weights are named.
+        rewrites: What is rewritten before, in this order.
+        output_bias: Whether the class has a bias on the logits.
+        counts_tokens: Whether it computes positions from the ids, so that a padding token among
+            the decoder's tokens has none.
+        counts_padding: Whether padding on the left takes positions; in our models it does not.
+        deep_decoder: Whether the class can keep a cache if its decoder has more layers than its
+            encoder.
+    """
+
+    family: Family
+    rewrites: tuple[Rewrite, ...]
+    output_bias: bool = True
+    counts_tokens: bool = False
+    counts_padding: bool = True
+    deep_decoder: bool = True
+
+
+_FOR_ANY_CLASS = (
+    rewrites.repeat_key_value_heads,
+    rewrites.fold_residual_scale,
+    rewrites.drop_zero_output_bias,
+)
+_LIKE_BART = (
+    *_FOR_ANY_CLASS,
+    rewrites.fold_attention_scale(None),
+    rewrites.fold_logit_scale,
+    rewrites.add_zero_biases,
+)
+_LIKE_T5 = (
+    *_FOR_ANY_CLASS,
+    rewrites.fold_attention_scale(1.0),
+    rewrites.fold_embedding_scale,
+    rewrites.drop_zero_biases,
+    rewrites.add_zero_relative_biases,
+    rewrites.leave_end_to_generation,
+)
+_LIKE_FAIRSEQ: dict[str, Any] = {
+    "rewrites": _LIKE_BART,
+    "output_bias": False,
+    "counts_tokens": True,
+    "counts_padding": False,
+}
+TARGETS = (
+    ExportTarget(MARIAN, (*_LIKE_BART, rewrites.split_waves)),
+    ExportTarget(PEGASUS, (*_LIKE_BART, rewrites.split_waves)),
+    ExportTarget(FSMT, **_LIKE_FAIRSEQ),
+    ExportTarget(M2M100, **_LIKE_FAIRSEQ),
+    ExportTarget(BART, (*_LIKE_BART, rewrites.tabulate_positions(2))),
+    ExportTarget(MBART, (*_LIKE_BART, rewrites.tabulate_positions(2))),
+    ExportTarget(BLENDERBOT, (*_LIKE_BART, rewrites.tabulate_positions(0))),
+    ExportTarget(T5, _LIKE_T5, output_bias=False, counts_padding=False, deep_decoder=False),
+)
+"""The classes, in the order in which they are tried."""
+
+_PADDING = """\
+Pad sources on the right: this class counts padding on the left as positions, the original does
+not."""
+
+
+def to_transformers(
+    model: VanillaTransformerForConditionalGeneration,
+    positions: int | None = None,
+    kind: str | None = None,
+) -> PreTrainedModel:
+    """Converts a model into the class of transformers that computes the same, in memory.
+
+    Args:
+        model: The model. It does not change.
+        positions: Longest source and target in tokens, for sinusoids, of which the classes store a
+            table. None: `max_position_embeddings` of the model.
+        kind: Key of `FAMILIES`. None: the first class that computes the model.
+
+    Returns:
+        A model in evaluation mode, on the CPU, with the type of the model's weights if that holds
+        the rewritten ones and the sinusoids exactly, otherwise in float32.
+
+    Raises:
+        ValueError: If no class computes the model, with the fields in the way of the nearest one;
+            or if `positions` is too small, or is given for learned positions.
+    """
+    targets = [one for one in TARGETS if kind is None or one.family in FAMILIES[kind]]
+    chosen, draft = _choose_target(targets, _with_limit(draft_of(model), positions))
+    rewritten = build_model(VanillaTransformerConfig(**draft.fields), draft.weights)
+    rewritten.generation_config = copy_generation_config(model)
+    exported = export_model(chosen.family, rewritten)
+    values = [*exported.parameters(), *exported.buffers()]
+    if all(torch.equal(value.to(model.dtype).to(value), value) for value in values):
+        exported.type(model.dtype)
+    return exported
+
+
+def export_to_transformers(
+    model: VanillaTransformerForConditionalGeneration,
+    tokenizer: Any,
+    output_dir: str | Path,
+    name: str,
+    positions: int | None = None,
+) -> Exported:
+    """Writes a model and its tokenizer as classes of transformers, and compares both models.
+
+    Args:
+        model: The model. It is in float32 afterwards.
+        tokenizer: Its tokenizer. None: it has none.
+        output_dir: Directory to write.
+        name: Name of the model, for the card, which names the last part of a path only.
+        positions: As in `to_transformers`.
+
+    Returns:
+        The comparison, and what a user must know.
+
+    Raises:
+        ValueError: As `to_transformers`, or if what was written computes something else.
+    """
+    to_transformers(model, positions).save_pretrained(output_dir)
+    notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, output_dir)
+    load: Any = AutoModelForSeq2SeqLM.from_pretrained
+    written = load(output_dir)
+    comparison = compare_models(written, model)
+    check_agreement(comparison)
+    is_directory = Path(name).is_dir()
+    title = Path(name).resolve().name if is_directory else name
+    family = next(one for one in TARGETS if one.family.model_class is type(written))
+    write_card(
+        output_dir,
+        title=f"{title}, without code",
+        text=f"`vanilla-transformer export --to hf` wrote `{title}` as a "
+        f"`{type(written).__name__}` of\ntransformers. It computes the same function and generates "
+        "with the same settings. It needs neither\nthe package `vanilla_transformer` nor "
+        f"`trust_remote_code`.{f' {_PADDING}' if family.counts_padding else ''}",
+        load="from transformers import AutoModelForSeq2SeqLM\n\n"
+        f'model = AutoModelForSeq2SeqLM.from_pretrained("{Path(output_dir).name}")',
+        proof=comparison.describe(),
+        notes=notes,
+        base_model=None if is_directory else title,
+        tag="exported-from-vanilla-transformer",
+    )
+    return Exported(type(written).__name__, comparison, notes)
+
+
+def find_problems(target: ExportTarget, draft: Draft) -> list[str]:
+    """Lists what hinders a class from computing a rewritten model, one sentence each.
+
+    Args:
+        target: The class.
+        draft: The model, rewritten for the class.
+
+    Returns:
+        The sentences, sorted.
+
+    Raises:
+        ValueError: If the class refuses the config.
+    """
+    fields, kind = draft.fields, target.family.kind
+    layers = fields["encoder_layers"], fields["decoder_layers"]
+    pad, start = fields["pad_token_id"], fields["decoder_start_token_id"]
+    rules = (
+        (
+            fields["lm_head_bias"] and not target.output_bias,
+            f"`lm_head_bias` is True, but {kind} computes False",
+        ),
+        (
+            any(".feed_forward.activation." in name for name in draft.weights),
+            f"`activation_function` is {fields['activation_function']!r}, which has trained "
+            "weights",
+        ),
+        (
+            layers[0] < layers[1] and not target.deep_decoder,
+            f"`decoder_layers` is {layers[1]}, but {kind} keeps a cache only up to the number of "
+            f"`encoder_layers`, {layers[0]}",
+        ),
+        (
+            target.counts_tokens and pad is None,
+            f"`pad_token_id` is None, but {kind} counts positions from it",
+        ),
+        (
+            target.counts_tokens and pad is not None and pad == start,
+            f"`decoder_start_token_id` is {start}, the padding token, whose position {kind} does "
+            "not count",
+        ),
+    )
+    problems = [sentence for holds, sentence in rules if holds]
+    if not (target.counts_tokens and pad is None):
+        config = VanillaTransformerConfig(**fields)
+        problems += find_fields_in_the_way(target.family, config)
+    return sorted(problems)
+
+
+def _choose_target(targets: list[ExportTarget], draft: Draft) -> tuple[ExportTarget, Draft]:
+    """Returns the first class without problems, and the model rewritten for it."""
+    found: list[tuple[bool, list[str], ExportTarget]] = []
+    for target in targets:
+        rewritten = draft
+        for rewrite in target.rewrites:
+            rewritten = rewrite(rewritten)
+        try:
+            refused, problems = False, find_problems(target, rewritten)
+        except (
+            ValueError
+        ) as error:  # no field can be named then, so this class is never the nearest
+            refused, problems = True, [str(error)]
+        if not problems:
+            return target, rewritten
+        found.append((refused, problems, target))
+    _, problems, nearest = min(found, key=lambda one: (one[0], len(one[1])))
+    raise_problems(
+        "No class of transformers computes this model", problems,
+        f"The nearest is {nearest.family.class_name}, with these fields in the way.",
+    )  # fmt: skip
+    raise AssertionError("the nearest class has problems")
+
+
+def _with_limit(draft: Draft, positions: int | None) -> Draft:
+    """Sets the number of positions that a table of sinusoids holds."""
+    if positions is None:
+        return draft
+    if draft.fields["position_embedding_type"] == "learned":
+        raise ValueError(
+            f"`positions` is {positions}, but learned positions are as many as "
+            "`max_position_embeddings` says: leave it out."
+        )
+    if positions < 2:
+        raise ValueError(f"`positions` is {positions}: give at least 2, the start and one token.")
+    return draft.with_fields(max_position_embeddings=positions)

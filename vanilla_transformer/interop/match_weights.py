@@ -1,0 +1,374 @@
+r"""Gives the weights of a source the names of this package, and fits them to a config.
+
+A rule is a regular expression for a whole name, and what becomes of the weights that match it:
+
+- a name, which may refer to groups of the expression, as in `re.sub` (`\1`);
+- None: the weight is not needed;
+- an `Edit`, which also copies, cuts, transposes or joins weights.
+
+The first rule that matches counts. A name that matches no rule stays as it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+import torch
+from transformers.initialization import no_init_weights
+
+from vanilla_transformer.interop.qkv import from_per_head
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+
+SOURCE_TABLE = "model.encoder.embed_tokens.weight"
+TARGET_TABLE = "model.decoder.embed_tokens.weight"
+SHARED_TABLE = "model.shared.weight"
+TABLES = {
+    "encoder": (SOURCE_TABLE, SHARED_TABLE),
+    "decoder": (TARGET_TABLE, SHARED_TABLE, "lm_head.weight"),
+}
+"""The matrices that tell the size of each vocabulary, the first that is there."""
+
+MATCH_SECONDS = 1.0
+"""Time in which one rule must match one name; an expression that backtracks may take hours."""
+
+Weights = dict[str, torch.Tensor]
+"""Weights by name."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What becomes of weights, if they do not only get another name.
+
+    Attributes:
+        names: New names; none: the weight is dropped.
+        is_split: Whether each name gets an equal part of the rows, rather than the whole weight.
+        transpose: Whether the two axes of a matrix are exchanged.
+        offset: Number of first rows to leave out.
+        heads: Number of heads, if the rows to split lie head by head.
+        stack: Group of the expression that numbers the parts of one new weight.
+    """
+
+    names: tuple[str, ...] = ()
+    is_split: bool = False
+    transpose: bool = False
+    offset: int = 0
+    heads: int | None = None
+    stack: int | None = None
+
+
+Rules = Mapping[str, str | Edit | None]
+"""What becomes of weights, by regular expression for their names."""
+
+
+@dataclass(frozen=True)
+class RenamedWeights:
+    """Weights under their new names.
+
+    Attributes:
+        weights: Weights by new name.
+        origins: Old name by new name.
+        problems: What went wrong, one sentence for each problem.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    origins: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> None:
+    """Raises one error that lists all problems, if there are any.
+
+    Args:
+        summary: What is wrong, without a full stop.
+        problems: One sentence for each problem, without a full stop.
+        remedy: A sentence on what to do.
+
+    Raises:
+        ValueError: If there is a problem.
+    """
+    if problems:
+        listed = "".join(f"\n- {problem}" for problem in problems)
+        raise ValueError(f"{summary}: {len(problems)} problem(s). {remedy}".rstrip() + listed)
+
+
+# Renaming ----------------------------------------------------------------------------------------
+
+
+def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) -> RenamedWeights:
+    """Applies sets of rules to weights, one set after another.
+
+    Args:
+        state_dict: Names and weights of the source.
+        *rule_sets: Sets of rules. The first matching rule of each set is applied.
+
+    Returns:
+        The weights under their new names. Two weights that get the same name are a problem.
+
+    Raises:
+        ValueError: If a rule is no regular expression with names, or takes too long.
+    """
+    renamed = RenamedWeights(state_dict, {name: name for name in state_dict})
+    for rules in rule_sets:
+        renamed = _apply_rules(renamed, rules)
+    return renamed
+
+
+def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
+    compiled = [_compile_rule(*rule) for rule in rules.items()]
+    weights: Weights = {}
+    origins: dict[str, str] = {}
+    parts: dict[str, dict[int, torch.Tensor]] = {}
+    problems = list(given.problems)
+    for name, tensor in given.weights.items():
+        old = given.origins[name]
+        found = ((match, edit) for p, edit in compiled if (match := match_in_time(p, name)))
+        match, edit = next(found, (None, Edit()))
+        try:
+            moved = [(name, tensor)] if match is None else _apply_edit(edit, match, tensor)
+        except ValueError as error:
+            problems.append(f"`{old}`: {error}")
+            continue
+        for new, value in moved:
+            taken: dict[Any, Any] = weights
+            slot: Any = new
+            if match is not None and edit.stack is not None:
+                taken, slot = parts.setdefault(new, {}), int(match[edit.stack])
+            if slot in taken:
+                problems.append(f"`{old}` and `{origins[new]}` both become `{new}`")
+            taken[slot], origins[new] = value, old
+    for new, numbered in parts.items():
+        if new in weights:
+            problems.append(f"`{new}` gets a whole weight and parts of one")
+        try:
+            weights[new] = torch.cat([numbered[number] for number in sorted(numbered)])
+        except RuntimeError as error:
+            problems.append(f"the parts of `{new}` cannot be joined: {error}")
+    return RenamedWeights(weights, origins, tuple(problems))
+
+
+def match_in_time(pattern: Any, name: str) -> Any:
+    """Matches a whole name.
+
+    Args:
+        pattern: A compiled expression of the package `regex`.
+        name: Name of a weight.
+
+    Returns:
+        The match, or None.
+
+    Raises:
+        ValueError: If that takes longer than `MATCH_SECONDS`.
+    """
+    try:
+        return pattern.fullmatch(name, timeout=MATCH_SECONDS)
+    except TimeoutError:
+        raise ValueError(
+            f"The expression {pattern.pattern!r} takes more than {MATCH_SECONDS:g} s on the name "
+            f"{name!r}: write it without a repetition inside a repetition."
+        ) from None
+
+
+def _compile_rule(expression: str, target: str | Edit | None) -> tuple[Any, Edit]:
+    edit = target if isinstance(target, Edit) else Edit(() if target is None else (target,))
+    try:
+        pattern = regex.compile(expression)
+        for name in edit.names:
+            regex.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
+        if edit.stack is not None and not 1 <= edit.stack <= pattern.groups:
+            raise ValueError(f"`stack` is {edit.stack}, but it has {pattern.groups} groups")
+    except (regex.error, TypeError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"The rule {expression!r}: {list(edit.names)} is not a regular expression with names "
+            f"({error}): write it in the syntax of Python's `re`."
+        ) from error
+    return pattern, edit
+
+
+def _apply_edit(edit: Edit, match: Any, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Returns the new names of one weight, each with its values."""
+    names = [match.expand(name) for name in edit.names]
+    if edit.stack is not None and not match[edit.stack].isdecimal():
+        raise ValueError(f"`stack` needs a number in group {edit.stack}: {match[edit.stack]!r}")
+    if edit.transpose and tensor.dim() == 2:
+        tensor = tensor.T
+    if edit.offset:
+        if tensor.dim() == 0 or len(tensor) <= edit.offset:
+            raise ValueError(f"`offset` ({edit.offset}) leaves no row of {tuple(tensor.shape)}")
+        tensor = tensor[edit.offset :]
+    if not edit.is_split:
+        return [(name, tensor) for name in names]
+    if edit.heads is not None:
+        return list(zip(names, from_per_head(tensor, edit.heads, len(names)), strict=True))
+    if tensor.dim() == 0 or len(tensor) % len(names):
+        raise ValueError(f"{tuple(tensor.shape)} cannot be split into {len(names)} equal parts")
+    return list(zip(names, tensor.chunk(len(names)), strict=True))
+
+
+# Fitting -----------------------------------------------------------------------------------------
+
+
+def fit_weights(
+    renamed: RenamedWeights,
+    fields: Mapping[str, Any],
+    zeros: Sequence[str] = (),
+    stacks: Sequence[str] = ("encoder", "decoder"),
+    remedy: str = "",
+) -> tuple[VanillaTransformerConfig, Weights]:
+    """Makes the config, and checks that the weights are all that it asks for.
+
+    Args:
+        renamed: Weights under the names of this package. Of weights that the config ties, one name
+            is enough.
+        fields: Fields of the config. Sizes that it does not name are read from the weights.
+        zeros: Expressions for names whose missing weights are zero.
+        stacks: The stacks that the source has. The layers of an encoder alone are converted without
+            an embedding.
+        remedy: A sentence on what to do if the weights do not fit.
+
+    Returns:
+        The config, and weights for a `VanillaTransformerForConditionalGeneration`.
+
+    Raises:
+        ValueError: If a field is wrong. One error lists all weights that are missing, left over or
+            of another shape, or that differ although the config ties them.
+    """
+    sizes = _read_sizes(renamed, stacks, remedy)
+    if "max_position_embeddings" in sizes:
+        sizes["max_position_embeddings"] -= fields.get("position_offset", 0)
+    config = VanillaTransformerConfig(**{**sizes, **fields})
+    shapes, tied = expected_weights(config)
+    if "decoder" not in stacks:
+        inside = ("model.encoder.layers.", "model.encoder.final_norm.")
+        shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
+    weights = {**renamed.weights}
+    untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
+    patterns = [regex.compile(expression) for expression in zeros]
+    for name in sorted(untied):
+        if any(match_in_time(pattern, name) for pattern in patterns):
+            weights[name] = torch.zeros(shapes[name])
+    problems = [*renamed.problems, *_find_untied(renamed, tied)]
+    for target, source in tied.items():
+        aliases = [source, *(name for name, of in tied.items() if of == source)]
+        found = next((weights[name] for name in aliases if name in weights), None)
+        if found is not None:
+            weights.setdefault(target, found)
+            weights.setdefault(source, found)
+    problems += find_misfits(shapes, RenamedWeights(weights, renamed.origins))
+    raise_problems("The weights do not fit the config", problems, remedy)
+    return config, weights
+
+
+def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> dict[str, Any]:
+    """Reads the fields that the weights show; an encoder alone has no embedding."""
+    sizes: dict[str, Any] = {}
+    lost = []
+    for stack in stacks:
+        inner_name = f"model.{stack}.layers.0.feed_forward.fc1.weight"
+        inner = _find_matrix(renamed, (inner_name,))
+        if inner is None:
+            lost.append(inner_name)
+        else:
+            sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
+            sizes[f"{stack}_layers"] = _count_layers(renamed, stack)
+        if "decoder" in stacks:
+            matrix = _find_matrix(renamed, TABLES[stack])
+            if matrix is None:
+                lost.append(TABLES[stack][0])
+            else:
+                size = "vocab_size" if stack == "encoder" else "decoder_vocab_size"
+                sizes[size], sizes["d_model"] = matrix.shape
+    learned = _find_matrix(renamed, ("model.encoder.embed_positions.weight",))
+    if learned is not None:
+        sizes["max_position_embeddings"] = len(learned)  # if the first position is 0
+    if lost:
+        known = ("model.", "lm_head.")
+        unknown = [old for new, old in renamed.origins.items() if not new.startswith(known)]
+        problems = [*renamed.problems, *(f"`{name}` is not known" for name in unknown)]
+        problems += [f"`{name}`, a matrix that tells sizes, is missing" for name in lost]
+        raise_problems("The weights show no sizes", problems, remedy)
+    return sizes
+
+
+def _count_layers(renamed: RenamedWeights, stack: str) -> int:
+    layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
+    return 1 + max(int(match[1]) for name in renamed.weights if (match := layers.fullmatch(name)))
+
+
+def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor | None:
+    found = (renamed.weights[name] for name in names if name in renamed.weights)
+    return next((tensor for tensor in found if tensor.dim() == 2), None)
+
+
+def expected_weights(
+    config: VanillaTransformerConfig,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Returns the shape of each weight of a model, and its tied weights as {target: source}.
+
+    Args:
+        config: Config of a `VanillaTransformerForConditionalGeneration`.
+    """
+    with torch.device("meta"):
+        model = VanillaTransformerForConditionalGeneration(config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    return shapes, model._tied_weights_keys
+
+
+def _find_untied(renamed: RenamedWeights, tied: Mapping[str, str]) -> Iterator[str]:
+    """Yields a sentence for each pair of weights that differ although the config ties them."""
+    weights, origins = renamed.weights, renamed.origins
+    groups: dict[str, list[str]] = {}
+    for target, source in tied.items():
+        groups.setdefault(source, [source]).append(target)
+    for names in groups.values():
+        first, *others = [name for name in names if name in weights] or [""]
+        for name in others:
+            if not torch.equal(weights[name], weights[first]):
+                yield f"`{origins[name]}` and `{origins[first]}` differ, but the config ties them"
+
+
+def find_misfits(shapes: Mapping[str, tuple[int, ...]], renamed: RenamedWeights) -> Iterator[str]:
+    """Yields a sentence for each weight that is left over, missing or of another shape.
+
+    Args:
+        shapes: Shape of each weight that is expected.
+        renamed: The weights.
+    """
+    for name, tensor in renamed.weights.items():
+        origin = renamed.origins.get(name, name)
+        if name not in shapes:
+            yield f"`{origin}` is not known"
+        elif tuple(tensor.shape) != shapes[name]:
+            found = tuple(tensor.shape)
+            yield f"`{origin}` has shape {found}, but `{name}` has {shapes[name]}"
+    for name in sorted(shapes.keys() - renamed.weights.keys()):
+        yield f"`{name}` is missing"
+
+
+def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
+    """Returns whether both weights are there and equal."""
+    return first is not None and second is not None and torch.equal(first, second)
+
+
+def build_model(
+    config: VanillaTransformerConfig,
+    weights: Mapping[str, torch.Tensor],
+    dtype: torch.dtype = torch.float32,
+) -> VanillaTransformerForConditionalGeneration:
+    """Builds a model with given weights, in evaluation mode.
+
+    Args:
+        config: The config.
+        weights: All weights by name. In half precision, they become float32, which is exact.
+        dtype: Type of the model's weights.
+    """
+    with no_init_weights():
+        model = VanillaTransformerForConditionalGeneration(config)
+    model.tie_weights()  # without initial values, the constructor does not
+    model.type(dtype).load_state_dict(weights)
+    model.train(False)
+    return model
