@@ -89,7 +89,7 @@ def _write_tying(config: VanillaTransformerConfig) -> dict[str, Any]:
     return {"tie_word_embeddings": bool(shared and tied)}
 
 
-def _family(
+def _make_family(
     kind: str,
     model_class: type[PreTrainedModel],
     config_class: type[PreTrainedConfig],
@@ -166,7 +166,7 @@ def _write_vocabularies_of_marian(config: VanillaTransformerConfig) -> dict[str,
 
 
 MARIAN = replace(
-    _family(
+    _make_family(
         "marian",
         MarianMTModel,
         MarianConfig,
@@ -176,10 +176,10 @@ MARIAN = replace(
     write_options=_write_vocabularies_of_marian,
     ignored={*_IGNORED, "decoder_vocab_size", "share_encoder_decoder_embeddings"},
 )
-PEGASUS = _family(
+PEGASUS = _make_family(
     "pegasus", PegasusForConditionalGeneration, PegasusConfig, "sinusoidal_half", pre_norm=True
 )
-BART = _family(
+BART = _make_family(
     "bart",
     BartForConditionalGeneration,
     BartConfig,
@@ -187,7 +187,7 @@ BART = _family(
     embedding_norm=True,
     more_fields=_from_row_2,
 )
-MBART = _family(
+MBART = _make_family(
     "mbart",
     MBartForConditionalGeneration,
     MBartConfig,
@@ -197,7 +197,7 @@ MBART = _family(
     more_fields=_from_row_2,
 )
 BLENDERBOT = replace(
-    _family(
+    _make_family(
         "blenderbot",
         BlenderbotForConditionalGeneration,
         BlenderbotConfig,
@@ -206,7 +206,7 @@ BLENDERBOT = replace(
     ),
     ignored={*_IGNORED, "encoder_no_repeat_ngram_size"},  # part of the generation config
 )
-M2M100 = _family(
+M2M100 = _make_family(
     "m2m100",
     M2M100ForConditionalGeneration,
     M2M100Config,
@@ -214,7 +214,7 @@ M2M100 = _family(
     pre_norm=True,
     more_fields=_after_padding,
 )
-_POST_NORM_OF_FAIRSEQ = _family(
+_POST_NORM_OF_FAIRSEQ = _make_family(
     "fsmt",
     FSMTForConditionalGeneration,
     FSMTConfig,

@@ -114,7 +114,7 @@ def read_torch(
     read = _read_positions(positions)
     names = {"source": source_embedding, "target": target_embedding, "generator": generator}
     prefix = _find_prefix(state_dict, names, read)
-    renamed = _rename(state_dict, prefix, names, "pre" if norm_first else "post", read)
+    renamed = _rename_torch(state_dict, prefix, names, "pre" if norm_first else "post", read)
     shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read.scheme}
     config, weights = fit_weights(renamed, {**shown, **fields}, [r".*norm\.bias"])
     note = "The norms of the source have no bias. Those of this model have one, which is zero."
@@ -156,7 +156,7 @@ def _find_prefix(
     return prefixes[0]
 
 
-def _rename(
+def _rename_torch(
     state_dict: Mapping[str, torch.Tensor],
     prefix: str,
     names: Mapping[str, str],
