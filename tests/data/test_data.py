@@ -13,8 +13,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
-from transformers import HfArgumentParser, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, HfArgumentParser, PreTrainedTokenizerFast
 
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -47,6 +48,26 @@ def load(**arguments):
 
 def load_texts(write, source, target):
     return load(train_source=write("s.txt", source), train_target=write("t.txt", target))["train"]
+
+
+def test_data_are_encoded_once_for_equal_tokenizers_and_limits(write, tmp_path, cache):
+    """A resumed run loads its tokenizer from a checkpoint, whose path must not count."""
+    trained = VanillaTransformerTokenizer.train(["a b c d"], ["e f g"], kind="word", shared=False)
+    trained.save_pretrained(tmp_path / "checkpoint-2")
+    trained.save_pretrained(tmp_path / "checkpoint-4")
+    other = VanillaTransformerTokenizer.train(["a b c d e"], ["f"], kind="word", shared=False)
+    loaded = [AutoTokenizer.from_pretrained(tmp_path / f"checkpoint-{step}") for step in (2, 4)]
+
+    def encoded(tokenizer, limit=None):
+        rows = encode(load_texts(write, "a b\nc d\n", "e f\ng\n"), tokenizer, limit)
+        return len(list(cache.rglob("cache-*.arrow"))), rows.to_dict()
+
+    count, expected = encoded(trained)
+    for tokenizer in loaded:
+        assert encoded(tokenizer) == (count, expected)
+    assert encoded(other)[0] == count + 1
+    assert encoded(other)[1] != expected
+    assert encoded(loaded[0], 2)[0] == count + 2
 
 
 # Plain text

@@ -1,8 +1,10 @@
 """Runs that are resumed: finished ones, cut-off ones, and directories with other contents."""
 
 import errno
+import fcntl
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,11 @@ from test_run_refusals import contents, copy  # noqa: F401 - a fixture
 from toy import arguments
 
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.output_directory import OutputDirectory, guarded_contents
+from vanilla_transformer.run.output_directory import (
+    OutputDirectory,
+    guarded_contents,
+    locked_directory,
+)
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.results import read_results, save_results
 from vanilla_transformer.run.training_run import main
@@ -73,6 +79,47 @@ def test_a_finished_run_is_scored_again_on_other_data(argv, corpus, tmp_path, ca
     main(argv(tmp_path, resume_from_checkpoint=True, **other, generation_num_beams=1))
     assert "finished, search settings changed" in caplog.text
     assert "training data" not in caplog.text
+
+
+def test_other_length_limits_are_reported(argv, tmp_path, caplog):
+    resumed = {"resume_from_checkpoint": True, "max_source_length": 4}
+    main(argv(tmp_path, "train"))
+    main(argv(tmp_path, "train", **resumed))
+    assert "`max_source_length` (None, now 4) changed. Its last checkpoint is sc" in caplog.text
+    main(argv(tmp_path, "train", **{**resumed, "max_source_length": 5}, max_steps=6))
+    assert "`max_source_length` (None, now 5) changed. The rest of its epoch may" in caplog.text
+
+
+def test_two_runs_do_not_write_to_one_directory(argv, tmp_path):
+    """A process that is killed leaves no lock, nor does one of its workers that lives on."""
+    folder, (ready, locked) = tmp_path / "out", os.pipe()
+    if (first := os.fork()) == 0:
+        with locked_directory(folder, True):
+            if (worker := os.fork()) == 0:
+                signal.pause()
+            os.write(locked, worker.to_bytes(8))
+            signal.pause()
+    worker = int.from_bytes(os.read(ready, 8))
+    try:
+        with pytest.raises(ValueError, match=r"Another run is writing to `output_dir` '.*out'"):
+            main(argv(folder, "train"))
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
+        assert list(folder.iterdir()) == []  # the lock is no file
+        assert "train_loss" in main(argv(folder, "train"))
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_directory_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    """As on some network file systems."""
+
+    def flock(*_):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked_directory(tmp_path, True):
+        assert "make sure that no other run writes to it" in caplog.text
 
 
 def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):

@@ -332,6 +332,59 @@ def test_a_training_that_is_terminated_goes_on_to_the_last_bit(tmp_path, mean):
     assert_same_weights(resumed, whole)
 
 
+def test_callbacks_that_transformers_restores_end_the_training_as_well(tmp_path):
+    run(tmp_path, 2, early_stopping_patience=3, **PLATEAU).train()
+    options = {"restore_callback_states_from_checkpoint": True, "early_stopping_patience": 3}
+    resumed = run(tmp_path, 4, **options, **PLATEAU)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.record.resumed_step == 2
+    recorded = resumed.state.stateful_callbacks["TrainingRecord"]["attributes"]
+    assert recorded["seconds"] == resumed.record.seconds > resumed.record.seconds_before
+
+
+class ScheduleFree(torch.optim.SGD):
+    """As in `schedulefree`: the optimizer evaluates other weights than it trains."""
+
+    def _move_weights(self, is_training, distance):
+        for group in self.param_groups:
+            if group.setdefault("train_mode", True) != is_training:
+                group["train_mode"] = is_training
+                for weight in group["params"]:
+                    weight.data += distance
+
+    def train(self):
+        self._move_weights(True, -0.5)
+
+    def eval(self):
+        self._move_weights(False, 0.5)
+
+
+def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(tmp_path):
+    def make(folder, steps=4):
+        net = model(dropout=0.3)
+        extra = {"optimizers": (ScheduleFree(net.parameters(), 0.01), None)}
+        options = {"eval_strategy": "steps", "eval_steps": 2, **SAVED, "max_steps": steps}
+        return trainer(folder, net=net, extra=extra, **options)
+
+    whole = make(tmp_path)
+    whole.train()
+    whole.save_model(str(tmp_path / "model"))
+    logged = {
+        row["step"]: row["eval_loss"] for row in whole.state.log_history if "eval_loss" in row
+    }
+    for step, name in ((2, "checkpoint-2"), (4, "checkpoint-4"), (4, "model")):
+        saved = type(whole.model).from_pretrained(tmp_path / name)
+        assert trainer(tmp_path, net=saved).evaluate()["eval_loss"] == logged[step]
+    shutil.rmtree(tmp_path / "checkpoint-4")
+    resumed = make(tmp_path)
+    resumed.train(resume_from_checkpoint=True)
+    assert_same_weights(resumed, whole)
+    averaged = make(tmp_path)
+    averaged.add_callback(ExponentialMovingAverage(0.9))
+    with pytest.raises(ValueError, match="leave out `ema_decay`, or choose another `optim`"):
+        averaged.train()
+
+
 @pytest.mark.parametrize("shift", [0, -10_000, 10_000])
 def test_the_rest_of_a_killed_run_does_not_cost_new_checkpoints(tmp_path, shift):
     options = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}

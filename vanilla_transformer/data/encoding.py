@@ -1,19 +1,26 @@
 """Turns text into token ids."""
 
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import datasets
 from datasets import Dataset, DatasetDict, Features, List, Value
+from datasets.fingerprint import Hasher
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk
+from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.token_words import words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
 
 logger = logging.get_logger(__name__)
+
+_ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_hash")
+"""Fields of a saved tokenizer that tell where it comes from."""
 
 D = TypeVar("D", Dataset, DatasetDict)
 
@@ -74,6 +81,9 @@ def encode(
             remove_columns=data.column_names,
             features=_FEATURES_WITH_LINKS if LINKS in data.column_names else None,
             num_proc=num_proc,
+            # That of datasets would cover where the tokenizer was loaded from: each resumption of a
+            # run would encode its data again, and leave a copy in the cache.
+            new_fingerprint=Hasher.hash([data._fingerprint, _tokenizer_digest(tokenizer), limits]),
             desc="Tokenizing",
         )
     for side, limit in limits.items():
@@ -90,6 +100,17 @@ def encode(
                 f"{lost} links of words are left out: truncation leaves no token of a word."
             )
     return encoded.remove_columns(columns)
+
+
+def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Returns a digest of what a tokenizer saves, without where it comes from."""
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        config = read_object(Path(folder, "tokenizer_config.json"))
+        kept = {name: value for name, value in config.items() if name not in _ORIGIN}
+        files = {path.name: content_digest(path) for path in Path(folder).iterdir()}
+        del files["tokenizer_config.json"]
+        return text_digest(json.dumps([kept, files], sort_keys=True))
 
 
 def _encode_batch(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,76 @@ class OutputDirectory:
         if self.checkpoint is None:
             return False
         return self.checkpoint.path.resolve().parent == self.folder.resolve()
+
+
+_locks = set[int]()
+"""Descriptors of the directories that this process has locked."""
+
+
+def _close_locks() -> None:
+    """Closes them in a forked worker, which would keep a lock when its run has been killed."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_locks)
+
+
+@contextmanager
+def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
+    """Keeps other runs out of a directory until the block ends, or the process, in whatever way.
+
+    The directory itself is locked: no file is added. One that is missing is made, and deleted again
+    if the run leaves nothing in it.
+
+    Args:
+        folder: The output directory.
+        is_main: Whether this is the first process; only this process takes the lock.
+
+    Raises:
+        ValueError: If another run holds the lock.
+    """
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        descriptor = _locked_descriptor(folder) if is_main else None
+        if descriptor is not None:
+            _locks.add(descriptor)
+        try:
+            yield
+        finally:
+            if descriptor in _locks:
+                _locks.remove(descriptor)
+                os.close(descriptor)
+    finally:
+        for path in missing if is_main else ():
+            with suppress(OSError):  # it is in use, or was never made
+                path.rmdir()
+
+
+def _locked_descriptor(folder: Path) -> int | None:
+    """Locks a directory; returns None, with a warning, where this is not possible."""
+    try:
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+    except BlockingIOError:
+        raise ValueError(
+            f"Another run is writing to `output_dir` {str(folder)!r}: wait until it has ended, or "
+            "choose another directory."
+        ) from None
+    except (ImportError, OSError) as error:  # e.g. Windows, or a network file system
+        logger.warning(
+            f"{str(folder)!r} cannot be locked ({error}): make sure that no other run writes to it."
+        )
+        return None
 
 
 def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from logging import INFO, StreamHandler, getLogger
+from pathlib import Path
 from signal import SIGTERM
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from vanilla_transformer.run.model_loading import (
 from vanilla_transformer.run.output_directory import (
     OverwriteGuard,
     guarded_contents,
+    locked_directory,
     resolve_output_directory,
 )
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
@@ -98,6 +100,12 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
             is loaded, or the file of `guided_alignment` does not fit the training data. Nothing has
             been written or deleted in this case.
     """
+    training = arguments.training
+    with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
+        return _run_in_directory(arguments, data)
+
+
+def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
     with arguments.training.main_process_first(desc="output directory"):
         directory = resolve_output_directory(arguments)
     start = starting_point(arguments, directory)

@@ -229,8 +229,18 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
         return norm
 
+    def _set_scored_weights(self) -> None:
+        """Puts those weights into the model that a schedule-free optimizer evaluates.
+
+        Trainer does so when it evaluates, but not when it saves. The next step goes back to the
+        training weights.
+        """
+        if callable(evaluate := getattr(self.optimizer, "eval", None)):
+            evaluate()
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Saves a checkpoint, unless the training has diverged."""
+        self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         run = Path(self._get_output_dir(trial=trial))
@@ -291,6 +301,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""
+        self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         self._total_loss_scalar += self.record.loss_before
