@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import DistributedType
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError, safe_open
@@ -295,7 +295,7 @@ def refuse_sharded_weights(feature: str, remedy: str) -> None:
         ValueError: Under FSDP, DeepSpeed or Megatron.
     """
     sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
-    if AcceleratorState._shared_state and AcceleratorState().distributed_type in sharded:
+    if is_initialized() and AcceleratorState().distributed_type in sharded:
         raise ValueError(
             f"{feature} needs whole weights in each process, which FSDP, DeepSpeed and Megatron do "
             f"not keep: {remedy}."

@@ -30,6 +30,7 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.labels import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.private_names import TRAINING, missing_names
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
@@ -59,6 +60,7 @@ from vanilla_transformer.training.training_record import (
 
 logger = logging.get_logger(__name__)
 
+_OTHER_VERSION = "Train with a version of transformers that docs/compatibility.md names."
 _LOADER_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -112,6 +114,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _search: Search | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        if missing := missing_names(TRAINING):
+            raise ImportError(" ".join([*missing, _OTHER_VERSION]))
         super().__init__(*args, **options)
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
