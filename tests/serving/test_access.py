@@ -6,7 +6,7 @@ from servers import serving, wait_until
 
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.service import RateLimit, network_of
-from vanilla_transformer.serving.settings import parse_model, read_api_keys
+from vanilla_transformer.serving.settings import parse_models, read_api_keys
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 
@@ -115,7 +115,7 @@ def test_an_ipv6_network_is_one_client():
     ],
 )
 def test_models_are_named(word, name, source, target):
-    model = parse_model(word)
+    (model,) = parse_models([word])
     assert (model.name, model.source, model.target) == (name, source, target)
 
 

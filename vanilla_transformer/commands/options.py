@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -94,7 +94,10 @@ def spell_with_hyphens(words: Sequence[str]) -> list[str]:
 
 
 def add_fields(
-    group: argparse._ArgumentGroup, dataclass: type, without: Sequence[str] = ()
+    group: argparse._ArgumentGroup,
+    dataclass: type,
+    without: Sequence[str] = (),
+    types: Mapping[type, Callable[[str], Any]] | None = None,
 ) -> None:
     """Adds an option for each field of a dataclass, with the help text of its metadata.
 
@@ -102,6 +105,7 @@ def add_fields(
         group: Where the options are listed.
         dataclass: Fields are texts, numbers, flags, lists of these, or None.
         without: Names of fields that are not added.
+        types: Functions that read and check the values of a type, where it is not enough itself.
     """
     hints = get_type_hints(dataclass)
     for field in dataclasses.fields(dataclass):
@@ -119,7 +123,10 @@ def add_fields(
         elif get_origin(kind) is list:
             settings |= {"nargs": "+", "type": get_args(kind)[0], "metavar": "NAME"}
         else:
-            settings |= {"type": kind, "metavar": {int: "N", float: "X"}.get(kind, "TEXT")}
+            settings |= {
+                "type": (types or {}).get(kind, kind),
+                "metavar": {int: "N", float: "X"}.get(kind, "TEXT"),
+            }
         group.add_argument(f"--{field.name.replace('_', '-')}", **settings)
 
 

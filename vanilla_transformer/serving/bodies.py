@@ -73,24 +73,24 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
             client is gone.
     """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.body_bytes:
+    if declared.isdigit() and int(declared) > limits.max_body:
         _refuse_large_body(limits)
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.read_seconds):
+        async with asyncio.timeout(limits.read_timeout):
             while True:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestError(CLIENT_GONE, "The client closed the connection.")
                 body += message.get("body", b"")
-                if len(body) > limits.body_bytes:
+                if len(body) > limits.max_body:
                     _refuse_large_body(limits)
                 if not message.get("more_body"):
                     return bytes(body)
     except TimeoutError:
         raise RequestError(
             408,
-            f"The body did not arrive within {limits.read_seconds:g} s: send it at once.",
+            f"The body did not arrive within {limits.read_timeout:g} s: send it at once.",
             {"Connection": "close"},
         ) from None
 
@@ -162,7 +162,7 @@ def is_json(kind: str) -> bool:
 def _refuse_large_body(limits: Limits) -> NoReturn:
     raise RequestError(
         413,
-        f"The body has more than {limits.body_bytes} bytes: send less in a request.",
+        f"The body has more than {limits.max_body} bytes: send less in a request.",
         {"Connection": "close"},
     )
 

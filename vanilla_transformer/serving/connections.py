@@ -27,7 +27,7 @@ class DeadlineProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuses connections above the limit, and waits for a request in the others."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        if len(self.connections) > self.limits.max_connections:
             self._answer_and_close(503, "Too many connections: try again later.")
         else:
             self._watch_head()
@@ -46,7 +46,7 @@ class DeadlineProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Gives a client that does not read its answer a deadline."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+        self._write_timer = self.loop.call_later(self.limits.read_timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Ends that deadline."""
@@ -57,12 +57,12 @@ class DeadlineProtocol(H11Protocol):
         """Closes a connection that is done, even if the client does not read the end."""
         super().on_response_complete()
         if self.transport.is_closing():
-            self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+            self.loop.call_later(self.limits.read_timeout, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
         """Closes an idle connection."""
         super().timeout_keep_alive_handler()
-        self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+        self.loop.call_later(self.limits.read_timeout, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is not HTTP.
@@ -77,7 +77,7 @@ class DeadlineProtocol(H11Protocol):
         if not waits:
             self._stop_head_timer()
         elif self._head_timer is None:
-            seconds = self.limits.read_seconds
+            seconds = self.limits.read_timeout
             self._head_timer = self.loop.call_later(
                 seconds, self._answer_and_close, 408, f"No request arrived within {seconds:g} s."
             )
@@ -107,7 +107,7 @@ class DeadlineProtocol(H11Protocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
-        self.loop.call_later(self.limits.read_seconds, self.transport.abort)
+        self.loop.call_later(self.limits.read_timeout, self.transport.abort)
 
 
 def protocol_with(limits: Limits) -> type[DeadlineProtocol]:

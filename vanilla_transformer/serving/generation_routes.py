@@ -29,10 +29,10 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
 
     class SearchFields(Fields):  # each goes to the search under the same name
         num_beams: int | None = Field(
-            None, ge=1, le=limits.beams, description="Beam width; 1 is greedy search"
+            None, ge=1, le=limits.max_beams, description="Beam width; 1 is greedy search"
         )
         max_new_tokens: int | None = Field(
-            None, ge=1, le=limits.new_tokens, description="Longest output, in tokens"
+            None, ge=1, le=limits.max_new_tokens, description="Longest output, in tokens"
         )
         length_penalty: float | None = Field(
             None, ge=-10, le=10, description="Above 0 favours long outputs of a beam"
@@ -51,7 +51,7 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
     class GenerateFields(SearchFields):
         texts: Texts = Field(description="A text, or a list of texts")
         model: Text | None = Field(None, description="Name of the model; see /v1/models")
-        n_best: int = Field(1, ge=1, le=limits.beams, description="Outputs per text")
+        n_best: int = Field(1, ge=1, le=limits.max_beams, description="Outputs per text")
         scores: bool = Field(False, description="Return scores, and tokens with their confidences")
         alignment: bool = Field(False, description="Return pairs (source token, target token)")
 

@@ -77,9 +77,9 @@ class Guard:
 
     async def _let_the_client_read(self, receive: Receive) -> None:
         """Reads on for a while what the client sends: a reset would destroy the answer."""
-        left = 4 * self._limits.body_bytes
+        left = 4 * self._limits.max_body
         try:
-            async with asyncio.timeout(self._limits.read_seconds):
+            async with asyncio.timeout(self._limits.read_timeout):
                 while left > 0:
                     message = await receive()
                     left -= len(message.get("body", b""))

@@ -45,7 +45,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             "text", description="In html, tags, scripts, comments and entities stay as they are"
         )
         alternatives: int = Field(
-            0, ge=0, le=limits.beams - 1, description="Number of further outputs"
+            0, ge=0, le=limits.max_beams - 1, description="Number of further outputs"
         )
         api_key: Text = Field("", description="API key, where the server asks for one")
         secret: Text = Field("", description="Not used; clients of LibreTranslate send it")
@@ -125,7 +125,7 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
             {
                 "apiKeys": service.keys.are_needed,
                 "keyRequired": service.keys.are_needed,
-                "charLimit": limits.characters,
+                "charLimit": limits.max_characters,
                 "filesTranslation": False,
                 "frontendTimeout": 500,
                 "language": {

@@ -109,11 +109,11 @@ class ServedModel:
                     "tokens, the most that the model takes: divide them by white space.",
                 )
             tokens = sum(map(len, split.segments))
-            if tokens > self.limits.tokens:
+            if tokens > self.limits.max_tokens:
                 raise RequestError(
                     400,
                     f"Invalid request: request ({tokens} tokens) exceeds text limit "
-                    f"({self.limits.tokens} tokens)",
+                    f"({self.limits.max_tokens} tokens)",
                 )
             self._metrics.characters.labels(self.source.name).inc(characters)
             self._metrics.tokens.labels(self.source.name).inc(tokens)

@@ -53,7 +53,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=int(limits.seconds + 2 * limits.read_seconds) + 1,
+            timeout_graceful_shutdown=int(limits.timeout + 2 * limits.read_timeout) + 1,
         )
 
         def report_start() -> None:
@@ -69,7 +69,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    keys, rate = ApiKeys(settings.api_keys), RateLimit(settings.limits.requests_per_minute)
+    keys, rate = ApiKeys(settings.api_keys), RateLimit(settings.limits.rate_limit)
     service = Service(models, settings, metrics, keys, rate)
     app = FastAPI(
         title="vanilla-transformer",

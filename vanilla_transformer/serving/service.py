@@ -174,8 +174,8 @@ class Service:
         """
         limits = self.settings.limits
         for count, most, what in (
-            (len(texts), limits.texts, "texts"),
-            (sum(map(len, texts)), limits.characters, "characters"),
+            (len(texts), limits.max_texts, "texts"),
+            (sum(map(len, texts)), limits.max_characters, "characters"),
         ):
             if count > most:
                 raise RequestError(
@@ -201,7 +201,7 @@ class Service:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        limit = self.settings.limits.seconds
+        limit = self.settings.limits.timeout
         working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(client_leaves())
         both: set[asyncio.Future[Any]] = {working, leaving}
         try:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""
@@ -29,58 +30,47 @@ class ModelSource:
     target: str
 
 
+def _setting(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"help": meaning})
+
+
 @dataclass(frozen=True)
 class Limits:
-    """What one request and one client may ask for.
+    """What one request and one client may ask for; options of the command line."""
 
-    Attributes:
-        body_bytes: Largest body of a request.
-        characters: Characters of all texts of a request.
-        texts: Texts of a request.
-        tokens: Source tokens of a request.
-        new_tokens: Tokens of an output.
-        beams: Beam width, and outputs per text.
-        seconds: Time from the complete request to its answer.
-        read_seconds: Time for the head of a request, and time for its body.
-        connections: Open connections.
-        requests_per_minute: Requests of a client; None: any number.
-    """
-
-    body_bytes: int = 1_000_000
-    characters: int = 20_000
-    texts: int = 1_000
-    tokens: int = 20_000
-    new_tokens: int = 512
-    beams: int = 10
-    seconds: float = 60.0
-    read_seconds: float = 10.0
-    connections: int = 1_000
-    requests_per_minute: int | None = None
+    max_body: int = _setting(1_000_000, "bytes of the body")
+    max_characters: int = _setting(20_000, "characters of all texts")
+    max_texts: int = _setting(1_000, "texts")
+    max_tokens: int = _setting(20_000, "source tokens of all texts")
+    max_new_tokens: int = _setting(512, "largest max_new_tokens, in tokens")
+    max_beams: int = _setting(10, "largest beam width, and most outputs per text")
+    timeout: float = _setting(60.0, "seconds until an answer is there, or the request is given up")
+    read_timeout: float = _setting(10.0, "seconds for the head of a request, and for its body")
+    max_connections: int = _setting(1_000, "open connections")
+    rate_limit: int | None = _setting(
+        None, "requests per minute of a key, or of an address where there are no keys"
+    )
 
 
 @dataclass(frozen=True)
 class Computation:
-    """How the models compute.
+    """How the models compute; options of the command line.
 
-    Attributes:
-        engine: An engine of `Translator`.
-        compute_type: Type of CTranslate2's computation.
-        device: "cpu", "cuda", ...; None: a GPU if there is one.
-        num_beams: Beam width of requests that name none; None: as saved with the model.
-        batch_tokens: Largest size of a batch, in tokens with padding.
-        batch_wait: Seconds that a batch waits for further requests.
-        queue_size: Requests that a model accepts before it has answered the first of them.
-        workers: Batches of a model that are computed at the same time.
+    `engine`, `compute_type`, `device` and `batch_tokens` are those of `Translator`.
     """
 
     engine: str = "auto"
     compute_type: str = "float32"
     device: str | None = None
-    num_beams: int | None = None
     batch_tokens: int = 4096
-    batch_wait: float = 0.0
-    queue_size: int = 256
-    workers: int = 1
+    num_beams: int | None = _setting(
+        None, "beam width of requests that name none (default: as saved with the model)"
+    )
+    batch_wait: float = _setting(0.0, "milliseconds that a batch waits for further requests")
+    queue_size: int = _setting(
+        256, "requests that a model accepts before the first of them is answered"
+    )
+    workers: int = _setting(1, "batches of a model that are computed at the same time")
 
 
 @dataclass(frozen=True)
@@ -108,68 +98,61 @@ class Settings:
     trusted_proxies: tuple[str, ...] = ()
 
 
-def parse_model(word: str) -> ModelSource:
-    """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`.
+def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
+    """Reads `SOURCE-TARGET=MODEL`, `SOURCE:TARGET=MODEL` or `MODEL`, several times.
 
     Args:
-        word: The argument. Language codes that hold a hyphen need the colon. A `MODEL` alone has
+        words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
             the name of its directory. If that is a pair of codes such as `en-de`, it is the
             direction; otherwise the source is "any" and the target is the name.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If a part is missing or holds other characters.
-    """
-    name, sign, path = word.partition("=")
-    if not sign:
-        path, name = word, Path(word).resolve().name if Path(word).is_dir() else Path(word).name
-    if not path or not name:
-        raise ValueError(f"{word!r} names no model: write MODEL or SOURCE-TARGET=MODEL.")
-    divider = ":" if ":" in name else "-"
-    source, _, target = name.partition(divider)
-    if sign and not (_CODE.fullmatch(source) and _CODE.fullmatch(target)):
-        raise ValueError(
-            f"{name!r} in {word!r} is not a direction: write two language codes, such as en-de, or "
-            "en:pt-BR where a code holds a hyphen."
-        )
-    if sign and divider == "-" and "-" in target:
-        raise ValueError(
-            f"{name!r} in {word!r} has several hyphens: write a colon between the two codes, such "
-            "as en:pt-BR."
-        )
-    if not sign and not _DIRECTION.fullmatch(name):
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{word!r} gives no name for the model: write SOURCE-TARGET={word}.")
-        source, target = ANY, name
-    return ModelSource(path, name.replace(":", "-"), source, target)
-
-
-def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
-    """Reads the models of a command line.
-
-    Args:
-        words: See `parse_model`.
 
     Returns:
         The models.
 
     Raises:
-        ValueError: If a name or a direction occurs twice.
+        ValueError: If a part is missing or holds other characters, or if a name or a direction
+            occurs twice.
     """
-    models = tuple(parse_model(word) for word in words)
-    for number, model in enumerate(models):
-        for other in models[:number]:
-            if model.name == other.name or (model.source, model.target) == (
-                other.source,
-                other.target,
-            ):
-                raise ValueError(
-                    f"{words[number]!r} has the name or the direction of another model: give one "
-                    "model for each direction."
-                )
-    return models
+    models: dict[str, ModelSource] = {}
+    for word in words:
+        model = _parse_model(word)
+        directions = [(other.source, other.target) for other in models.values()]
+        if model.name in models or (model.source, model.target) in directions:
+            raise ValueError(
+                f"{word!r} has the name or the direction of another model: give one model for each "
+                "direction."
+            )
+        models[model.name] = model
+    return tuple(models.values())
+
+
+def _parse_model(word: str) -> ModelSource:
+    name, sign, path = word.partition("=")
+    if not sign:
+        path, name = word, Path(word).resolve().name if Path(word).is_dir() else Path(word).name
+    divider = ":" if ":" in name else "-"
+    source, _, target = name.partition(divider)
+    is_direction = bool(_CODE.fullmatch(source) and _CODE.fullmatch(target))
+    problem = ""
+    if not path or not name:
+        problem = f"{word!r} names no model: write MODEL or SOURCE-TARGET=MODEL."
+    elif sign and not is_direction:
+        problem = (
+            f"{name!r} in {word!r} is not a direction: write two language codes, such as en-de, or "
+            "en:pt-BR where a code holds a hyphen."
+        )
+    elif sign and divider == "-" and "-" in target:
+        problem = (
+            f"{name!r} in {word!r} has several hyphens: write a colon between the two codes, such "
+            "as en:pt-BR."
+        )
+    elif not sign and not _DIRECTION.fullmatch(name):
+        source, target = ANY, name
+        if not _NAME.fullmatch(name):
+            problem = f"{word!r} gives no name for the model: write SOURCE-TARGET={word}."
+    if problem:
+        raise ValueError(problem)
+    return ModelSource(path, name.replace(":", "-"), source, target)
 
 
 def read_api_keys(path: str) -> tuple[str, ...]:
