@@ -141,9 +141,9 @@ def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):
     [
         ({"num_beams": 0}, "Beams is 0: choose 1 to 16"),
         ({"n_best": 17, "num_beams": 16}, "Outputs is 17"),
-        ({"n_best": 3, "num_beams": 2}, "the search keeps 2: raise Beams"),
-        ({"temperature": 3.0}, "The temperature is 3.0: choose 0 to 2"),
-        ({"temperature": float("nan")}, "The temperature is nan"),
+        ({"n_best": 3, "num_beams": 2}, "Outputs is 3, but the search keeps 2: give Beams"),
+        ({"temperature": 3.0}, "Temperature is 3.0: choose 0 to 2"),
+        ({"temperature": float("nan")}, "Temperature is nan"),
         ({"model": "other"}, "There is no model 'other': choose one of"),
         ({"engine": "other"}, "Unknown engine 'other'"),
         ({"heads_off": frozenset({(CROSS, 0, 2)})}, "has no head 2 in layer 0"),

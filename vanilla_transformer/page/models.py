@@ -24,6 +24,7 @@ from vanilla_transformer.inspection.attention_maps import AttentionMaps, attenti
 from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
 from vanilla_transformer.inspection.shapes import ShapeWalk, shape_walk
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.search import SearchError
 
 MOST_TOKENS = 64
 """Longest source and longest output, in tokens, whose attention the page draws."""
@@ -63,6 +64,13 @@ class PageRequest:
     temperature: float = 0.0
     heads_off: HeadsOff = frozenset()
     seed: int = 0
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """Settings of the search by their names in `GenerationConfig`."""
+        if self.temperature:
+            return {"num_beams": 1, "do_sample": True, "temperature": self.temperature}
+        return {"num_beams": self.num_beams, "do_sample": False}
 
 
 @dataclass(frozen=True)
@@ -149,10 +157,12 @@ class PageModel:
         search that its engine cannot do.
         """
         reference = self._translators["transformers"]
-        if request.heads_off:
-            return reference
-        translator = self.translator(request.engine)
-        search = translator.resolve_search(request.n_best, **_search_options(translator, request))
+        translator = reference if request.heads_off else self.translator(request.engine)
+        try:
+            search = translator.resolve_search(request.n_best, **request.search)
+        except SearchError as error:
+            names = {"n_best": "Outputs", "num_beams": "Beams", "temperature": "Temperature"}
+            raise ValueError(error.spelled(lambda name: names.get(name, name))) from error
         is_free = request.engine == "auto"
         return reference if is_free and translator.engine.problems(search) else translator
 
@@ -252,7 +262,13 @@ class PageModels:
             ValueError: If a number of the request is out of range, if the model has no such head,
                 or if the engine cannot compute the model or the search.
         """
-        _check_search(request)
+        for name, value, smallest, largest in (
+            ("Beams", request.num_beams, 1, MOST_BEAMS),
+            ("Outputs", request.n_best, 1, MOST_BEAMS),
+            ("Temperature", request.temperature, 0, HIGHEST_TEMPERATURE),
+        ):
+            if not smallest <= value <= largest:
+                raise ValueError(f"{name} is {value}: choose {smallest} to {largest:g}.")
         model = self.get(request.model)
         with self._lock:
             begin = time.perf_counter()
@@ -296,34 +312,11 @@ def _translate_lines(
         n_best=request.n_best,
         return_scores=True,
         return_tokens=True,
-        **_search_options(translator, request),
+        **request.search,
     )
     if request.temperature:  # samples come in the order in which they were drawn
         found = [sorted(row, key=lambda one: -one.score) for row in found]
     return tuple(map(tuple, found))
-
-
-def _search_options(translator: Translator, request: PageRequest) -> dict[str, Any]:
-    """Returns the settings of the search by their names in `GenerationConfig`."""
-    if request.temperature:
-        return {"num_beams": 1, "do_sample": True, "temperature": request.temperature}
-    beams = {"num_beams": request.num_beams}
-    return {**beams, "do_sample": False} if translator.settings.do_sample else beams
-
-
-def _check_search(request: PageRequest) -> None:
-    for name, value in (("Beams", request.num_beams), ("Outputs", request.n_best)):
-        if not 1 <= value <= MOST_BEAMS:
-            raise ValueError(f"{name} is {value}: choose 1 to {MOST_BEAMS}.")
-    if not 0 <= request.temperature <= HIGHEST_TEMPERATURE:
-        raise ValueError(
-            f"The temperature is {request.temperature}: choose 0 to {HIGHEST_TEMPERATURE:g}."
-        )
-    if not request.temperature and request.n_best > request.num_beams:
-        raise ValueError(
-            f"Outputs is {request.n_best}, but the search keeps {request.num_beams}: raise Beams, "
-            "lower Outputs, or set a temperature."
-        )
 
 
 def find(models: PageModels, request: PageRequest) -> Found:

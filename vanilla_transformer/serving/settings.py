@@ -30,7 +30,7 @@ class ModelSource:
     target: str
 
 
-def _setting(default: Any, meaning: str) -> Any:
+def _option_field(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"help": meaning})
 
 
@@ -38,16 +38,18 @@ def _setting(default: Any, meaning: str) -> Any:
 class Limits:
     """What one request and one client may ask for; options of the command line."""
 
-    max_body: int = _setting(1_000_000, "bytes of the body")
-    max_characters: int = _setting(20_000, "characters of all texts")
-    max_texts: int = _setting(1_000, "texts")
-    max_tokens: int = _setting(20_000, "source tokens of all texts")
-    max_new_tokens: int = _setting(512, "largest max_new_tokens, in tokens")
-    max_beams: int = _setting(10, "largest beam width, and most outputs per text")
-    timeout: float = _setting(60.0, "seconds until an answer is there, or the request is given up")
-    read_timeout: float = _setting(10.0, "seconds for the head of a request, and for its body")
-    max_connections: int = _setting(1_000, "open connections")
-    rate_limit: int | None = _setting(
+    max_body: int = _option_field(1_000_000, "bytes of the body")
+    max_characters: int = _option_field(20_000, "characters of all texts")
+    max_texts: int = _option_field(1_000, "texts")
+    max_tokens: int = _option_field(20_000, "source tokens of all texts")
+    max_new_tokens: int = _option_field(512, "largest max_new_tokens, in tokens")
+    max_beams: int = _option_field(10, "largest beam width, and most outputs per text")
+    timeout: float = _option_field(
+        60.0, "seconds until an answer is there, or the request is given up"
+    )
+    read_timeout: float = _option_field(10.0, "seconds for the head of a request, and for its body")
+    max_connections: int = _option_field(1_000, "open connections")
+    rate_limit: int | None = _option_field(
         None, "requests per minute of a key, or of an address where there are no keys"
     )
 
@@ -63,14 +65,14 @@ class Computation:
     compute_type: str = "float32"
     device: str | None = None
     batch_tokens: int = 4096
-    num_beams: int | None = _setting(
+    num_beams: int | None = _option_field(
         None, "beam width of requests that name none (default: as saved with the model)"
     )
-    batch_wait: float = _setting(0.0, "milliseconds that a batch waits for further requests")
-    queue_size: int = _setting(
+    batch_wait: float = _option_field(0.0, "milliseconds that a batch waits for further requests")
+    queue_size: int = _option_field(
         256, "requests that a model accepts before the first of them is answered"
     )
-    workers: int = _setting(1, "batches of a model that are computed at the same time")
+    workers: int = _option_field(1, "batches of a model that are computed at the same time")
 
 
 @dataclass(frozen=True)
