@@ -39,7 +39,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
     CHOICES,
     POST_NORM_INITIALIZERS,
 )
-from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )

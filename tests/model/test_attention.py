@@ -113,7 +113,7 @@ def test_an_attention_module_is_torch_multihead_attention(tiny_config, kind, hea
             getattr(theirs.out_proj, part).copy_(getattr(ours.out_proj, part))
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
     keys = x if kind is SelfAttention else source
-    context = CallContext(choose_attention(config, {}).function, {})
+    context = CallContext(choose_attention(config)[1], {})
     sources = () if kind is SelfAttention else (source,)
     output, weights = ours(x, context, *sources)
     expected, expected_weights = theirs(x, keys, keys, average_attn_weights=False)
@@ -125,7 +125,7 @@ def test_self_attention_appends_to_the_cache(tiny_config):
     torch.manual_seed(0)
     layer = SelfAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
     x, cache = torch.randn(2, 5, 16), DynamicCache()
-    plain = CallContext(choose_attention(layer.config, {}).function, {})
+    plain = CallContext(choose_attention(layer.config)[1], {})
     layer(x[:, :4], plain._replace(cache=cache))
     output, weights = layer(x[:, 4:], plain._replace(cache=cache))
     assert cache.get_seq_length() == 5
@@ -138,7 +138,7 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
     x, source = torch.randn(2, 1, 16), torch.randn(2, 5, 16)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    context = CallContext(choose_attention(layer.config, {}).function, {}, source_cache=cache)
+    context = CallContext(choose_attention(layer.config)[1], {}, source_cache=cache)
     first, _ = layer(x, context, source)
     assert cache.is_updated[0]
     again, _ = layer(x, context, torch.full_like(source, torch.nan))
@@ -148,10 +148,10 @@ def test_cross_attention_projects_the_source_once(tiny_config):
 
 def test_a_call_that_asks_for_weights_gets_an_eager_copy_of_the_config(tiny_config):
     config = tiny_config(attn_implementation="sdpa")
-    assert choose_attention(config, {}).config is config
-    choice = choose_attention(config, {"output_attentions": True})
-    assert choice.function is eager_attention_forward
-    assert choice.config._attn_implementation == "eager"
+    assert choose_attention(config)[0] is config
+    changed, function = choose_attention(config, True)
+    assert function is eager_attention_forward
+    assert changed._attn_implementation == "eager"
     assert config._attn_implementation == "sdpa"
 
 
@@ -219,7 +219,7 @@ def test_grouped_queries_are_full_heads_with_copied_keys_and_values(
             weights[name] = heads.repeat_interleave(4 // shared, dim=0).flatten(0, 1)
     full.load_state_dict(weights)
     x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    context = CallContext(choose_attention(config, {}).function, {})
+    context = CallContext(choose_attention(config)[1], {})
     arguments = (x, context, source) if kind is CrossAttention else (x, context)
     torch.testing.assert_close(grouped(*arguments)[0], full(*arguments)[0])
 

@@ -26,7 +26,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.losses import sequence_loss
-from vanilla_transformer.model.pooling import FirstPooling, MeanPooling
+from vanilla_transformer.model.modeling_vanilla_transformer import FirstPooling, MeanPooling
 
 CLASSIFIERS = [
     VanillaTransformerForSequenceClassification,

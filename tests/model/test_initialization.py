@@ -20,7 +20,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
 )
 from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.layers import EncoderLayer
-from vanilla_transformer.model.stack_config import config_with
+from vanilla_transformer.model.pretrained_model import config_with
 
 SIZES = {
     "vocab_size": 300,

@@ -12,12 +12,13 @@ from vanilla_transformer import (
     VanillaTransformerForSequenceClassification,
     VanillaTransformerForTokenClassification,
 )
-from vanilla_transformer.model.chunked_loss import (
+from vanilla_transformer.model.losses import (
     CHUNK_ROWS,
     cross_entropy_by_torch,
     matmul_dtype,
+    projected_token_loss,
+    token_loss,
 )
-from vanilla_transformer.model.losses import projected_token_loss, token_loss
 
 ML = "multi_label_classification"
 ROWS, WIDTH, VOCAB = 2 * CHUNK_ROWS + 60, 8, 50

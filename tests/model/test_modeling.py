@@ -15,7 +15,7 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
-from vanilla_transformer.model.labels import shift_right
+from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerDecoder,
     token_loss,

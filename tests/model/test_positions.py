@@ -11,7 +11,7 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vanilla_transformer.model.position_ids import positions_from_causal_mask, positions_from_mask
+from vanilla_transformer.model.inputs import positions_from_causal_mask, positions_from_mask
 from vanilla_transformer.model.positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
-from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.search import Search
 
 Ids = Sequence[int]

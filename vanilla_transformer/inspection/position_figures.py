@@ -11,7 +11,7 @@ from torch import nn
 
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import new_figure
-from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.modes import evaluation_mode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ projected in that shape; attention itself needs the padded one (see `token_layou
 
 import math
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
 from .dropout import dropout as drop_out
-from .tracing import is_tracing
+from .modes import is_tracing
 
 VECTOR_LENGTH = 16
 """Numbers of float32 in the widest vectors of a CPU (AVX-512)."""
@@ -88,42 +88,29 @@ def _additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
-class AttentionChoice(NamedTuple):
-    """The attention implementation of one call.
-
-    Attributes:
-        config: A config that names it, for which masks are made.
-        function: With the interface of `transformers.AttentionInterface`.
-        arguments: Further arguments of the function.
-    """
-
-    config: VanillaTransformerConfig
-    function: AttentionFunction
-    arguments: dict[str, Any]
-
-
 def choose_attention(
-    config: VanillaTransformerConfig, arguments: dict[str, Any]
-) -> AttentionChoice:
+    config: VanillaTransformerConfig, output_attentions: bool = False
+) -> tuple[VanillaTransformerConfig, AttentionFunction]:
     """Chooses the attention implementation of one call: the one that the config names.
 
     Fused implementations do not compute the attention weights: a call that asks for weights uses
-    the eager one, and a shallow copy of the config that names it.
+    the eager one.
 
     Args:
         config: The model's config.
-        arguments: Further arguments of the call.
+        output_attentions: Whether the caller asked for the weights.
 
     Returns:
-        The implementation.
+        The config for which masks are to be made, the given one or a shallow copy that names eager
+        attention, and the implementation.
     """
-    if arguments.get("output_attentions") and config._attn_implementation != "eager":
+    if output_attentions and config._attn_implementation != "eager":
         config = copy(config)
         config._attn_implementation = "eager"
-    function = ALL_ATTENTION_FUNCTIONS.get_interface(
+    function: AttentionFunction = ALL_ATTENTION_FUNCTIONS.get_interface(
         config._attn_implementation, eager_attention_forward
     )
-    return AttentionChoice(config, function, arguments)
+    return config, function
 
 
 class StackedLinear(nn.Linear):
@@ -329,7 +316,9 @@ class CrossAttention(AttentionCore):
         if cache is not None and cache.is_updated.get(self.layer_idx):
             cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
             return cached.keys, cached.values
-        sources = encoder_hidden_states[:: context.rows_per_source]
+        count, sources = context.rows_per_source, encoder_hidden_states
+        if count > 1:
+            sources = sources[::count]
         key, value = (
             self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
             for projection in (self.k_proj, self.v_proj)

@@ -13,7 +13,7 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation.configuration_utils import GenerationMode
 
-from .tracing import is_tracing
+from .modes import is_tracing
 
 _ROOM = 64
 """Positions to reserve beyond those in use. An operating system gives memory when it is used."""

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .tracing import is_tracing
+from .modes import is_tracing
 
 LEVELS = 2**16
 """Number of values that the 16 random bits of a unit can take."""

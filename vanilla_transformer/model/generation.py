@@ -22,7 +22,7 @@ from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .decoding_cache import decoding_cache_for
-from .stack_config import config_with
+from .pretrained_model import config_with
 from .stop_strings import take_stop_strings
 
 

@@ -5,10 +5,10 @@ Arguments that the forwards share:
     input_ids: Tokens of the source, (batch, source_len). Models without an encoder: of the text,
         (batch, target_len).
     attention_mask: 1 for a token, 0 for padding, of the shape of `input_ids`; with a cache, the
-        past included. Or a mask of four dimensions; see `attention_masks`.
+        past included. Or a mask of four dimensions; see `inputs`.
     position_ids: Models of one stack: positions of the tokens, of the shape of `input_ids`. None:
         counted from the mask. Without a mask, a row whose positions begin anew holds
-        concatenated sequences, which do not see each other; see `position_ids`.
+        concatenated sequences, which do not see each other; see `inputs`.
     inputs_embeds: Embeddings instead of `input_ids`, with one more axis of d_model, not yet scaled.
     decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
         (batch, target_len).
@@ -46,21 +46,35 @@ from transformers.modeling_outputs import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
-from .arguments import BOUNDARIES, OF_ONE_STACK, OF_WHOLE_MODELS, refuse_arguments
-from .attention_masks import check_mask
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
-from .labels import IGNORE_INDEX, check_labels, problem_type_of, shift_right
-from .lazy_logits import LazyTensor, TrainingOutput
-from .losses import next_token_loss, projected_token_loss, sequence_loss, token_loss
+from .inputs import (
+    BOUNDARIES,
+    IGNORE_INDEX,
+    OF_ONE_STACK,
+    OF_WHOLE_MODELS,
+    check_labels,
+    check_mask,
+    check_one_sequence,
+    check_token_ids,
+    problem_type_of,
+    refuse_arguments,
+    shift_right,
+    tokens_of,
+)
+from .losses import (
+    LazyTensor,
+    TrainingOutput,
+    next_token_loss,
+    projected_token_loss,
+    sequence_loss,
+    token_loss,
+)
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
-from .pooling import POOLINGS
-from .position_ids import check_one_sequence
-from .pretrained_model import VanillaTransformerPreTrainedModel
-from .stack_config import config_of_decoder_only, config_with
+from .pretrained_model import VanillaTransformerPreTrainedModel, config_of_decoder_only, config_with
 from .stacks import (
     TransformerStack,
     VanillaTransformerCausalDecoder,
@@ -68,7 +82,6 @@ from .stacks import (
     VanillaTransformerEncoder,
     batch_shape,
 )
-from .token_ids import check_token_ids
 from .token_layout import (
     PADDED,
     StepPlan,
@@ -499,6 +512,44 @@ class VanillaTransformerEncoderModel(OneStackModel):
             **kwargs,
         )
         return output
+
+
+# Classifiers --------------------------------------------------------------------------------------
+
+
+def find_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Returns True for each token that is not padding, of shape (batch, length)."""
+    if isinstance(attention_mask, torch.Tensor):
+        found = tokens_of(attention_mask).to(hidden_states.device)
+        return found.expand(hidden_states.shape[:2])
+    return torch.ones(hidden_states.shape[:2], dtype=torch.bool, device=hidden_states.device)
+
+
+class MeanPooling(nn.Module):
+    """Mean over the tokens of each sequence; zeros for a sequence of padding only."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Computes the mean in float32 and returns it in the type of the states."""
+        real = find_tokens(hidden_states, attention_mask)[..., None]
+        total = hidden_states.float().masked_fill(~real, 0.0).sum(dim=1)
+        return (total / real.sum(dim=1).clamp(min=1)).to(hidden_states.dtype)
+
+
+class FirstPooling(nn.Module):
+    """State of the first real token of each sequence (Devlin et al. 2019)."""
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Selects the first real token, with padding on either side."""
+        first = find_tokens(hidden_states, attention_mask).int().argmax(dim=1)
+        rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+        return hidden_states[rows, first]
+
+
+POOLINGS: dict[str, type[nn.Module]] = {"mean": MeanPooling, "first": FirstPooling}
 
 
 class EncoderClassifier(VanillaTransformerPreTrainedModel):

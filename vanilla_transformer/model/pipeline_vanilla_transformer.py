@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 
-from .evaluation_mode import evaluation_mode
+from .modes import evaluation_mode
 from .sharing import push_card
 
 NO_LIMIT = 10**9

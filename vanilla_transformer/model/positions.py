@@ -15,7 +15,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from .tracing import has_readable_values
+from .modes import has_readable_values
 
 
 class PositionEncoding(NamedTuple):

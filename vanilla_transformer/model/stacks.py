@@ -7,10 +7,9 @@ Arguments that the forwards share:
 
     input_ids: Tokens, (batch, length); with a cache, those that are not in it.
     attention_mask: 1 for a token, 0 for padding, (batch, length); with a cache, the past included.
-        Or a mask of four dimensions; see `attention_masks`.
+        Or a mask of four dimensions; see `inputs`.
     position_ids: Positions of the tokens, (batch or 1, length). None: counted from the mask.
-        Without a mask, a row whose positions begin anew holds concatenated sequences; see
-        `position_ids`.
+        Without a mask, a row whose positions begin anew holds concatenated sequences; see `inputs`.
     inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not yet scaled.
     past_key_values: Keys and values of earlier tokens, and of the source.
     use_cache: Whether to return the keys and values of this call too.
@@ -39,27 +38,23 @@ from transformers.utils import logging
 from transformers.utils.generic import TransformersKwargs, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .arguments import (
-    OF_WHOLE_MODELS,
-    direct_attention,
-    positions_of_boundaries,
-    select_arguments,
-)
-from .attention import AttentionChoice, CrossAttention, SelfAttention, choose_attention
-from .attention_masks import check_causal_mask, check_mask
+from .attention import CrossAttention, SelfAttention, choose_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .decoding_cache import mask_per_source, rows_per_source_of
 from .dropout import Dropout
+from .inputs import (
+    attend_within,
+    check_mask,
+    check_not_empty,
+    check_token_ids,
+    given_position_ids,
+    number_sequences,
+    number_tokens,
+    select_arguments,
+)
 from .layers import CausalLayer, DecoderLayer, EncoderLayer
 from .normalization import make_norm
-from .position_ids import (
-    attend_within,
-    causal_position_ids,
-    check_position_ids,
-    number_sequences,
-    query_position_ids,
-)
 from .positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
@@ -70,9 +65,7 @@ from .positions import (
     SinusoidalPositions,
     rotary_positions,
 )
-from .pretrained_model import VanillaTransformerPreTrainedModel
-from .stack_config import config_of_decoder_only
-from .token_ids import check_not_empty, check_token_ids
+from .pretrained_model import VanillaTransformerPreTrainedModel, config_of_decoder_only
 from .token_layout import PADDED, TokenLayout, layout_of, source_places
 
 logger = logging.get_logger(__name__)
@@ -125,50 +118,84 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
-    def choose_attention(
-        self, kwargs: Mapping[str, Any], ignored: frozenset[str] = frozenset()
-    ) -> AttentionChoice:
-        """Chooses the attention implementation of a call, with the arguments that are for it.
-
-        Args:
-            kwargs: The further arguments of the call.
-            ignored: Names to leave out without a word.
-
-        Returns:
-            The implementation.
-
-        Raises:
-            ValueError: If nothing would use an argument, or if `is_causal` does not fit the stack.
-        """
-        arguments = select_arguments(kwargs, self.config._attn_implementation, ignored)
-        return choose_attention(self.config, direct_attention(arguments, self.is_causal_stack))
-
-    def given_positions(
+    def make_context(
         self,
-        position_ids: torch.Tensor | None,
+        embeds: torch.Tensor,
         attention_mask: Any,
-        batch: torch.Tensor,
-        arguments: dict[str, Any],
-    ) -> torch.Tensor | None:
-        """Returns the positions that a caller gives in one form or another.
+        position_ids: torch.Tensor | None,
+        layout: TokenLayout,
+        kwargs: Mapping[str, Any],
+        cache: Cache | None = None,
+        source: torch.Tensor | None = None,
+        source_mask: Any = None,
+        source_layout: TokenLayout = PADDED,
+    ) -> CallContext:
+        """Makes what the layers of a call share.
 
         Args:
-            position_ids: Of shape (batch or 1, length), or None.
-            attention_mask: As in the call.
-            batch: Of shape (batch, length, ...); only the shape and device count.
-            arguments: The further arguments of the call, which may hold boundaries of sequences.
+            embeds: In the layout; only the shape, type and device count.
+            attention_mask: As in the forward.
+            position_ids: As in the forward.
+            layout: The layout of the states.
+            kwargs: The further arguments of the call.
+            cache: Keys and values of earlier tokens, and of the source.
+            source: The encoder's states, in their layout; None: the stack has no cross-attention.
+            source_mask: The mask of the source, as in the forward.
+            source_layout: The layout of the encoder's states.
 
         Returns:
-            Positions of shape (batch or 1, length). None: they are to be counted.
+            The context. Its mask hides padding, other sequences of the row, and in a decoder later
+            tokens.
 
         Raises:
-            ValueError: If the positions have the wrong shape or type, or start below 0.
+            ValueError: If the mask or the positions are wrong, or if nothing would use an argument.
         """
-        if position_ids is None:
-            position_ids = positions_of_boundaries(arguments, attention_mask, batch.shape[1])
-        if position_ids is None:
-            return None
-        return check_position_ids(f"{self.prefix}position_ids", position_ids, batch)
+        config, attend = choose_attention(self.config, bool(kwargs.get("output_attentions")))
+        arguments = select_arguments(kwargs, attend, self.is_causal_stack)
+        batch = layout.padded_like(embeds)
+        queries = batch.shape[1] if self.is_causal_stack else None
+        attention_mask = check_mask(f"{self.prefix}attention_mask", attention_mask, queries)
+        pair = cache if isinstance(cache, EncoderDecoderCache) else None
+        own_cache = cache if pair is None else pair.self_attention_cache
+        name = f"{self.prefix}position_ids"
+        given = given_position_ids(name, position_ids, attention_mask, batch, arguments)
+        numbers, key_numbers = number_tokens(
+            given, batch, attention_mask, own_cache, self.is_causal_stack
+        )
+        positions = self.embed_positions(numbers, embeds.dtype, key_numbers)
+        # Without a cache, `create_causal_mask` finds concatenated sequences itself.
+        finds_them = self.is_causal_stack and own_cache is None
+        sequences = None if finds_them else number_sequences(given, attention_mask, own_cache)
+        make_mask = create_causal_mask if self.is_causal_stack else create_bidirectional_mask
+        mask = make_mask(
+            config=config,
+            inputs_embeds=batch,
+            attention_mask=attention_mask,
+            past_key_values=own_cache,
+            position_ids=given,
+            and_mask_function=attend_within(sequences, len(batch)),
+        )
+        rows_per_source = rows_per_source_of(pair)
+        if source is not None:
+            source_mask = create_bidirectional_mask(
+                config=config,
+                inputs_embeds=batch,
+                attention_mask=check_mask("attention_mask", source_mask),
+                encoder_hidden_states=source_layout.padded_like(source),
+            )
+            source_mask = mask_per_source(source_mask, rows_per_source, batch.shape[1])
+        return CallContext(
+            attend,
+            {**arguments, "position_ids": given},  # by which flash attention splits a row
+            mask,
+            positions,
+            own_cache,
+            layout,
+            source_mask,
+            pair,
+            source_layout,
+            rows_per_source,
+        )
 
     def embed(
         self,
@@ -305,58 +332,18 @@ class VanillaTransformerEncoder(TransformerStack):
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
         is_outermost = layout is None
-        attention = self.choose_attention(kwargs, ignored=OF_WHOLE_MODELS)
-        attention_mask = check_mask("attention_mask", attention_mask)
         if layout is None:
             shape = batch_shape(input_ids, inputs_embeds)
-            is_free = self.active_shortcuts(**attention.arguments).padding_free
+            is_free = self.active_shortcuts(**kwargs).padding_free
             layout = layout_of(source_places(attention_mask, shape) if is_free else None)
         embeds = self.embed(input_ids, inputs_embeds, layout)
-        context = self.make_context(attention, embeds, attention_mask, position_ids, layout)
+        context = self.make_context(embeds, attention_mask, position_ids, layout, kwargs)
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers():
             hidden_states = layer(hidden_states, context)
         hidden_states = self.finish(hidden_states)
         return BaseModelOutput(
             last_hidden_state=layout.pad(hidden_states) if is_outermost else hidden_states
-        )
-
-    def make_context(
-        self,
-        attention: AttentionChoice,
-        embeds: torch.Tensor,
-        attention_mask: Any,
-        position_ids: torch.Tensor | None,
-        layout: TokenLayout,
-    ) -> CallContext:
-        """Makes what the layers share; the mask hides padding and neighbours.
-
-        Args:
-            attention: The attention implementation.
-            embeds: In the layout; only the shape, type and device count.
-            attention_mask: As in the forward.
-            position_ids: As in the forward.
-            layout: The layout of the states.
-
-        Returns:
-            The context of the call.
-        """
-        batch = layout.padded_like(embeds)
-        given = self.given_positions(position_ids, attention_mask, batch, attention.arguments)
-        counted = query_position_ids(batch, attention_mask) if given is None else given
-        mask = create_bidirectional_mask(
-            config=attention.config,
-            inputs_embeds=batch,
-            attention_mask=attention_mask,
-            and_mask_function=attend_within(number_sequences(given, attention_mask), len(batch)),
-        )
-        return CallContext(
-            attention.function,
-            # flash attention splits concatenated sequences by their positions
-            {**attention.arguments, "position_ids": given},
-            mask,
-            positions=self.embed_positions(counted, embeds.dtype),
-            layout=layout,
         )
 
 
@@ -373,52 +360,6 @@ class CausalStack(TransformerStack):
     def __init__(self, config: VanillaTransformerConfig, layers: Sequence[nn.Module]) -> None:
         vocab_size = cast(int, config.decoder_vocab_size)
         super().__init__(config, vocab_size, "decoder", config.decoder_layerdrop, layers)
-
-    def make_context(
-        self,
-        attention: AttentionChoice,
-        embeds: torch.Tensor,
-        attention_mask: Any,
-        position_ids: torch.Tensor | None,
-        cache: Cache | None,
-        layout: TokenLayout = PADDED,
-    ) -> CallContext:
-        """Makes what the layers share; the mask hides padding, later tokens and neighbours.
-
-        Args:
-            attention: The attention implementation.
-            embeds: In the layout; only the shape, type and device count.
-            attention_mask: As in the forward.
-            position_ids: As in the forward.
-            cache: Keys and values of earlier tokens, for self-attention.
-            layout: The layout of the states.
-
-        Returns:
-            The context of the call, without a source.
-        """
-        batch = layout.padded_like(embeds)
-        attention_mask = check_causal_mask(f"{self.prefix}attention_mask", attention_mask, batch)
-        given = self.given_positions(position_ids, attention_mask, batch, attention.arguments)
-        queries, keys = causal_position_ids(given, batch, attention_mask, cache)
-        # Without a cache, transformers looks for concatenated sequences itself.
-        sequences = None if cache is None else number_sequences(given, attention_mask, cache)
-        mask = create_causal_mask(
-            config=attention.config,
-            inputs_embeds=batch,
-            attention_mask=attention_mask,
-            past_key_values=cache,
-            position_ids=given,
-            and_mask_function=attend_within(sequences, len(batch)),
-        )
-        return CallContext(
-            attention.function,
-            # flash attention splits concatenated sequences by their positions
-            {**attention.arguments, "position_ids": given},
-            mask,
-            positions=self.embed_positions(queries, embeds.dtype, keys),
-            cache=cache,
-            layout=layout,
-        )
 
     def make_cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
         """Returns the cache of a call: the given one, a new one if wanted, or None.
@@ -481,26 +422,14 @@ class VanillaTransformerDecoder(CausalStack):
             `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`,
             `past_key_values`, and what was asked for.
         """
-        attention = self.choose_attention(kwargs)
         embeds = self.embed(input_ids, inputs_embeds, layout)
         cache = self.make_cache(past_key_values, bool(use_cache))
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
-        own_cache = None if cache is None else cache.self_attention_cache
-        context = self.make_context(attention, embeds, attention_mask, None, own_cache, layout)
-        source_mask = create_bidirectional_mask(
-            config=attention.config,
-            inputs_embeds=layout.padded_like(embeds),
-            attention_mask=check_mask("attention_mask", encoder_attention_mask),
-            encoder_hidden_states=encoder_layout.padded_like(cast(Any, encoder_hidden_states)),
-        )
-        rows_per_source = rows_per_source_of(cache)
-        context = context._replace(
-            source_mask=mask_per_source(source_mask, rows_per_source, embeds.shape[1]),
-            source_cache=cache,
-            source_layout=encoder_layout,
-            rows_per_source=rows_per_source,
-        )
+        context = self.make_context(
+            embeds, attention_mask, None, layout, kwargs, cache,
+            encoder_hidden_states, encoder_attention_mask, encoder_layout,
+        )  # fmt: skip
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
             hidden_states = layer(hidden_states, context, encoder_hidden_states)
@@ -545,10 +474,9 @@ class VanillaTransformerCausalDecoder(CausalStack):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
             was asked for.
         """
-        attention = self.choose_attention(kwargs)
         embeds = self.embed(input_ids, inputs_embeds)
         cache = self.make_cache(past_key_values, bool(use_cache))
-        context = self.make_context(attention, embeds, attention_mask, position_ids, cache)
+        context = self.make_context(embeds, attention_mask, position_ids, PADDED, kwargs, cache)
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
             hidden_states = layer(hidden_states, context)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .labels import IGNORE_INDEX
+from .inputs import IGNORE_INDEX
 
 
 class TrainingShortcuts(NamedTuple):

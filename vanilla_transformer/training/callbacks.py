@@ -22,7 +22,7 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.model.evaluation_mode import evaluation_mode
+from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, learned_positions
 

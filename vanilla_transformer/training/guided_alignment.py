@@ -19,7 +19,7 @@ from torch import nn
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.model.attention import CrossAttention
-from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.token_layout import PADDED, TokenLayout
 from vanilla_transformer.names import OWN_ALIGNMENT
 

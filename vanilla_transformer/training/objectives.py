@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
-from vanilla_transformer.model.evaluation_mode import evaluation_mode
-from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
+from vanilla_transformer.model.modes import evaluation_mode
 
 
 def rdrop_loss(

@@ -27,7 +27,7 @@ from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
-from vanilla_transformer.model.labels import IGNORE_INDEX
+from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names

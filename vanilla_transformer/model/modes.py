@@ -1,0 +1,75 @@
+"""How a call runs: traced or not, and in evaluation mode."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+
+
+def is_tracing() -> bool:
+    """Returns whether the current call is recorded or transformed instead of simply run.
+
+    This is True under `torch.compile`, `torch.export`, `torch.jit.trace`, `torch.func` transforms
+    and CUDA graph capture. Such calls must not use shapes that depend on data, or draw random
+    numbers other than by torch's own layers.
+    """
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or transformed:
+        return True
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def has_readable_values(tensor: torch.Tensor) -> bool:
+    """Returns whether a check may read the values of a tensor without cost.
+
+    Args:
+        tensor: Any tensor.
+
+    Returns:
+        True for a plain tensor on the CPU outside compilation. False for tensors on other devices,
+        where reading would wait for the device, and for fake tensors, which hold no values.
+    """
+    is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
+    return is_plain and not torch.compiler.is_compiling()
+
+
+@dataclass
+class _Evaluations:
+    """How many blocks evaluate a model now, and the modes to which its modules return."""
+
+    count: int
+    modes: list[tuple[torch.nn.Module, bool]]
+
+
+_running: WeakKeyDictionary[torch.nn.Module, _Evaluations] = WeakKeyDictionary()
+_running_lock = threading.Lock()
+
+
+@contextmanager
+def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
+    """Runs a block with a model in eval mode and without gradients.
+
+    Args:
+        model: The model. When the block ends, even with an error, each of its modules returns to
+            the mode it was in. If several threads evaluate the model, it returns with the last.
+    """
+    with _running_lock:
+        running = _running.get(model)
+        if running is None:
+            modes = [(module, module.training) for module in model.modules()]
+            _running[model] = running = _Evaluations(0, modes)
+        running.count += 1
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        with _running_lock:
+            running.count -= 1
+            if not running.count:
+                del _running[model]
+                for module, training in running.modes:
+                    module.training = training
