@@ -14,7 +14,7 @@ from toy import arguments
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.output_directory import (
     OutputDirectory,
-    guarded_contents,
+    OverwriteGuard,
     locked_directory,
 )
 from vanilla_transformer.run.parsing import parse_arguments
@@ -186,11 +186,19 @@ def test_a_figure_that_is_not_finite_is_null(tmp_path, caplog):
 
 
 def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
-    monkeypatch.setattr(training_run.TokenBudgetSeq2SeqTrainer, "was_terminated", True)
-    with pytest.raises(SystemExit) as ended:
-        main(argv(tmp_path, enable_jit_checkpoint=True))
-    assert ended.value.code == 143
+    def terminate(**options):
+        with monkeypatch.context() as patched:
+            patched.setattr(training_run.TokenBudgetSeq2SeqTrainer, "was_terminated", True)
+            with pytest.raises(SystemExit) as ended:
+                main(argv(tmp_path, "train", enable_jit_checkpoint=True, **options))
+        assert ended.value.code == 143
+
+    terminate()
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-4"}
+    main(argv(tmp_path, "train", resume_from_checkpoint=True))
+    assert (tmp_path / "trainer_state.json").exists()
+    terminate(resume_from_checkpoint=True, max_steps=6)  # the training has gone on
+    assert not (tmp_path / "trainer_state.json").exists()
 
 
 def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
@@ -210,7 +218,7 @@ def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
 
 def test_the_old_run_stays_whole_until_the_first_step(copy):  # noqa: F811
     before = contents(copy)
-    with guarded_contents(OutputDirectory(copy, None, True), True) as guard:
+    with OverwriteGuard(OutputDirectory(copy, None, True), True) as guard:
         assert contents(copy) == before
         (copy / "runs").mkdir()
         (copy / "runs" / "log").write_text("new")

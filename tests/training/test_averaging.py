@@ -64,17 +64,19 @@ def test_the_best_ones_by_either_direction(finished):
     assert [int(path.name[11:]) for path in worst] == by_loss[::-1]
 
 
-def test_an_error_rate_is_better_when_it_is_small(finished, tmp_path):
-    run_folder = tmp_path / "run"
-    for step in (2, 4, 6):
-        (run_folder / f"checkpoint-{step}").mkdir(parents=True)
-        log = [{"step": s, "eval_wer": 10.0 * s, "eval_bleu": 10.0 * s} for s in (2, 4, 6)]
-        state = {"log_history": log}
-        (run_folder / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
-    assert select_checkpoints(run_folder, 1, "wer")[0].name == "checkpoint-2"
-    assert select_checkpoints(run_folder, 1, "bleu")[0].name == "checkpoint-6"
+def test_directions_of_scores_and_scores_that_are_no_number(tmp_path):
+    values = {2: 2.0, 4: float("nan"), 6: 3.0}
+    log = [{"step": step, "eval_wer": value, "eval_bleu": value} for step, value in values.items()]
+    for step in values:
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
+    assert select_checkpoints(tmp_path, 1, "wer")[0].name == "checkpoint-2"
+    assert select_checkpoints(tmp_path, 1, "bleu")[0].name == "checkpoint-6"
+    with pytest.raises(ValueError, match="holds 2 checkpoints with a score 'wer', not 3"):
+        select_checkpoints(tmp_path, 3, "wer")
     with pytest.raises(ValueError, match="say whether greater is better"):
-        select_checkpoints(run_folder, 1, "comet")
+        select_checkpoints(tmp_path, 1, "comet")
 
 
 def test_too_few_checkpoints(finished):
@@ -266,19 +268,6 @@ def test_damaged_weights_are_not_averaged(tmp_path):
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ValueError, match=r"checkpoint-1/model\.safetensors' is not as it was"):
         average_checkpoints(select_checkpoints(tmp_path / "run", 2), tmp_path / "mean")
-
-
-def test_a_score_that_is_no_number_is_not_the_best(tmp_path):
-    values = {2: 2.0, 4: float("nan"), 6: 1.0, 8: 3.0}
-    log = [{"step": step, "eval_loss": value} for step, value in values.items()]
-    for step in values:
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        (folder / "trainer_state.json").write_text(json.dumps({"log_history": log}))
-    assert [path.name for path in select_checkpoints(tmp_path, 2, "loss")] == [
-        "checkpoint-2",
-        "checkpoint-6",
-    ]
 
 
 def test_checkpoints_of_adapters_are_refused(tmp_path):

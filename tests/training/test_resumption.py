@@ -141,19 +141,6 @@ def test_one_flipped_bit_of_any_file_is_found_and_named(tmp_path, caplog):
         assert not changed_files(path.parent), path.name
 
 
-def test_the_clock_does_not_matter_within_one_training(tmp_path):
-    stopped = run(tmp_path, 8)
-    stopped.add_callback(StopAt(2))
-    stopped.train()
-    stopped = run(tmp_path, 8)
-    stopped.add_callback(StopAt(6))
-    stopped.train(resume_from_checkpoint=True)
-    os.utime(tmp_path / "checkpoint-6" / "trainer_state.json", (1, 1))  # as after a copy
-    resumed = run(tmp_path, 8)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.resumed_step == 6
-
-
 def test_a_complete_training_trains_no_further_step(tmp_path):
     whole = run(tmp_path, 5, save_steps=5)
     figures = whole.train().metrics

@@ -104,13 +104,16 @@ def encode(
 
 def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Returns a digest of what a tokenizer saves, without where it comes from."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_warning()  # without a message for each file
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         config = read_object(Path(folder, "tokenizer_config.json"))
-        kept = {name: value for name, value in config.items() if name not in _ORIGIN}
         files = {path.name: content_digest(path) for path in Path(folder).iterdir()}
-        del files["tokenizer_config.json"]
-        return text_digest(json.dumps([kept, files], sort_keys=True))
+    logging.set_verbosity(verbosity)
+    del files["tokenizer_config.json"]
+    kept = {name: value for name, value in config.items() if name not in _ORIGIN}
+    return text_digest(json.dumps([kept, files], sort_keys=True))
 
 
 def _encode_batch(

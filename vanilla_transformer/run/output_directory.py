@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
@@ -213,39 +213,17 @@ def _check_inputs_are_elsewhere(
             )
 
 
-@contextmanager
-def guarded_contents(directory: OutputDirectory, is_main: bool) -> Iterator["OverwriteGuard"]:
-    """Keeps the contents of an overwritten directory until a run has something to replace them.
-
-    They are deleted when the first training step begins, or when the block ends. If an error ends
-    the block earlier, what the run has added is deleted instead.
-
-    Args:
-        directory: Output directory.
-        is_main: Whether this is the first process; only this process deletes files.
-
-    Yields:
-        A callback for the Trainer, which deletes the contents at the first step.
-    """
-    guard = OverwriteGuard(directory, is_main)
-    try:
-        yield guard
-    except BaseException:
-        guard.delete_additions()
-        raise
-    guard.delete()
-
-
 class OverwriteGuard(TrainerCallback):
     """Deletes what was in a directory before a run began, but not before the run replaces it.
 
-    The files stay until they are deleted, so that a process that is killed before then leaves the
-    directory as it was. Where nothing is overwritten, only the state of a finished run is deleted,
-    by which it counts as finished, when its training goes on.
+    The files are deleted when the first training step begins, or when the context of the guard
+    ends: a process that is killed before then leaves the directory as it was. If an error ends the
+    context earlier, what the run has added is deleted instead. Where nothing is overwritten, only
+    the state by which a run counts as finished is deleted, when its training goes on.
 
     Args:
         directory: The output directory.
-        is_main: Whether this process deletes files.
+        is_main: Whether this is the first process; only this process deletes files.
     """
 
     def __init__(self, directory: OutputDirectory, is_main: bool) -> None:
@@ -253,6 +231,20 @@ class OverwriteGuard(TrainerCallback):
         self._folder = directory.folder.resolve() if overwrites else None
         self._files, self._folders = _contents_of(self._folder) if self._folder else ({}, set())
         self._finished = directory.folder / TRAINER_STATE if is_main else None
+
+    def __enter__(self) -> Self:
+        """Returns the guard, as a callback for the Trainer."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Deletes the former contents, or after an error what has been added to them."""
+        if self._folder is not None and any(error):
+            files, folders = _contents_of(self._folder)
+            for path in files.keys() - self._files.keys():
+                path.unlink()
+            _delete_empty(folders - self._folders)
+        elif not any(error):
+            self.delete()
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -275,15 +267,6 @@ class OverwriteGuard(TrainerCallback):
                 path.unlink()
         _delete_empty(self._folders)
         self._folder = None
-
-    def delete_additions(self) -> None:
-        """Deletes what the run has written, unless the former contents are already deleted."""
-        if self._folder is None:
-            return
-        files, folders = _contents_of(self._folder)
-        for path in files.keys() - self._files.keys():
-            path.unlink()
-        _delete_empty(folders - self._folders)
 
 
 def _contents_of(folder: Path) -> tuple[dict[Path, tuple[int, int]], set[Path]]:

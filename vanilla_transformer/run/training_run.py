@@ -30,7 +30,6 @@ from vanilla_transformer.run.model_loading import (
 )
 from vanilla_transformer.run.output_directory import (
     OverwriteGuard,
-    guarded_contents,
     locked_directory,
     resolve_output_directory,
 )
@@ -128,7 +127,7 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
         trainer.record.inputs = inputs_of(plan)
         if finished := _figures_if_finished(trainer, plan):
             return finished
-    with guarded_contents(directory, plan.training.process_index == 0) as guard:
+    with OverwriteGuard(directory, plan.training.process_index == 0) as guard:
         trainer.accelerator.wait_for_everyone()
         trainer.add_callback(guard)
         figures = _train_and_score(trainer, plan, encoded, scorer, guard)

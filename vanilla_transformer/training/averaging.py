@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from accelerate.state import AcceleratorState, is_initialized
@@ -40,15 +40,8 @@ _NOT_COPIED = (
 )
 _FREE_TO_DIFFER = {"transformers_version", "_name_or_path"}
 
-
-class TensorFile(Protocol):
-    """An open safetensors file, which reads one tensor at a time."""
-
-    def get_tensor(self, name: str, /) -> torch.Tensor:
-        """Reads a tensor."""
-
-    def get_slice(self, name: str, /) -> Any:
-        """Returns a handle that knows the type and the shape of a tensor."""
+Weights = Mapping[str, Any]
+"""The open safetensors file that holds each tensor of a saved model, by the tensor's name."""
 
 
 # Which checkpoints -------------------------------------------------------------------------------
@@ -157,35 +150,33 @@ def average_weights(directories: Sequence[str | Path]) -> dict[str, torch.Tensor
     folders = [Path(directory) for directory in directories]
     with ExitStack() as stack:
         models = [_open_weights(folder, stack) for folder in folders]
-        configs = [_read_config(folder) for folder in folders]
         differences = [
-            f"- {folder.name} and {folders[0].name}: {difference}"
-            for folder, config, model in zip(folders[1:], configs[1:], models[1:], strict=True)
+            f"\n- {folder.name} and {folders[0].name}: {difference}"
+            for folder, model in zip(folders[1:], models[1:], strict=True)
             for difference in (
-                *_config_differences(config, configs[0]),
-                *_tokenizer_differences(folder, folders[0]),
+                *_file_differences(folder, folders[0]),
                 *_tensor_differences(model, models[0]),
             )
         ]
         if differences:
-            listed = "\n".join(differences)
             raise ValueError(
-                f"These models cannot be averaged; give checkpoints of one run:\n{listed}"
+                "These models cannot be averaged; give checkpoints of one run:"
+                + "".join(differences)
             )
         return {name: _average_tensor(name, models) for name in models[0]}
 
 
-def _open_weights(folder: Path, stack: ExitStack) -> dict[str, TensorFile]:
-    """Opens the weight files of a model; returns the file of each tensor by the tensor's name."""
+def _open_weights(folder: Path, stack: ExitStack) -> Weights:
     index, files = folder / f"{_WEIGHTS}.index.json", [_WEIGHTS]
     if index.is_file():
         files = sorted(set(read_object(index)["weight_map"].values()))
-    opened: dict[str, TensorFile] = {}
-    for path in (folder / file for file in files):
+    opened: dict[str, Any] = {}
+    for path in (folder / file for file in (*files, "config.json")):
         if not path.is_file():
             raise ValueError(
                 f"{str(folder)!r} holds no {path.name}, so it is not a saved model: check the path."
             )
+    for path in (folder / file for file in files):
         try:
             tensors = stack.enter_context(safe_open(path, framework="pt"))
         except SafetensorError as error:
@@ -196,22 +187,12 @@ def _open_weights(folder: Path, stack: ExitStack) -> dict[str, TensorFile]:
     return opened
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ValueError(
-            f"{str(folder)!r} holds no config.json, so it is not a saved model: check the path."
-        )
-    return read_object(path)
-
-
-def _config_differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    for name in sorted((one.keys() | other.keys()) - _FREE_TO_DIFFER):
-        if one.get(name) != other.get(name):
-            yield f"config field {name} is {one.get(name)!r} and {other.get(name)!r}"
-
-
-def _tokenizer_differences(one: Path, other: Path) -> Iterator[str]:
+def _file_differences(one: Path, other: Path) -> Iterator[str]:
+    configs = [read_object(folder / "config.json") for folder in (one, other)]
+    for name in sorted({*configs[0], *configs[1]} - _FREE_TO_DIFFER):
+        values = [config.get(name) for config in configs]
+        if values[0] != values[1]:
+            yield f"config field {name} is {values[0]!r} and {values[1]!r}"
     for name in ("tokenizer.json", "target_tokenizer.json"):
         paths = one / name, other / name
         contents = [path.read_bytes() if path.is_file() else b"" for path in paths]
@@ -219,9 +200,7 @@ def _tokenizer_differences(one: Path, other: Path) -> Iterator[str]:
             yield f"{name} differs"
 
 
-def _tensor_differences(
-    one: Mapping[str, TensorFile], other: Mapping[str, TensorFile]
-) -> Iterator[str]:
+def _tensor_differences(one: Weights, other: Weights) -> Iterator[str]:
     for name in sorted(one.keys() ^ other.keys()):
         yield f"only one of them has {name}"
     for name in sorted(one.keys() & other.keys()):
@@ -234,8 +213,8 @@ def _tensor_differences(
             yield f"{name} holds integers that differ"
 
 
-def _average_tensor(name: str, models: Sequence[Mapping[str, TensorFile]]) -> torch.Tensor:
-    first = models[0][name].get_tensor(name)
+def _average_tensor(name: str, models: Sequence[Weights]) -> torch.Tensor:
+    first: torch.Tensor = models[0][name].get_tensor(name)
     if not first.is_floating_point():
         return first
     total = first.double()
