@@ -20,6 +20,7 @@ EXTRAS = {
     "serve": (
         "babel",
         "fastapi",
+        "h11",
         "prometheus_client",
         "pydantic",
         "python_multipart",

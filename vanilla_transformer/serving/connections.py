@@ -1,4 +1,4 @@
-"""Connections that cannot hang: deadlines for slow clients, a graceful end, JSON errors."""
+"""Connections: a deadline for slow clients, a graceful end, JSON errors."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -17,12 +18,12 @@ _REASONS = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailabl
 
 
 class DeadlineProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for the head of a request, and one for clients that do not read."""
+    """HTTP/1.1 with a deadline for the head of a request."""
 
     limits = Limits()
     """Set by `protocol_with`."""
     _head_timer: asyncio.TimerHandle | None = None
-    _write_timer: asyncio.TimerHandle | None = None
+    _sees_end = False  # the client has ended its side of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuses connections above the limit, and waits for a request in the others."""
@@ -33,9 +34,8 @@ class DeadlineProtocol(H11Protocol):
             self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the deadlines."""
+        """Stops the deadline."""
         self._stop_head_timer()
-        self._stop_write_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -43,33 +43,35 @@ class DeadlineProtocol(H11Protocol):
         super().data_received(data)
         self._watch_head()
 
-    def pause_writing(self) -> None:
-        """Gives a client that does not read its answer a deadline."""
-        super().pause_writing()
-        self._write_timer = self.loop.call_later(self.limits.read_timeout, self.transport.abort)
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads the value
+        """Goes on for a client that has ended its side of the connection and waits for the answer.
 
-    def resume_writing(self) -> None:
-        """Ends that deadline."""
-        super().resume_writing()
-        self._stop_write_timer()
+        A client that is gone looks the same until it is written to: it refuses the first interim
+        answer, so the next one fails, and what is not computed is dropped.
+
+        Returns:
+            Whether the connection stays open.
+        """
+        is_complete = self.conn.their_state is h11.DONE and self.conn.their_http_version == b"1.1"
+        if self.cycle is None or self.cycle.response_complete or not is_complete:
+            return False
+        self._sees_end = True
+        for seconds in (0.0, 0.2, 1.0):
+            self.loop.call_later(seconds, self._send_interim_answer)
+        return True
+
+    def _send_interim_answer(self) -> None:
+        if not self.transport.is_closing() and not self.cycle.response_started:
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_response_complete(self) -> None:
-        """Closes a connection that is done, even if the client does not read the end."""
+        """Waits for the next request, unless the client has ended its side."""
         super().on_response_complete()
-        if self.transport.is_closing():
-            self.loop.call_later(self.limits.read_timeout, self.transport.abort)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection."""
-        super().timeout_keep_alive_handler()
-        self.loop.call_later(self.limits.read_timeout, self.transport.abort)
+        if self._sees_end:
+            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is not HTTP.
-
-        Args:
-            msg: What is wrong.
-        """
+        """Answers what is not HTTP."""
         self._answer_and_close(400, msg)
 
     def _watch_head(self) -> None:
@@ -87,11 +89,6 @@ class DeadlineProtocol(H11Protocol):
             self._head_timer.cancel()
         self._head_timer = None
 
-    def _stop_write_timer(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-        self._write_timer = None
-
     def _answer_and_close(self, status: int, message: str) -> None:
         """Writes an answer past the application, whose work for this connection is dropped."""
         if self.transport.is_closing():
@@ -107,15 +104,10 @@ class DeadlineProtocol(H11Protocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
-        self.loop.call_later(self.limits.read_timeout, self.transport.abort)
 
 
 def protocol_with(limits: Limits) -> type[DeadlineProtocol]:
-    """Returns the protocol with its limits, as uvicorn takes it.
-
-    Args:
-        limits: The limits.
-    """
+    """Returns the protocol with its limits, as uvicorn takes it."""
     return type("LimitedProtocol", (DeadlineProtocol,), {"limits": limits})
 
 
@@ -149,11 +141,6 @@ class GracefulServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends the server.
-
-        Args:
-            sig: The signal.
-            frame: Not used.
-        """
+        """Ends the server after what it has accepted; at the second signal, at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
