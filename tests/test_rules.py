@@ -6,6 +6,7 @@ from vanilla_transformer.data import arguments as data_arguments
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
 from vanilla_transformer.run import options as run_options
+from vanilla_transformer.run import parsing
 from vanilla_transformer.run.options import (
     AveragingArguments,
     ModelArguments,
@@ -13,6 +14,7 @@ from vanilla_transformer.run.options import (
     SubwordArguments,
     TokenizerArguments,
 )
+from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training import training_arguments
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
@@ -86,7 +88,7 @@ def broken(monkeypatch):
                 found.append(rule)
                 raise
 
-    for module in (data_arguments, run_options, training_arguments):
+    for module in (data_arguments, run_options, parsing, training_arguments):
         monkeypatch.setattr(module, "check_rules", record)
     return found
 
@@ -105,9 +107,15 @@ def test_the_rules_of_the_data(broken):
     assert broken == list(data_arguments.RULES)
 
 
-def test_the_rules_of_a_run(broken):
+def test_the_rules_of_a_run(broken, tmp_path):
     break_rules(RUN)
     assert broken == list(run_options.RULES)
+    del broken[:]
+    for name, value in (("predict_with_generate", False), ("metric_for_best_model", "bleu")):
+        argv = ["--output_dir", str(tmp_path), "--prediction_loss_only", "True"]
+        with pytest.raises(ValueError, match=f"`{name}` '?{value}"):
+            parse_arguments([*argv, f"--{name}", str(value)])
+    assert broken == list(parsing.RULES)
 
 
 @pytest.mark.parametrize(

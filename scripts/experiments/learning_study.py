@@ -44,7 +44,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.model_loading import new_config
+from vanilla_transformer.run.loading import new_config
 from vanilla_transformer.run.plan import default_attention
 from vanilla_transformer.training.finite_values import DivergenceError
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer

@@ -9,11 +9,15 @@ from toy import arguments
 from transformers import GenerationConfig
 
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.run.model_loading import load_generation_settings, make_model, new_config
+from vanilla_transformer.run.loading import (
+    limit_length,
+    load_generation_settings,
+    make_model,
+    new_config,
+)
 from vanilla_transformer.run.output_directory import OutputDirectory, resolve_output_directory
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.plan import LengthLimits, WatchedMetric, make_plan, watched_metric
-from vanilla_transformer.run.tokenizer_loading import limit_length
+from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.training_run import run
 
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
@@ -27,7 +31,7 @@ def plan_of(tmp_path, *options):
     directory = resolve_output_directory(parsed)
     settings = load_generation_settings(config, None)
     data = DatasetDict({"test": Dataset.from_dict({"source": ["w1"], "target": ["w2"]})})
-    return make_plan(parsed, directory, data, config, settings), config
+    return make_plan(parsed, directory, None, data, config, settings), config
 
 
 @pytest.mark.parametrize(
@@ -62,14 +66,15 @@ def test_a_new_model_with_the_rate_of_fine_tuning_is_told(tmp_path, options, war
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], WatchedMetric(None, None)),
-        (["--load_best_model_at_end", "True"], WatchedMetric("bleu", True)),
-        (["--early_stopping_patience", "1", "--metrics", "wer"], WatchedMetric("wer", False)),
-        (["--average_best", "2", "--metrics", "ter"], WatchedMetric("ter", False)),
-        (["--average_best", "2", "--metric_for_best_model", "loss"], WatchedMetric("loss", False)),
+        ([], (None, None)),
+        (["--load_best_model_at_end", "True"], ("bleu", True)),
+        (["--early_stopping_patience", "1", "--metrics", "wer"], ("wer", False)),
+        (["--average_best", "2", "--metrics", "ter"], ("ter", False)),
+        (["--average_best", "2", "--metric_for_best_model", "loss"], ("loss", False)),
+        (["--load_best_model_at_end", "True", "--prediction_loss_only", "True"], ("loss", False)),
         (
             ["--average_best", "2", "--lr_scheduler_type", "reduce_lr_on_plateau"],
-            WatchedMetric("loss", False),
+            ("loss", False),
         ),
     ],
 )
@@ -81,23 +86,23 @@ def test_the_first_metric_selects_unless_another_is_given(tmp_path, options, exp
 @pytest.mark.parametrize(
     ("options", "limits", "longest"),
     [
-        ([], LengthLimits(None, None), 256),
-        (["--max_source_length", "7"], LengthLimits(7, None), 256),
+        ([], (None, None), 256),
+        (["--max_source_length", "7"], (7, None), 256),
         (
             ["--position_embedding_type", "learned", "--max_position_embeddings", "5"],
-            LengthLimits(5, 5),
+            (5, 5),
             5,
         ),
         (
             ["--position_embedding_type", "learned", "--max_target_length", "9"],
-            LengthLimits(1024, 9),
+            (1024, 9),
             256,
         ),
     ],
 )
 def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest):
     plan, _ = plan_of(tmp_path, *options)
-    assert plan.limits == limits
+    assert (plan.max_source_length, plan.max_target_length) == limits
     assert plan.search.settings.max_length == plan.training.generation_max_length == longest
 
 

@@ -69,15 +69,15 @@ def write_model_card(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
         model_name=name,
-        task=plan.card.task,
+        task=plan.options.card.task,
         dataset=dataset,
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
         path=repo_id or plan.training.output_dir,
         example=repr(example),
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
-        command=shlex.join(plan.command),
-        recipe=_recipe_listing(plan.recipe, plan.recipe_text),
+        command=shlex.join(plan.options.command),
+        recipe=_recipe_listing(plan.options.recipe, plan.options.recipe_text),
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
@@ -89,11 +89,11 @@ def write_model_card(
 
 
 def _dataset_name(plan: RunPlan) -> str:
-    return plan.card.dataset_label or "the data named in the command"
+    return plan.options.card.dataset_label or "the data named in the command"
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:
-    card = plan.card
+    card = plan.options.card
     scored = [
         EvalResult(
             task_type=card.task,

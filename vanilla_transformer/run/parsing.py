@@ -14,6 +14,7 @@ from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -89,6 +90,22 @@ TOPICS = (
 """The dataclasses of all options."""
 
 
+RULES = (
+    Rule(
+        ("predict_with_generate",),
+        lambda value, _: not value,
+        "`{name}` {value} has no effect, because a run scores generated texts: leave it out, or "
+        "set `prediction_loss_only`.",
+    ),
+    Rule(
+        ("metric_for_best_model",),
+        lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
+        "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
+    ),
+)
+"""The rules of a run for the options of its training."""
+
+
 @dataclass(frozen=True)
 class RunArguments:
     """The options of one run, as they were given.
@@ -153,6 +170,7 @@ def parse_arguments(
     model, architecture, *topics, training, unknown = parsed
     if unknown:
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
+    check_rules(RULES, training)
     metric = training.metric_for_best_model
     if metric is not None and metric.removeprefix("eval_") not in (
         *model.metrics,

@@ -1,43 +1,32 @@
 """The plan of a run: everything that is decided before its model is made."""
 
+import json
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
+from vanilla_transformer.data.file_contents import rows_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
-from vanilla_transformer.run.options import (
-    AveragingArguments,
-    CardArguments,
-    ShowArguments,
-    SubwordArguments,
-)
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-
-@dataclass(frozen=True)
-class LengthLimits:
-    """The maximum number of tokens of a source and of a target; None: no limit."""
-
-    source: int | None
-    target: int | None
-
-
-@dataclass(frozen=True)
-class WatchedMetric:
-    """The metric that selects the best checkpoint; None: the Trainer's own choice."""
-
-    name: str | None
-    greater_is_better: bool | None
+_SEARCH_SETTINGS = {  # with what None stands for
+    "num_beams": 1,
+    "max_length": None,
+    "max_new_tokens": None,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "early_stopping": False,
+    "do_sample": False,
+}
 
 
 @dataclass(frozen=True)
@@ -45,63 +34,57 @@ class RunPlan:
     """What a run does. It is made once; nothing changes it or what it was made from.
 
     Attributes:
+        options: The options of the run, as they were given.
         directory: Output directory, with the checkpoint to resume from.
-        start: Saved model or checkpoint whose weights the run starts from; None: a new model.
+        init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
         splits: The splits in use.
-        limits: Length limits of the training and evaluation texts.
+        max_source_length: Maximum number of tokens of a source; None: no limit.
+        max_target_length: The same for a target.
         search: How text is generated.
-        watched: Metric that selects the best checkpoint.
         attention: Attention implementation.
         training: Training arguments with these decisions filled in, for the Trainer.
-        metrics: Names of the scores, the main one first.
     """
 
+    options: RunArguments
     directory: OutputDirectory
-    start: str | None
+    init_from: str | None
     splits: DatasetDict
-    limits: LengthLimits
+    max_source_length: int | None
+    max_target_length: int | None
     search: Search
-    watched: WatchedMetric
     attention: str
     training: TokenBudgetTrainingArguments
-    metrics: tuple[str, ...]
-    subwords: SubwordArguments
-    averaging: AveragingArguments
-    show: ShowArguments
-    card: CardArguments
-    command: tuple[str, ...]
-    recipe: Path | None
-    recipe_text: str | None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the scores, the main one first."""
+        return tuple(self.options.model.metrics)
+
+    def inputs(self) -> dict[str, Any]:
+        """Describes what the run trains on and scores with, so that a resumed run notices a change.
+
+        Returns:
+            A digest of the texts of each split, by the name of the split, the length limits, and
+            the settings of the search of its evaluations, by "search".
+        """
+        settings = {
+            name: default if (value := getattr(self.search.settings, name)) is None else value
+            for name, default in _SEARCH_SETTINGS.items()
+        }
+        limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
+        digests = {split: rows_digest(rows) for split, rows in self.splits.items()}
+        return {**digests, **limits, "search": json.dumps(settings)}
 
 
-def starting_point(arguments: RunArguments, directory: OutputDirectory) -> str | None:
-    """Returns the checkpoint or saved model that a run starts from; None: it starts a new model.
-
-    Args:
-        arguments: Options of the run.
-        directory: Output directory.
-    """
-    if directory.checkpoint is not None:
-        return str(directory.checkpoint.path)
-    return arguments.model.model_name_or_path
-
-
-def splits_in_use(arguments: RunArguments, data: DatasetDict, start: str | None) -> DatasetDict:
-    """Selects the splits that `do_train`, `do_eval` and `do_predict` allow.
-
-    Args:
-        arguments: Options of the run.
-        data: The splits that were loaded.
-        start: Saved model or checkpoint that the run starts from.
-
-    Returns:
-        The splits of the run.
+def splits_in_use(
+    training: TokenBudgetTrainingArguments, data: DatasetDict, init_from: str | None
+) -> DatasetDict:
+    """Returns those of the loaded splits that `do_train`, `do_eval` and `do_predict` allow.
 
     Raises:
         ValueError: If a split is missing, if nothing is left to do, or if nothing is trained and
             there is no saved model to score, or nothing to push to the Hub.
     """
-    training = arguments.training
     wanted = {
         "train": ("`do_train`", training.do_train),
         "validation": ("`do_eval` or `eval_strategy`", training.do_eval),
@@ -117,7 +100,7 @@ def splits_in_use(arguments: RunArguments, data: DatasetDict, start: str | None)
         raise ValueError(
             "`do_train`, `do_eval` and `do_predict` leave nothing to do: allow one of them."
         )
-    if "train" not in splits and start is None:
+    if "train" not in splits and init_from is None:
         raise ValueError(
             "This run trains nothing and has no saved model to score: give training data (without "
             "`--do_train False`), or `--model_name_or_path`."
@@ -133,6 +116,7 @@ def splits_in_use(arguments: RunArguments, data: DatasetDict, start: str | None)
 def make_plan(
     arguments: RunArguments,
     directory: OutputDirectory,
+    init_from: str | None,
     splits: DatasetDict,
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
@@ -142,40 +126,40 @@ def make_plan(
     Args:
         arguments: Options of the run.
         directory: Output directory.
+        init_from: Saved model or checkpoint that the run starts from; None: a new model.
         splits: The splits in use.
         config: Config of the model.
         settings: Generation config that the model has before the run changes it.
 
     Returns:
         The plan.
+
+    Raises:
+        ValueError: Under the conditions of `plan_search`.
     """
-    start = starting_point(arguments, directory)
-    search = plan_search(arguments.training, config, settings)
-    watched = watched_metric(arguments)
-    positions = learned_positions(config)
-    given = (arguments.data.max_source_length, arguments.data.max_target_length)
+    training, positions = arguments.training, learned_positions(config)
+    limits = [
+        min((n for n in (given, positions) if n is not None), default=None)
+        for given in (arguments.data.max_source_length, arguments.data.max_target_length)
+    ]
+    search = plan_search(training, config, settings)
+    resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
+    resolved.predict_with_generate = True
+    resolved.generation_config = None  # or Trainer would replace all of the model's settings
+    resolved.generation_num_beams = search.num_beams
+    resolved.generation_max_length = search.settings.max_length
+    resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
     return RunPlan(
+        options=arguments,
         directory=directory,
-        start=start,
+        init_from=init_from,
         splits=splits,
-        limits=LengthLimits(*(_smaller_limit(limit, positions) for limit in given)),
+        max_source_length=limits[0],
+        max_target_length=limits[1],
         search=search,
-        watched=watched,
-        attention=arguments.model.attn_implementation or default_attention(arguments.training),
-        training=_resolved_training_arguments(arguments.training, search, watched),
-        metrics=tuple(arguments.model.metrics),
-        subwords=arguments.subwords,
-        averaging=arguments.averaging,
-        show=arguments.show,
-        card=arguments.card,
-        command=arguments.command,
-        recipe=arguments.recipe,
-        recipe_text=arguments.recipe_text,
+        attention=arguments.model.attn_implementation or default_attention(training),
+        training=resolved,
     )
-
-
-def _smaller_limit(limit: int | None, positions: int | None) -> int | None:
-    return min((number for number in (limit, positions) if number is not None), default=None)
 
 
 def plan_search(
@@ -222,17 +206,17 @@ def plan_search(
     return search
 
 
-def watched_metric(arguments: RunArguments) -> WatchedMetric:
+def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
     """Chooses the metric that selects the best checkpoint.
 
-    A given metric stays. Otherwise the first of `metrics` is watched where a best checkpoint is
-    needed, except with a schedule that follows the loss.
+    A given metric stays. Otherwise, where a best checkpoint is needed, it is the first of
+    `metrics`, or the loss with `prediction_loss_only` and with a schedule that follows the loss.
 
     Args:
         arguments: Options of the run.
 
     Returns:
-        The metric and its direction.
+        The metric, and whether a greater one is better; both None: no checkpoint is the best.
     """
     training, first = arguments.training, arguments.model.metrics[0]
     selects = (
@@ -241,10 +225,11 @@ def watched_metric(arguments: RunArguments) -> WatchedMetric:
         or training.early_stopping_patience is not None
         or arguments.averaging.average_best is not None
     )
-    follows_loss = training.lr_scheduler_type in SCHEDULES_OF_A_SCORE
-    if selects and not follows_loss and not training.metric_is_chosen:
-        return WatchedMetric(first, first not in ERROR_RATES)
-    return WatchedMetric(training.metric_for_best_model, training.greater_is_better)
+    if training.metric_is_chosen or not selects:
+        return training.metric_for_best_model, training.greater_is_better
+    if training.prediction_loss_only or training.lr_scheduler_type in SCHEDULES_OF_A_SCORE:
+        return "loss", False
+    return first, first not in ERROR_RATES
 
 
 def default_attention(training: TokenBudgetTrainingArguments) -> str:
@@ -255,17 +240,3 @@ def default_attention(training: TokenBudgetTrainingArguments) -> str:
     """
     is_slow = training.device.type == "cpu" and (training.bf16 or training.fp16)
     return "eager" if is_slow else "sdpa"
-
-
-def _resolved_training_arguments(
-    training: TokenBudgetTrainingArguments, search: Search, watched: WatchedMetric
-) -> TokenBudgetTrainingArguments:
-    """Returns a copy of the training arguments with the decisions of the plan."""
-    resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
-    resolved.predict_with_generate = True
-    resolved.generation_config = None  # or Trainer would replace all of the model's settings
-    resolved.generation_num_beams = search.num_beams
-    resolved.generation_max_length = search.settings.max_length
-    resolved.metric_for_best_model = watched.name
-    resolved.greater_is_better = watched.greater_is_better
-    return resolved

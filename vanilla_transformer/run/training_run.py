@@ -8,8 +8,8 @@ from signal import SIGTERM
 from typing import Any, cast
 
 import torch
-from datasets import Dataset, DatasetDict
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallback, set_seed
+from datasets import DatasetDict
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, set_seed
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
@@ -21,33 +21,28 @@ from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.inputs import inputs_of
-from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.model_loading import (
+from vanilla_transformer.run.loading import (
+    limit_length,
     load_generation_settings,
     make_config,
     make_model,
+    make_tokenizer,
 )
+from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.output_directory import (
     OverwriteGuard,
     locked_directory,
     resolve_output_directory,
 )
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.plan import (
-    RunPlan,
-    make_plan,
-    splits_in_use,
-    starting_point,
-)
+from vanilla_transformer.run.plan import RunPlan, make_plan, splits_in_use
 from vanilla_transformer.run.results import finished_figures, save_results
-from vanilla_transformer.run.tokenizer_loading import limit_length, make_tokenizer
 from vanilla_transformer.search import learned_positions
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
 from vanilla_transformer.training.hub import CompletePushes, push_directory
-from vanilla_transformer.training.metrics import GenerationMetrics, References
+from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
@@ -107,24 +102,26 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
 def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
     with arguments.training.main_process_first(desc="output directory"):
         directory = resolve_output_directory(arguments)
-    start = starting_point(arguments, directory)
-    if start is not None:
-        check_model_directory(start)
-    data = _load_data(arguments) if data is None else _with_links(arguments, data)
-    splits = splits_in_use(arguments, data, start)
+    init_from = arguments.model.model_name_or_path
+    if directory.checkpoint is not None:
+        init_from = str(directory.checkpoint.path)
+    if init_from is not None:
+        check_model_directory(init_from)
+    data = _load_data(arguments, data)
+    splits = splits_in_use(arguments.training, data, init_from)
 
     set_seed(arguments.training.seed)
-    full_tokenizer = make_tokenizer(arguments.tokenizer, data, start)
-    config = make_config(arguments.architecture, full_tokenizer, start)
+    full_tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
+    config = make_config(arguments.architecture, full_tokenizer, init_from)
     tokenizer = limit_length(full_tokenizer, learned_positions(config))
-    settings = load_generation_settings(config, start)
-    plan = make_plan(arguments, directory, splits, config, settings)
+    settings = load_generation_settings(config, init_from)
+    plan = make_plan(arguments, directory, init_from, splits, config, settings)
     model = make_model(plan, config)
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     trainer, encoded = make_trainer(plan, model, tokenizer, scorer)
 
     if "train" in splits:
-        trainer.record.inputs = inputs_of(plan)
+        trainer.record.inputs = plan.inputs()
         if finished := _figures_if_finished(trainer, plan):
             return finished
     with OverwriteGuard(directory, plan.training.process_index == 0) as guard:
@@ -153,24 +150,15 @@ def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> d
     return figures
 
 
-def _load_data(arguments: RunArguments) -> DatasetDict:
-    """Loads the splits, after a check that all files exist."""
-    for name, value in vars(arguments.data).items():
-        if name.endswith(_DATA_FILES) and value is not None:
-            existing_file(value)
-    return load_parallel_data(arguments.data, _file_of_links(arguments))
-
-
-def _file_of_links(arguments: RunArguments) -> str | None:
-    given = arguments.training.guided_alignment
-    if given is None or given == OWN_ALIGNMENT:
-        return None
-    return str(existing_file(given))
-
-
-def _with_links(arguments: RunArguments, data: DatasetDict) -> DatasetDict:
-    """Adds the links of a file to training data that a caller gives."""
-    path = _file_of_links(arguments)
+def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:
+    """Loads the splits unless a caller gives them, and adds the word links of a file."""
+    links = arguments.training.guided_alignment
+    path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
+    if data is None:
+        for name, value in vars(arguments.data).items():
+            if name.endswith(_DATA_FILES) and value is not None:
+                existing_file(value)
+        return load_parallel_data(arguments.data, path)
     if path is None or "train" not in data:
         return data
     return DatasetDict({**data, "train": add_links(data["train"], path)})
@@ -191,7 +179,7 @@ def make_trainer(
         The Trainer, and the splits as token ids.
     """
     with plan.training.main_process_first(desc="tokenizing"):
-        encoded = encode(plan.splits, tokenizer, plan.limits.source, plan.limits.target)
+        encoded = encode(plan.splits, tokenizer, plan.max_source_length, plan.max_target_length)
     if not plan.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
@@ -204,44 +192,33 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
-    for callback in _averaging_callbacks(plan):
-        trainer.add_callback(callback)
-    if "train" in plan.splits and plan.subwords.enabled:
-        sampled = _sampled_subwords(plan, encoded["train"], tokenizer)
+    averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
+    if averaging.ema_decay is not None:
+        trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
+    if averaging.average_last is not None:
+        trainer.add_callback(AverageCheckpoints(averaging.average_last))
+    if averaging.average_best is not None:
+        trainer.add_callback(AverageCheckpoints(averaging.average_best, best=True))
+    if "train" in plan.splits and subwords.enabled:
+        sampled = SampledSubwords(
+            plan.splits["train"],
+            encoded["train"],
+            tokenizer,
+            bpe_dropout=subwords.bpe_dropout,
+            unigram_alpha=subwords.unigram_alpha,
+            sides=subwords.sampled_sides,
+            seed=trainer.order_seed,
+            max_source_length=plan.max_source_length,
+            max_target_length=plan.max_target_length,
+        )
         trainer.train_dataset = sampled
         trainer.add_callback(SubwordEpochs(sampled))
-    if "train" in plan.splits and plan.show.show_every is not None:
+    if "train" in plan.splits and show.show_every is not None:
         rows = plan.splits.get("validation", plan.splits["train"])
-        shown = rows.select(range(min(plan.show.show_examples, len(rows))))
+        shown = rows.select(range(min(show.show_examples, len(rows))))
         sources, targets = list(shown["source"]), list(shown["target"])
-        trainer.add_callback(ShowTranslations(trainer, sources, targets, plan.show.show_every))
+        trainer.add_callback(ShowTranslations(trainer, sources, targets, show.show_every))
     return trainer, encoded
-
-
-def _averaging_callbacks(plan: RunPlan) -> list[TrainerCallback]:
-    options, callbacks = plan.averaging, list[TrainerCallback]()
-    if options.ema_decay is not None:
-        callbacks.append(ExponentialMovingAverage(options.ema_decay))
-    if options.average_last is not None:
-        callbacks.append(AverageCheckpoints(options.average_last))
-    if options.average_best is not None:
-        callbacks.append(AverageCheckpoints(options.average_best, best=True))
-    return callbacks
-
-
-def _sampled_subwords(plan: RunPlan, encoded: Dataset, tokenizer: Any) -> SampledSubwords:
-    training, options = plan.training, plan.subwords
-    return SampledSubwords(
-        plan.splits["train"],
-        encoded,
-        tokenizer,
-        bpe_dropout=options.bpe_dropout,
-        unigram_alpha=options.unigram_alpha,
-        sides=options.sampled_sides,
-        seed=training.seed if training.data_seed is None else training.data_seed,
-        max_source_length=plan.limits.source,
-        max_target_length=plan.limits.target,
-    )
 
 
 def _train_and_score(
@@ -279,11 +256,14 @@ def _score_split(
 
     Where no process holds the whole model, the Trainer generates from the encoded sources.
     """
-    scorer.references = references(plan.splits, split)
+    scorer.references = None
+    if split not in plan.splits:
+        return
+    rows = plan.splits[split]
+    scorer.references = rows["references" if "references" in rows.column_names else "target"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    if split in plan.splits and not is_sharded and trainer.get_tp_size() == 1:
-        sources = list(plan.splits[split]["source"])
-        trainer.score_texts = partial(score_training, trainer, scorer, sources)
+    if not is_sharded and trainer.get_tp_size() == 1:
+        trainer.score_texts = partial(score_training, trainer, scorer, list(rows["source"]))
 
 
 def _train_and_save(
@@ -313,15 +293,6 @@ def _save_figures(
 ) -> None:
     if trainer.is_world_process_zero():
         save_results(plan.directory.folder, figures)
-
-
-def references(data: DatasetDict, split: str) -> References | None:
-    """Returns the reference texts of a split, one or several per example; None: no such split."""
-    if split not in data:
-        return None
-    rows = data[split]
-    texts: References = rows["references" if "references" in rows.column_names else "target"]
-    return texts
 
 
 def _save_history_and_card(

@@ -367,7 +367,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             token_lengths(self.train_dataset, "input_ids"),
             token_lengths(self.train_dataset, "labels"),
             max_tokens,
-            seed=self._order_seed,
+            seed=self.order_seed,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
         )
@@ -380,7 +380,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             cast(Any, self.train_dataset),
             max_tokens,
             getattr(self.args, "stream_buffer", 10_000),
-            seed=self._order_seed,
+            seed=self.order_seed,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
             further_columns=() if self._guide is None else (LINKS,),
@@ -400,7 +400,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return has_budget and not has_length(self.train_dataset)
 
     @property
-    def _order_seed(self) -> int:
+    def order_seed(self) -> int:
+        """Seed of the order of the examples."""
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:

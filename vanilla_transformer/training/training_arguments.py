@@ -77,6 +77,9 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
     do_predict: bool | None = option(  # type: ignore[assignment]
         "Whether to score the test data. By default, if test data are given."
     )
+    predict_with_generate: bool | None = option(  # type: ignore[assignment]
+        "Whether evaluations generate texts and score them. A run of the command always does."
+    )
     max_tokens: int | None = option(
         "Largest number of tokens in a training batch of one process: source and target together, "
         "padding included. If set, batches hold sentences of similar length, and "

@@ -1,0 +1,270 @@
+"""Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from datasets import DatasetDict
+from transformers import AutoConfig, GenerationConfig
+from transformers.utils import logging
+
+from vanilla_transformer.inference.loading import load_tokenizer, load_weights
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.names import NOAM
+from vanilla_transformer.rules import is_given
+from vanilla_transformer.run.options import TokenizerArguments
+from vanilla_transformer.run.plan import RunPlan
+
+logger = logging.get_logger(__name__)
+
+# Fields of a saved model that may change: regularisation, and the reach of its positions.
+_FREE_TO_CHANGE = {
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "ffn_dropout",
+    "label_smoothing",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "rope_parameters",
+    "max_position_embeddings",
+}
+_VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
+
+
+def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: str | None) -> Any:
+    """Loads the tokenizer of a run, or trains one on the training split.
+
+    Args:
+        options: Options of the tokenizer.
+        data: The splits.
+        init_from: Saved model or checkpoint that the run starts from.
+
+    Returns:
+        A tokenizer.
+
+    Raises:
+        ValueError: If a tokenizer must be trained without a training split, or a saved one
+            contradicts the options or the saved model.
+    """
+    given = options.tokenizer_name_or_path
+    if (path := given or init_from) is not None:
+        try:
+            tokenizer = load_tokenizer(path)
+        except FileNotFoundError as error:
+            if given is None:
+                raise
+            raise FileNotFoundError(f"`tokenizer_name_or_path`: {error}") from error
+        _check_training_options(options.training_options(), tokenizer, path)
+        if given is not None and init_from is not None:
+            _check_same_tokens(tokenizer, given, init_from)
+        return tokenizer
+    if "train" not in data:
+        raise ValueError(
+            "A new tokenizer needs a training split: give one, or `--tokenizer_name_or_path`."
+        )
+    if options.target_tokenizer_kind and not options.separate_vocabularies:
+        raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
+    return VanillaTransformerTokenizer.train(
+        data["train"]["source"], data["train"]["target"], **options.training_options()
+    )
+
+
+def limit_length(tokenizer: Any, positions: int | None) -> Any:
+    """Returns a tokenizer whose maximum length is the number of positions of the model.
+
+    Args:
+        tokenizer: Tokenizer; it is not changed.
+        positions: Maximum number of tokens; None: no limit.
+
+    Returns:
+        A copy, or without a limit the tokenizer itself.
+    """
+    if positions is None:
+        return tokenizer
+    tokenizer = deepcopy(tokenizer)
+    tokenizer.model_max_length = positions
+    return tokenizer
+
+
+def _check_training_options(asked: dict[str, Any], tokenizer: Any, path: str) -> None:
+    """Refuses options that contradict how a saved tokenizer was trained."""
+    known = getattr(tokenizer, "training_options", {})
+    sizes = {"vocab_size": len(tokenizer)}
+    sizes["target_vocab_size"] = getattr(tokenizer, "target_vocab_size", len(tokenizer))
+    for name, value in asked.items():
+        found = known.get(name, sizes.get(name))
+        # Without a record, the limit in the training may have been larger than the vocabulary.
+        if name in sizes and name not in known and value > sizes[name]:
+            logger.warning(f"`{name}` {value} has no effect: {path!r} has {found} tokens.")
+        elif value not in (found, sizes.get(name)):
+            option, value, found = _command_line_terms(name, value, found)
+            raise ValueError(
+                f"`{option}` is {value!r}, but the tokenizer in {path!r} was trained with "
+                f"{found!r}: leave the option out, or train a new model."
+            )
+
+
+def _command_line_terms(name: str, value: Any, found: Any) -> tuple[str, Any, Any]:
+    """Translates an argument of the tokenizer's `train` to its command-line option."""
+    if name == "shared":
+        return "separate_vocabularies", not value, None if found is None else not found
+    names = {"kind": "tokenizer_kind", "target_kind": "target_tokenizer_kind"}
+    return names.get(name, name), value, found
+
+
+def _check_same_tokens(tokenizer: Any, given: str, saved: str) -> None:
+    """Refuses a tokenizer whose ids stand for other tokens than those of the saved model."""
+    if Path(saved).is_dir() and not list(Path(saved).glob("tokenizer*.json")):
+        return  # converted weights may come without a tokenizer
+    own = load_tokenizer(saved)
+    for side in ("source", "target"):
+        ids = _side_vocabulary(tokenizer, side)
+        for token, index in _side_vocabulary(own, side).items():
+            if ids.get(token) != index:
+                raise ValueError(
+                    f"`tokenizer_name_or_path` {given!r} gives {token!r} the id "
+                    f"{ids.get(token)}, but the model in {saved!r} learned it as {index} "
+                    f"({side}): leave the option out, or train a new model."
+                )
+
+
+def _side_vocabulary(tokenizer: Any, side: str) -> dict[str, int]:
+    options = {"side": side} if hasattr(tokenizer, "separate_vocabularies") else {}
+    vocabulary: dict[str, int] = tokenizer.get_vocab(**options)
+    return vocabulary
+
+
+def make_config(
+    changes: dict[str, Any], tokenizer: Any, init_from: str | None
+) -> VanillaTransformerConfig:
+    """Loads the config of the saved model, or makes one for the tokenizer.
+
+    Args:
+        changes: Architecture fields that were given.
+        tokenizer: Determines the vocabulary sizes and the special tokens.
+        init_from: Saved model or checkpoint that the run starts from; None: a new model.
+
+    Returns:
+        The config.
+
+    Raises:
+        ValueError: If the changes or the tokenizer do not fit the saved model.
+    """
+    if init_from is None:
+        return new_config(tokenizer, changes)
+    saved = AutoConfig.from_pretrained(init_from)
+    unfit = [
+        f"`{name}` {value!r} (saved: {getattr(saved, name)!r})"
+        for name, value in changes.items()
+        if name not in _FREE_TO_CHANGE and value != getattr(saved, name)
+    ]
+    if unfit:
+        raise ValueError(
+            f"{', '.join(unfit)} do not fit the architecture of the model in {init_from!r}: leave "
+            "them out, or train a new model."
+        )
+    config: VanillaTransformerConfig = AutoConfig.from_pretrained(init_from, **changes)
+    _check_tokenizer_fits(config, tokenizer, init_from)
+    return config
+
+
+def new_config(tokenizer: Any, changes: dict[str, Any]) -> VanillaTransformerConfig:
+    """Makes the config of a new model.
+
+    Args:
+        tokenizer: Determines the vocabulary sizes and the special tokens.
+        changes: Architecture fields that differ from their defaults.
+
+    Returns:
+        The config.
+    """
+    separate = getattr(tokenizer, "separate_vocabularies", False)
+    start = tokenizer.bos_token_id
+    return VanillaTransformerConfig(
+        **_tokenizer_fields(tokenizer),
+        decoder_start_token_id=tokenizer.pad_token_id if start is None else start,
+        **{"share_encoder_decoder_embeddings": not separate, **changes},
+    )
+
+
+def _check_tokenizer_fits(config: VanillaTransformerConfig, tokenizer: Any, init_from: str) -> None:
+    """Refuses a tokenizer with more tokens than the saved model, or other special tokens."""
+    unfit = []
+    for name, value in _tokenizer_fields(tokenizer).items():
+        found = getattr(config, name)
+        is_size = name in _VOCABULARY_SIZES
+        if value is not None and (found < value if is_size else found != value):
+            unfit.append(f"`{name}` {found} (tokenizer: {value})")
+    if unfit:
+        raise ValueError(
+            f"The tokenizer does not fit the model in {init_from!r}, which has {', '.join(unfit)}: "
+            "give the tokenizer that the model was trained with."
+        )
+
+
+def _tokenizer_fields(tokenizer: Any) -> dict[str, Any]:
+    """Returns the config fields that the tokenizer determines."""
+    return {
+        "vocab_size": len(tokenizer),
+        "decoder_vocab_size": getattr(tokenizer, "target_vocab_size", len(tokenizer)),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+
+
+def load_generation_settings(
+    config: VanillaTransformerConfig, init_from: str | None
+) -> GenerationConfig:
+    """Loads the generation config of the saved model, or makes that of a new model.
+
+    Args:
+        config: Config of the model.
+        init_from: Saved model or checkpoint that the run starts from; None: a new model.
+
+    Returns:
+        The generation config before the run changes it.
+    """
+    if init_from is None:
+        return GenerationConfig.from_model_config(config)
+    try:
+        return GenerationConfig.from_pretrained(init_from)
+    except OSError:
+        if Path(init_from, "generation_config.json").exists():
+            raise  # it is damaged
+        logger.info(f"{init_from!r} holds no generation_config.json: its config.json is used.")
+        # As `from_pretrained` of the model does.
+        return GenerationConfig.from_pretrained(init_from, "config.json", _from_model_config=True)
+
+
+def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
+    """Loads the weights that the run starts from, or initialises a new model.
+
+    Args:
+        plan: Plan of the run.
+        config: Config of the model.
+
+    Returns:
+        A model whose generation config holds the search of the run.
+
+    Raises:
+        ValueError: If the weights cannot be read, or do not fit the config.
+    """
+    if plan.init_from is None:
+        rate = plan.training.learning_rate
+        if not is_given(plan.training, "learning_rate") and plan.training.lr_scheduler_type != NOAM:
+            logger.warning(
+                f"`learning_rate` is {rate}, the default of transformers, which suits fine-tuning. "
+                "A new model learns slowly with it: try `--learning_rate 1e-3 --warmup_steps 400`."
+            )
+        model: Any = VanillaTransformerForConditionalGeneration(config)
+    else:
+        model = load_weights(plan.init_from, config=config)
+    model.set_attn_implementation(plan.attention)
+    model.generation_config = plan.search.to_save()
+    return model
