@@ -43,7 +43,7 @@ def register() -> None:
     from vanilla_transformer.model import modeling_vanilla_transformer as modeling
     from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.model.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
-    from vanilla_transformer.model.remote_code import GENERATION_TASK
+    from vanilla_transformer.model.sharing import GENERATION_TASK
     from vanilla_transformer.model.tokenization_vanilla_transformer import (
         VanillaTransformerTokenizer,
     )

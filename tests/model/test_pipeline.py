@@ -25,7 +25,7 @@ from vanilla_transformer import (
     VanillaTransformerTokenizer,
 )
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.model.remote_code import GENERATION_TASK
+from vanilla_transformer.model.sharing import GENERATION_TASK
 
 TEXTS = ["a dog sees a cat .", "a woman likes a boat .", "a bird", "a bird finds a child ."]
 GERMAN = ["Hund sieht Katze .", "Frau mag Boot .", None, "Vogel findet Kind ."]

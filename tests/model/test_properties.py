@@ -24,7 +24,7 @@ from vanilla_transformer.model.configuration_vanilla_transformer import (
     POSITIONS_WITH_OFFSET,
     POST_NORM_INITIALIZERS,
 )
-from vanilla_transformer.model.rope_parameters import ROPE_TYPES
+from vanilla_transformer.model.positions import ROPE_TYPES
 
 VOCAB = 20
 SOURCE_LENS, TARGET_LENS = (6, 3, 1), (4, 5, 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vanilla_transformer import VanillaTransformerForCausalLM, VanillaTransformerTokenizer
-from vanilla_transformer.model.stop_strings import StopStrings
+from vanilla_transformer.model.generation import StopStrings
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 
 SOURCE = ["one two three four five", "five three nine"] * 3

@@ -14,7 +14,7 @@ from vanilla_transformer.interop.probe import (
     largest_difference,
     probe_inputs,
 )
-from vanilla_transformer.model.versions import CODE_VERSION
+from vanilla_transformer.model.sharing import CODE_VERSION
 
 NEW_TOKENS = 8
 

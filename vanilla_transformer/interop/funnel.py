@@ -18,7 +18,7 @@ from vanilla_transformer.interop.comparison import Comparison, compare_logits, c
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.probe import OWN_SOURCE, SourceLogits, store_probe
 from vanilla_transformer.interop.tokenizers import save_tokenizer
-from vanilla_transformer.model.versions import current_versions
+from vanilla_transformer.model.sharing import current_versions
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import vanilla_transformer
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.model.versions import current_versions
+from vanilla_transformer.model.sharing import current_versions
 
 TOLERANCE = 1e-4
 """Largest difference between equal outputs, in float32, relative to the largest output."""

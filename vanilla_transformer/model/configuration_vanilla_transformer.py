@@ -20,17 +20,17 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.utils import logging
 
+from .positions import check_rope_fits_heads, check_rope_parameters, with_rope_defaults
 from .presets import PRESETS
-from .remote_code import (
+from .sharing import (
     AUTO_MAP,
     CustomPipelines,
     choose_bare_model,
     collect_pipelines,
+    current_versions,
     list_code_files,
     select_user_pipelines,
 )
-from .rope_parameters import check_rope_fits_heads, check_rope_parameters, with_rope_defaults
-from .versions import current_versions
 
 logger = logging.get_logger(__name__)
 

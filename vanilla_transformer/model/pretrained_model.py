@@ -20,9 +20,8 @@ from .configuration_vanilla_transformer import (
 )
 from .initialization import set_initial_values
 from .modes import is_tracing
-from .sharing import push_card
+from .sharing import push_card, warn_of_untested_versions
 from .token_layout import NO_SHORTCUTS, TrainingShortcuts
-from .versions import check_versions
 
 PROBE_FILE = "probe.json"
 """The file of a saved model that `vanilla-transformer verify` reads."""
@@ -60,7 +59,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config.check()
-        check_versions(getattr(config, "saved_with", None))
+        warn_of_untested_versions(getattr(config, "saved_with", None))
         super().__init__(config)
 
     @torch.no_grad()
