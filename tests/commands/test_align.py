@@ -72,7 +72,7 @@ def test_the_error_rate_counts_links_made_by_hand(trained, files, tmp_path, expe
 def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, monkeypatch, capsys):
     output = tmp_path / "out"
     argv = [str(trained), *files, "--output", str(output), "--resume"]
-    monkeypatch.setattr("vanilla_transformer.commands.sources.PAIRS_PER_CHUNK", 2)
+    monkeypatch.setattr("vanilla_transformer.commands.files.PAIRS_PER_CHUNK", 2)
     whole, calls = Translator.align, []
 
     def killed(self, *args, **options):
@@ -95,13 +95,13 @@ def test_an_interrupted_alignment_goes_on(trained, files, tmp_path, expected, mo
 
 
 def test_a_line_that_is_too_long_is_named(trained, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("vanilla_transformer.commands.sources.PAIRS_PER_CHUNK", 1)
+    monkeypatch.setattr("vanilla_transformer.commands.files.PAIRS_PER_CHUNK", 1)
     (tmp_path / "s").write_text(f"a dog\n{'dog ' * 2000}\n")
     (tmp_path / "t").write_text("Hund\nHund\n")
     for run in (align, score):
         with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
             run([str(trained), *files])
-    monkeypatch.setattr("vanilla_transformer.commands.sources.PAIRS_PER_CHUNK", 2)
+    monkeypatch.setattr("vanilla_transformer.commands.files.PAIRS_PER_CHUNK", 2)
     with pytest.raises(ValueError, match="s, line 2: it has 2,001 tokens, and"):
         score([str(trained), *files])
 

@@ -2,10 +2,10 @@
 
 import gzip
 import os
+from argparse import Namespace
 
-from vanilla_transformer.commands.outputs import open_output, print_line
+from vanilla_transformer.commands.files import open_output, open_resumable, print_line
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.commands.resumable_output import continued_output
 
 LINES = ["a dog sees a cat .", "a bird finds a child ."] * 100
 
@@ -39,6 +39,7 @@ def test_a_pipe_gets_each_line_at_once(tmp_path):
 
 
 def test_an_interrupted_file_holds_each_line_at_once(tmp_path):
-    with continued_output(str(tmp_path / "out"), {}) as (stream, _):
+    options = Namespace(output=str(tmp_path / "out"), resume=True)
+    with open_resumable(options, {}) as (stream, _):
         print_line("one", stream)
         assert (tmp_path / "out.unfinished").read_text() == "one\n"

@@ -3,29 +3,28 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.files import (
+    check_model_path,
+    check_output,
+    check_resumption,
+    file_identity,
+    is_resumed_and_complete,
+    named_lines,
+    open_resumable,
+    read_pair_chunks,
+)
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
+    add_engine_options,
     add_model_argument,
     add_pair_options,
     add_resume_option,
-    positive_integer,
+    check_usage,
 )
-from vanilla_transformer.commands.outputs import open_output
-from vanilla_transformer.commands.resumable_output import (
-    check_nothing_is_replaced,
-    continued_output,
-    file_identity,
-    is_complete,
-    report_complete,
-)
-from vanilla_transformer.commands.sources import named_lines, read_pair_chunks
 from vanilla_transformer.data.text_files import existing_file, read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
@@ -65,15 +64,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="links of words made by hand, 0-2 for a sure one and 0p2 for a possible one; prints "
         "the alignment error rate on standard error",
     )
-    work = parser.add_argument_group("computation")
-    work.add_argument(
-        "--batch-tokens",
-        type=positive_integer,
-        default=4096,
-        metavar="N",
-        help="largest size of a batch, in tokens with padding",
-    )
-    work.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+    add_engine_options(parser.add_argument_group("computation"), engine=False)
     return parser.parse_words(words)
 
 
@@ -85,69 +76,50 @@ def check(options: argparse.Namespace) -> None:
         OSError: If a file or the model does not exist.
         ValueError: If the output file exists or is an input.
     """
-    if options.tokens and options.json:
-        raise UsageError("give --tokens or --json, which holds the links of tokens too")
-    if options.resume and not options.output:
-        raise UsageError("--resume needs --output")
-    if options.resume and options.output.endswith(".gz"):
-        raise UsageError("--resume cannot go on with a packed file: give another --output")
-    if options.resume and options.gold:
-        raise UsageError("give --resume or --gold, which needs the links of all lines")
+    check_usage(
+        (
+            options.tokens and options.json,
+            "give --tokens or --json, which holds the links of tokens too",
+        ),
+        (
+            options.resume and options.gold,
+            "give --resume or --gold, which needs the links of all lines",
+        ),
+    )
+    check_resumption(options)
     check_model_path(options.model)
-    read_from = {"--source": options.source, "--target": options.target}
-    if options.gold:
-        read_from["--gold"] = options.gold
-    for path in read_from.values():
+    read_from = {"--source": options.source, "--target": options.target, "--gold": options.gold}
+    for path in filter(None, read_from.values()):
         existing_file(path)
-    if options.output:
-        check_output_file(options.output, options.overwrite or options.resume, read_from)
-    if options.resume and not options.overwrite:
-        check_nothing_is_replaced(options.output)
+    check_output(options, read_from)
 
 
 def run(options: argparse.Namespace) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
-    if options.resume and is_complete(options.output) and not options.overwrite:
-        report_complete(options.output, options.source)
-        return
-    found: list[Links] = []
-    with _opened_output(options) as (stream, done):
-        for alignment in _read_alignments(options, done):
-            print(_format_alignment(alignment, options), file=stream)
-            if options.gold:
-                found.append(alignment.words)
-    if options.gold:
-        _report_error_rate(found, options.gold)
-
-
-@contextmanager
-def _opened_output(options: argparse.Namespace) -> Iterator[tuple[TextIO, int]]:
-    """Opens the output; the number says how many lines it holds already."""
-    if not options.resume:
-        with open_output(options.output) as stream:
-            yield stream, 0
-        return
-    files = ("model", "source", "target")
-    identity = {
-        **{name: file_identity(getattr(options, name)) for name in files},
-        "tokens": options.tokens,
-        "json": options.json,
-    }
-    with continued_output(options.output, identity) as opened:
-        yield opened
-
-
-def _read_alignments(options: argparse.Namespace, skip: int) -> Iterator["Alignment"]:
-    """Aligns the pairs after the first ones."""
     from transformers.utils import logging
 
     from vanilla_transformer.inference.translator import Translator
 
+    if is_resumed_and_complete(options, options.source):
+        return
+    found: list[Links] = []
+    identity = {
+        **{name: file_identity(getattr(options, name)) for name in ("model", "source", "target")},
+        "tokens": options.tokens,
+        "json": options.json,
+    }
     logging.disable_progress_bar()
-    translator = Translator.from_pretrained(options.model, "transformers", options.device)
-    for first, sources, targets in read_pair_chunks(options.source, options.target, skip):
-        with named_lines(options.source, first):
-            yield from translator.align(sources, targets, batch_tokens=options.batch_tokens)
+    with open_resumable(options, identity) as (stream, done):
+        translator = Translator.from_pretrained(options.model, "transformers", options.device)
+        for first, sources, targets in read_pair_chunks(options.source, options.target, done):
+            with named_lines(options.source, first):
+                pairs = translator.align(sources, targets, batch_tokens=options.batch_tokens)
+            for alignment in pairs:
+                print(_format_alignment(alignment, options), file=stream)
+                if options.gold:
+                    found.append(alignment.words)
+    if options.gold:
+        _report_error_rate(found, options.gold)
 
 
 def _format_alignment(alignment: "Alignment", options: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
 from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.extras import check_extra

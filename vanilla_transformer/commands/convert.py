@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,

@@ -6,21 +6,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from vanilla_transformer.commands.checks import (
+from vanilla_transformer.commands.files import (
     check_data_files,
     check_model_path,
-    check_output_file,
+    check_output,
     data_files,
+    open_output,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
+    add_engine_options,
     add_fields,
     add_model_argument,
-)
-from vanilla_transformer.commands.outputs import open_output
-from vanilla_transformer.commands.search_options import (
-    add_engine_options,
     add_search_options,
     given_search_options,
     usage_of_search,
@@ -73,10 +71,8 @@ def check(options: argparse.Namespace) -> None:
     _data_arguments(options)
     check_model_path(options.model)
     check_data_files(vars(options))
-    if options.output:
-        files = data_files(vars(options)).items()
-        read_from = {f"--{name.replace('_', '-')}": path for name, path in files}
-        check_output_file(options.output, options.overwrite, read_from)
+    files = data_files(vars(options)).items()
+    check_output(options, {f"--{name.replace('_', '-')}": path for name, path in files})
     given_search_options(options)
     check_extra("train")
     if options.engine == "ctranslate2":

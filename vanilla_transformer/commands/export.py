@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.inspect_views import (
     add_picture_options,
     add_views,

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.files import check_model_path, check_output
 from vanilla_transformer.commands.options import positive_integer
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
@@ -108,7 +108,7 @@ def check_picture(options: argparse.Namespace) -> None:
         return
     if Path(output).suffix.lower() not in PICTURES:
         raise ValueError(f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}.")
-    check_output_file(output, options.overwrite)
+    check_output(options, {})
     check_extra("plot")
 
 

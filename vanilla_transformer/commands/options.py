@@ -2,17 +2,42 @@
 
 import argparse
 import dataclasses
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
+from vanilla_transformer.names import ENGINES
+
 PROGRAM = "vanilla-transformer"
+
+_SEARCH_OPTIONS = (
+    *("num_beams", "max_new_tokens", "length_penalty"),
+    *("do_sample", "temperature", "top_k", "top_p"),
+)
+"""Settings of `generate()` that have options of their own."""
 
 
 class UsageError(ValueError):
     """A command line that contradicts itself; reported as a wrong option is."""
+
+
+def check_usage(*rules: tuple[Any, str]) -> None:
+    """Refuses options that contradict each other.
+
+    Args:
+        *rules: Whether the options are wrong, and what is said then.
+
+    Raises:
+        UsageError: For the first rule that is broken.
+    """
+    for is_broken, sentence in rules:
+        if is_broken:
+            raise UsageError(sentence)
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -130,48 +155,31 @@ def add_fields(
         group.add_argument(f"--{field.name.replace('_', '-')}", **settings)
 
 
-def positive_integer(text: str) -> int:
-    """Reads a whole number of at least 1."""
-    return _at_least(int(text), 1)
+def _number_type(
+    read: Callable[[str], Any], is_fit: Callable[[Any], bool], words: str
+) -> Callable[[str], Any]:
+    """Makes the type of an option whose values are limited."""
+
+    def read_number(text: str) -> Any:
+        value = read(text)
+        if not is_fit(value):
+            raise argparse.ArgumentTypeError(f"{text} {words}")
+        return value
+
+    read_number.__name__ = read.__name__  # argparse names it in its errors
+    return read_number
 
 
-def nonnegative_integer(text: str) -> int:
-    """Reads a whole number of at least 0."""
-    return _at_least(int(text), 0)
-
-
-def finite_number(text: str) -> float:
-    """Reads a finite number."""
-    if not isfinite(float(text)):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return float(text)
-
-
-def positive_number(text: str) -> float:
-    """Reads a finite number above 0."""
-    if not 0 < float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
-    return float(text)
-
-
-def nonnegative_number(text: str) -> float:
-    """Reads a finite number of at least 0."""
-    if not 0 <= float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number of at least 0")
-    return float(text)
-
-
-def probability(text: str) -> float:
-    """Reads a number above 0, and at most 1."""
-    if not 0 < float(text) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return float(text)
-
-
-def _at_least(number: int, smallest: int) -> int:
-    if number < smallest:
-        raise argparse.ArgumentTypeError(f"{number} is below {smallest}")
-    return number
+positive_integer = _number_type(int, lambda value: value >= 1, "is below 1")
+nonnegative_integer = _number_type(int, lambda value: value >= 0, "is below 0")
+finite_number = _number_type(float, isfinite, "is not a finite number")
+positive_number = _number_type(
+    float, lambda value: 0 < value < float("inf"), "is not a finite number above 0"
+)
+nonnegative_number = _number_type(
+    float, lambda value: 0 <= value < float("inf"), "is not a finite number of at least 0"
+)
+probability = _number_type(float, lambda value: 0 < value <= 1, "is not above 0 and at most 1")
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -198,3 +206,121 @@ def add_resume_option(files: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="go on with an --output that was interrupted; the same options must be given",
     )
+
+
+def add_search_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the settings of the search to a group of options."""
+    integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
+    group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
+    group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
+    group.add_argument(
+        "--length-penalty",
+        type=finite_number,
+        metavar="X",
+        help="exponent of the length by which a beam search divides scores: above 1 favours longer "
+        "outputs",
+    )
+    group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
+    group.add_argument(
+        "--temperature",
+        type=positive_number,
+        metavar="X",
+        help="below 1 samples likely tokens more",
+    )
+    group.add_argument(
+        "--top-k", type=nonnegative_integer, metavar="N", help="sample from the N likeliest tokens"
+    )
+    group.add_argument(
+        "--top-p",
+        type=probability,
+        metavar="X",
+        help="sample from the likeliest tokens whose probabilities add up to X",
+    )
+    group.add_argument(
+        "--generation",
+        type=_read_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other setting of generate(), such as no_repeat_ngram_size=3; may be repeated",
+    )
+
+
+def _read_setting(text: str) -> tuple[str, Any]:
+    """Reads a setting of `generate()`; the value is JSON, or else a text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), {"True": True, "False": False}.get(value, value)
+
+
+def add_engine_options(group: argparse._ArgumentGroup, engine: bool = True) -> None:
+    """Adds the engine, the size of its batches and its device to a group of options.
+
+    Args:
+        group: Where the options are listed.
+        engine: Whether the engine can be chosen.
+    """
+    if engine:
+        group.add_argument(
+            "--engine",
+            choices=ENGINES,
+            default="auto",
+            help="auto: CTranslate2 where it is installed and can compute the model",
+        )
+    group.add_argument(
+        "--batch-tokens",
+        type=positive_integer,
+        default=4096,
+        metavar="N",
+        help="largest size of a batch, in tokens with padding",
+    )
+    group.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+
+
+def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "float32") -> None:
+    """Adds the type in which CTranslate2 computes to a group of options."""
+    group.add_argument(
+        "--compute-type",
+        default=default,
+        metavar="TYPE",
+        help="type of CTranslate2's computation; int8 is the fastest on a CPU",
+    )
+
+
+def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of the search that were given, by their names in `GenerationConfig`.
+
+    Raises:
+        UsageError: If a setting is given twice.
+    """
+    named = [(name, getattr(options, name)) for name in _SEARCH_OPTIONS]
+    given = [*((name, value) for name, value in named if value is not None), *options.generation]
+    for name, count in Counter(name for name, _ in given).items():
+        if count > 1:
+            raise UsageError(f"the setting {name} is given {count} times: give it once")
+    return dict(given)
+
+
+@contextmanager
+def usage_of_search() -> Iterator[None]:
+    """Turns errors about the search inside of the `with` block into errors of the usage.
+
+    Raises:
+        UsageError: With the names of options as they are written on the command line.
+    """
+    from vanilla_transformer.search import SearchError
+
+    try:
+        yield
+    except SearchError as error:
+        raise UsageError(error.spelled(_name_of_option)) from error
+
+
+def _name_of_option(name: str) -> str:
+    if name in (*_SEARCH_OPTIONS, "n_best", "minimum_risk", "candidates"):
+        return f"--{name.replace('_', '-')}"
+    return f"--generation {name}"

@@ -5,7 +5,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
 from vanilla_transformer.extras import check_extra
 

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 from math import exp
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_file
-from vanilla_transformer.commands.options import CommandParser, add_model_argument, add_pair_options
-from vanilla_transformer.commands.outputs import open_output
-from vanilla_transformer.commands.search_options import add_engine_options
-from vanilla_transformer.commands.sources import named_lines, read_pair_chunks
+from vanilla_transformer.commands.files import (
+    check_model_path,
+    check_output,
+    named_lines,
+    open_output,
+    read_pair_chunks,
+)
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    add_engine_options,
+    add_model_argument,
+    add_pair_options,
+)
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 
@@ -52,8 +60,7 @@ def check(options: argparse.Namespace) -> None:
     read_from = {"--source": options.source, "--target": options.target}
     for path in read_from.values():
         existing_file(path)
-    if options.output:
-        check_output_file(options.output, options.overwrite, read_from)
+    check_output(options, read_from)
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")
 

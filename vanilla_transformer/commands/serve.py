@@ -6,17 +6,18 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
+    add_compute_type_option,
+    add_engine_options,
     add_fields,
     nonnegative_integer,
     nonnegative_number,
     positive_integer,
     positive_number,
 )
-from vanilla_transformer.commands.search_options import add_compute_type_option, add_engine_options
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:

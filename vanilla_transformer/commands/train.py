@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.checks import check_data_files, check_model_path
+from vanilla_transformer.commands.files import check_data_files, check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.extras import check_extra

@@ -3,35 +3,33 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import islice
-from typing import Any, TextIO
+from itertools import islice, tee
+from typing import Any
 
-from vanilla_transformer.commands.checks import check_model_path, check_output_file
+from vanilla_transformer.commands.files import (
+    check_model_path,
+    check_output,
+    check_resumption,
+    file_identity,
+    is_resumed_and_complete,
+    open_resumable,
+    print_line,
+    source_lines,
+)
 from vanilla_transformer.commands.options import (
     CommandParser,
-    UsageError,
-    add_model_argument,
-    add_resume_option,
-    positive_integer,
-)
-from vanilla_transformer.commands.outputs import open_output, print_line
-from vanilla_transformer.commands.resumable_output import (
-    check_nothing_is_replaced,
-    continued_output,
-    file_identity,
-    is_complete,
-    report_complete,
-)
-from vanilla_transformer.commands.search_options import (
     add_compute_type_option,
     add_engine_options,
+    add_model_argument,
+    add_resume_option,
     add_search_options,
+    check_usage,
     given_search_options,
+    positive_integer,
     usage_of_search,
 )
-from vanilla_transformer.commands.sources import add_lines_argument, source_lines
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.extras import check_extra
@@ -52,7 +50,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("translate", SUMMARY, EXAMPLES, intermixed=True)
     add_model_argument(parser)
-    add_lines_argument(parser)
+    parser.add_argument(
+        "lines",
+        metavar="LINE",
+        nargs="*",
+        default=[],
+        help="source texts; without them, lines come from --input or from standard input",
+    )
     files = parser.add_argument_group("files")
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
@@ -85,11 +89,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help=f"outputs per line that --minimum-risk compares (default: {CANDIDATES})",
     )
-    _add_computation_options(parser.add_argument_group("computation"))
-    return parser.parse_words(words)
-
-
-def _add_computation_options(work: argparse._ArgumentGroup) -> None:
+    work = parser.add_argument_group("computation")
     add_engine_options(work)
     work.add_argument(
         "--ensemble-with",
@@ -100,6 +100,7 @@ def _add_computation_options(work: argparse._ArgumentGroup) -> None:
     )
     add_compute_type_option(work)
     work.add_argument("--seed", type=int, default=0, help="seed of the random numbers for sampling")
+    return parser.parse_words(words)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -111,30 +112,35 @@ def check(options: argparse.Namespace) -> None:
         ValueError: If the output file exists or is the input.
         ModuleNotFoundError: If an engine or a metric is not installed.
     """
-    if options.lines and options.input:
-        raise UsageError("give the lines as arguments or in --input, not both")
-    if options.minimum_risk and options.n_best:
-        raise UsageError("give --n-best or --minimum-risk, not both")
-    if options.candidates and not options.minimum_risk:
-        raise UsageError("--candidates needs --minimum-risk, which compares them")
-    if options.ensemble_with and options.compute_type != "float32":
-        raise UsageError("--compute-type is for CTranslate2, which computes no --ensemble-with")
-    if options.resume and not (options.output and options.input):
-        raise UsageError("--resume needs --input and --output")
-    if options.resume and options.output.endswith(".gz"):
-        raise UsageError("--resume cannot go on with a packed file: give another --output")
-    if options.resume and options.n_best and not options.json:
-        raise UsageError("--resume with --n-best needs --json, which writes a line per source")
+    check_usage(
+        (
+            options.lines and options.input,
+            "give the lines as arguments or in --input, not both",
+        ),
+        (
+            options.candidates and not options.minimum_risk,
+            "--candidates needs --minimum-risk, which compares them",
+        ),
+        (
+            options.ensemble_with and options.compute_type != "float32",
+            "--compute-type is for CTranslate2, which computes no --ensemble-with",
+        ),
+        (
+            options.resume and not options.input,
+            "--resume needs --input and --output",
+        ),
+        (
+            options.resume and options.n_best and not options.json,
+            "--resume with --n-best needs --json, which writes a line per source",
+        ),
+    )
+    check_resumption(options)
     given_search_options(options)
     for path in (options.model, *options.ensemble_with):
         check_model_path(path)
     if options.input:
         existing_file(options.input)
-    if options.output:
-        replaces = options.overwrite or options.resume
-        check_output_file(options.output, replaces, {"--input": options.input})
-    if options.resume and not options.overwrite:
-        check_nothing_is_replaced(options.output)
+    check_output(options, {"--input": options.input})
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")
     if options.minimum_risk:
@@ -148,8 +154,7 @@ def run(options: argparse.Namespace) -> None:
 
     from vanilla_transformer.inference.translator import Translator
 
-    if options.resume and is_complete(options.output) and not options.overwrite:
-        report_complete(options.output, options.input)
+    if is_resumed_and_complete(options, options.input):
         return
     logging.disable_progress_bar()
     translator = Translator.from_pretrained(
@@ -158,53 +163,49 @@ def run(options: argparse.Namespace) -> None:
         options.device,
         options.compute_type,
     )
-    candidates = (options.candidates or CANDIDATES) if options.minimum_risk else None
-    with usage_of_search():
-        translator.resolve_search(options.n_best, candidates, **given_search_options(options))
-    set_seed(options.seed)
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"engine: {translator.engine.name}", file=sys.stderr)
-    if not options.resume:
-        with open_output(options.output) as stream:
-            _write_outputs(translator, options, stream)
-        return
-    with continued_output(options.output, _output_identity(options)) as (stream, done):
-        _write_outputs(translator, options, stream, skip=done)
-
-
-def _write_outputs(
-    translator: Any, options: argparse.Namespace, stream: TextIO, skip: int = 0
-) -> None:
-    sources: list[str] = []
-
-    def remembered() -> Iterator[str]:
-        for line in islice(source_lines(options.lines, options.input), skip, None):
-            sources.append(line)
-            yield line
-
-    choices: dict[str, Any] = {"n_best": options.n_best}
+    given = given_search_options(options)
+    interactive = sys.stderr is not None and sys.stderr.isatty()
+    choice: dict[str, Any] = {"n_best": options.n_best}
     if options.minimum_risk:
-        candidates = options.candidates or CANDIDATES
-        choices = {"minimum_risk": options.minimum_risk, "candidates": candidates}
-    outputs = translator.translate(
-        remembered(),
-        return_scores=options.json,
-        return_tokens=options.json,
-        return_alignment=options.alignment == "tokens",
-        return_word_alignment=options.alignment == "words",
-        batch_tokens=options.batch_tokens,
-        progress=sys.stderr is not None and sys.stderr.isatty(),
-        **choices,
-        **given_search_options(options),
-    )
-    for found in outputs:
-        several = found if isinstance(found, list) else [found]
-        source = sources.pop(0)
-        if options.json:
-            described = [_output_fields(one) for one in several]
-            line = json.dumps({"source": source, "outputs": described}, ensure_ascii=False)
-            print(line, file=stream)
-        else:
+        choice["candidates"] = options.candidates or CANDIDATES
+    with usage_of_search():
+        translator.resolve_search(**choice, **given)
+    set_seed(options.seed)
+    if interactive:
+        print(f"engine: {translator.engine.name}", file=sys.stderr)
+    identity: dict[str, Any] = {}
+    if options.resume:  # what must be equal for an interrupted output to be continued
+        names = ("json", "alignment", "minimum_risk", "engine", "compute_type", "seed")
+        identity = {
+            "model": file_identity(options.model),
+            "ensemble_with": [file_identity(path) for path in options.ensemble_with],
+            "input": file_identity(options.input),
+            **{name: getattr(options, name) for name in names},
+            **choice,
+            **given,
+        }
+    with open_resumable(options, identity) as (stream, done):
+        sources, lines = tee(islice(source_lines(options.lines, options.input), done, None))
+        outputs = translator.translate(
+            lines,
+            minimum_risk=options.minimum_risk,
+            return_scores=options.json,
+            return_tokens=options.json,
+            return_alignment=options.alignment == "tokens",
+            return_word_alignment=options.alignment == "words",
+            batch_tokens=options.batch_tokens,
+            progress=interactive,
+            **choice,
+            **given,
+        )
+        for found in outputs:
+            several = found if isinstance(found, list) else [found]
+            source = next(sources)
+            if options.json:
+                described = [_output_fields(one) for one in several]
+                line = json.dumps({"source": source, "outputs": described}, ensure_ascii=False)
+                print(line, file=stream)
+                continue
             for output in several:
                 print_line(_output_line(output), stream)
 
@@ -221,24 +222,3 @@ def _output_fields(output: Any) -> dict[str, Any]:
     fields = asdict(output)
     fields["token_scores"] = [round(value, 4) for value in fields["token_scores"]]
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _output_identity(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what must be equal for an interrupted output to be continued."""
-    names = (
-        "json",
-        "alignment",
-        "n_best",
-        "minimum_risk",
-        "engine",
-        "compute_type",
-        "seed",
-    )
-    return {
-        "model": file_identity(options.model),
-        "ensemble_with": [file_identity(path) for path in options.ensemble_with],
-        "input": file_identity(options.input),
-        "candidates": options.candidates or CANDIDATES,
-        **{name: getattr(options, name) for name in names},
-        **given_search_options(options),
-    }

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.commands.checks import check_model_path
+from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser
 
 SUMMARY = "Checks that a saved model still computes what its probe holds."

@@ -1,0 +1,339 @@
+"""What subcommands read and write: models, lines, whole outputs, outputs that are continued.
+
+Nothing here needs torch or transformers.
+"""
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, TextIO, cast
+
+from vanilla_transformer.commands.options import check_usage
+from vanilla_transformer.data.atomic_files import replaced_file
+from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.text_files import (
+    decode_lines,
+    existing_file,
+    read_line_pairs,
+    read_lines,
+)
+
+PAIRS_PER_CHUNK = 2048
+
+
+def check_model_path(path: str) -> None:
+    """Checks that a model can be there; a name on the Hub passes.
+
+    Args:
+        path: Directory of a saved model, or its name on the Hub.
+
+    Raises:
+        FileNotFoundError: If the path does not exist and cannot be a name on the Hub, or if the
+            directory holds no config.
+        NotADirectoryError: If it is a file.
+    """
+    folder = Path(path)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{path!r} holds no config.json: it is not a saved model.")
+    elif folder.exists():
+        raise NotADirectoryError(f"The model {path!r} is a file: give the directory that holds it.")
+    elif not path or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise FileNotFoundError(f"The model directory {path!r} does not exist.")
+
+
+def check_data_files(options: Mapping[str, Any]) -> None:
+    """Checks that the data files among the options exist.
+
+    Args:
+        options: Values by field of `DataArguments`; other names are ignored.
+
+    Raises:
+        FileNotFoundError: If a file does not exist. The message names its option.
+    """
+    for name, path in data_files(options).items():
+        try:
+            existing_file(path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"`{name}`: {error}") from None
+
+
+def data_files(options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the data files among the options by the names of their options."""
+    names = [
+        f"{split}_{part}"
+        for split in ("train", "validation", "test")
+        for part in ("file", "source", "target")
+    ]
+    return {name: options[name] for name in names if options.get(name)}
+
+
+# Lines that are read ------------------------------------------------------------------------------
+
+
+def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
+    """Returns the lines to work on; a file and standard input are read as a stream.
+
+    Args:
+        lines: The lines that were given as arguments.
+        file: Path of a file with one line each; None: standard input, unless there are lines.
+
+    Raises:
+        ValueError: If standard input is needed and closed.
+    """
+    if lines:
+        return list(lines)
+    if file:
+        return read_lines(file)
+    if sys.stdin is None:
+        raise ValueError("Standard input is closed: give lines as arguments, or --input.")
+    return decode_lines(sys.stdin.buffer, "standard input")
+
+
+def read_pair_chunks(
+    source: str, target: str, skip: int = 0
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Reads two files with as many lines as a stream.
+
+    Args:
+        source: Path of one file.
+        target: Path of the other file.
+        skip: Number of pairs to pass over.
+
+    Yields:
+        The number of the first line, and up to `PAIRS_PER_CHUNK` lines of each file.
+    """
+    pairs = islice(read_line_pairs(source, target), skip, None)
+    first = skip + 1
+    while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
+        yield first, [one for one, _ in chunk], [other for _, other in chunk]
+        first += len(chunk)
+
+
+@contextmanager
+def named_lines(file: str, first: int) -> Iterator[None]:
+    """Names the lines of a file that an error inside of the `with` block is about.
+
+    Args:
+        file: Path of the file of the sources.
+        first: Number of the first line that is computed.
+
+    Raises:
+        ValueError: The same problem, with the line.
+    """
+    from vanilla_transformer.inference.translator import LongSourceError
+
+    try:
+        yield
+    except LongSourceError as error:
+        raise ValueError(f"{file}, line {first + error.number}: it {error.problem}") from error
+    except ValueError as error:
+        raise ValueError(f"{file}, from line {first}: {error}") from error
+
+
+# Outputs ------------------------------------------------------------------------------------------
+
+
+def check_resumption(options: argparse.Namespace) -> None:
+    """Refuses `--resume` where an output could not go on.
+
+    Raises:
+        UsageError: If there is no output, or a packed one.
+    """
+    check_usage(
+        (options.resume and not options.output, "--resume needs --output"),
+        (
+            options.resume and str(options.output).endswith(".gz"),
+            "--resume cannot go on with a packed file: give another --output",
+        ),
+    )
+
+
+def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None]) -> None:
+    """Checks the options `output`, `overwrite` and, where there is one, `resume`.
+
+    Args:
+        options: The parsed options.
+        read_from: Files that are read at the same time, by the options that name them.
+
+    Raises:
+        ValueError: If the file exists and may not be replaced, or if it is one of `read_from`.
+        OSError: If it is a directory, or no file can be made in its directory.
+    """
+    path, resumes = options.output, getattr(options, "resume", False)
+    if not path:
+        return
+    output, unfinished = Path(path), Path(f"{path}.unfinished")
+    if output.is_dir():
+        raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
+    if output.exists() and not (options.overwrite or resumes):
+        raise ValueError(f"`--output` {path!r} exists: add --overwrite, or choose another file.")
+    for option, source in read_from.items():
+        if source and output.exists() and output.samefile(source):
+            raise ValueError(f"`--output` {path!r} is also the `{option}`: choose another file.")
+    if not output.parent.is_dir():
+        raise FileNotFoundError(
+            f"`--output` {path!r}: the directory {str(output.parent)!r} does not exist."
+        )
+    if output.is_file() or not output.exists():  # not a device or a pipe
+        try:
+            with TemporaryFile(dir=output.parent):
+                pass
+        except OSError as error:
+            raise OSError(
+                f"`--output` {path!r}: no file can be made in {str(output.parent)!r} "
+                f"({error.strerror}): choose another directory."
+            ) from error
+    if resumes and not options.overwrite and output.exists() and unfinished.exists():
+        raise ValueError(
+            f"`--output` {path!r} exists, and {str(unfinished)!r} would replace it: add "
+            "--overwrite to go on with the latter, or delete the latter to keep the former."
+        )
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[TextIO]:
+    """Opens a text file that appears, or replaces an older one, when it is complete.
+
+    Args:
+        path: The file, packed if its name ends in `.gz`; None: standard output, in UTF-8.
+
+    Yields:
+        The stream. After an error in the `with` block an older file is as it was. Standard output,
+        devices and pipes get each line as it is printed.
+
+    Raises:
+        ValueError: If standard output is needed and closed.
+    """
+    if path is None:
+        if sys.stdout is None:
+            raise ValueError("Standard output is closed: open it, or give --output.")
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
+        yield sys.stdout
+    elif Path(path).exists() and not Path(path).is_file():  # a device or a pipe
+        with open(path, "w", encoding="utf-8", buffering=1) as stream:
+            yield stream
+    else:
+        opened = gzip.open if path.endswith(".gz") else open
+        with (
+            replaced_file(path) as unfinished,
+            opened(unfinished, "wt", encoding="utf-8") as file,
+        ):
+            yield cast(TextIO, file)
+
+
+@contextmanager
+def open_resumable(
+    options: argparse.Namespace, identity: Mapping[str, Any]
+) -> Iterator[tuple[TextIO, int]]:
+    """Opens the output; with `--resume` it keeps its lines when the process ends too early.
+
+    Each line goes to `PATH.unfinished` as it is printed. This file takes its place at the end.
+    `PATH.unfinished.json` records what the lines were made from.
+
+    Args:
+        options: The parsed options.
+        identity: What the lines are made from. An interrupted file goes on only if it is equal.
+
+    Yields:
+        The stream, and the number of complete lines that it holds already.
+
+    Raises:
+        ValueError: If the interrupted file was made from something else.
+    """
+    if not options.resume:
+        with open_output(options.output) as stream:
+            yield stream, 0
+        return
+    unfinished = Path(f"{options.output}.unfinished")
+    record = Path(f"{unfinished}.json")
+    done = 0
+    if unfinished.is_file() and record.is_file():
+        _check_identity(unfinished, record, identity)
+        content = unfinished.read_bytes()
+        done, size = content.count(b"\n"), content.rfind(b"\n") + 1
+        with unfinished.open("r+b") as file:
+            file.truncate(size)  # a line that was not completed
+    else:
+        unfinished.unlink(missing_ok=True)
+        record.write_text(json.dumps(identity), encoding="utf-8")
+    with unfinished.open("a", encoding="utf-8", newline="\n", buffering=1) as stream:
+        yield stream, done
+    unfinished.replace(options.output)
+    record.unlink()
+
+
+def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
+    """Returns whether `--resume` finds a complete file, and says what is not known of it.
+
+    Args:
+        options: The parsed options.
+        source: The file with the lines that the output is made from.
+
+    Raises:
+        ValueError: If they do not have as many lines.
+    """
+    path = options.output
+    if not options.resume or options.overwrite or not Path(path).exists():
+        return False
+    if Path(f"{path}.unfinished").exists():
+        return False
+    with open(path, "rb") as stream:
+        found = sum(1 for _ in stream)
+    wanted = sum(1 for _ in read_lines(source))
+    if found != wanted:
+        raise ValueError(
+            f"`--output` {path!r} exists and has {found:,} lines, but {source!r} has {wanted:,}: "
+            "add --overwrite to make it again, or choose another file."
+        )
+    print(
+        f"{path} is complete, with as many lines as {source} ({found:,}): nothing to do. The model "
+        "and the options that made it are not known; add --overwrite to make it again.",
+        file=sys.stderr,
+    )
+    return True
+
+
+def file_identity(path: str) -> list[Any]:
+    """Returns the full path, size and time of a file, or of the weights in a directory.
+
+    Args:
+        path: A file, a directory, or a name on the Hub, which stands for itself.
+    """
+    found = Path(path)
+    if not found.exists():
+        return [path]
+    files = sorted(found.glob("*.safetensors")) if found.is_dir() else [found]
+    return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+
+
+def _check_identity(unfinished: Path, record: Path, identity: Mapping[str, Any]) -> None:
+    try:
+        recorded = read_object(record)
+    except ValueError:
+        recorded = {}
+    wanted = json.loads(json.dumps(identity))
+    names = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
+    if names:
+        raise ValueError(
+            f"{str(unfinished)!r} was made with another {', '.join(names)}: give the same "
+            "files and options, or delete it to begin again."
+        )
+
+
+def print_line(text: str, stream: TextIO) -> None:
+    """Prints a text as one line, so that outputs stay aligned with the lines of the input.
+
+    Args:
+        text: The text; line breaks, which some models can generate, become spaces.
+        stream: Where it is printed.
+    """
+    print(text.replace("\r", " ").replace("\n", " "), file=stream)
