@@ -188,7 +188,7 @@ def _make_heads(heads: Heads) -> dict[str, Any]:
     kinds = present_kinds(heads)
     with gr.Row():
         chosen: dict[str, Any] = {
-            "kind": gr.Dropdown(kinds, label="Attention", min_width=180, elem_id="kind"),
+            "kind": gr.Dropdown(kinds, label="Attention", min_width=240, elem_id="kind"),
             "layer": gr.Dropdown(
                 layer_choices(heads, kinds[0]), label="Layer", min_width=120, elem_id="layer"
             ),
