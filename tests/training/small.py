@@ -94,6 +94,14 @@ def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None,
     )
 
 
+def assert_same_weights(one, other):
+    """Two trainers have the same model, bit for bit."""
+    for (name, value), second in zip(
+        one.model.state_dict().items(), other.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(value, second), name
+
+
 def logged(run, name):
     return {row["step"]: row[name] for row in run.state.log_history if name in row}
 

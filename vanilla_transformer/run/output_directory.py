@@ -150,25 +150,30 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
         logger.warning(f"{str(folder)!r} holds no checkpoint yet: the training starts at step 0.")
     directory = OutputDirectory(folder, checkpoint, overwrite)
     resumes_here = newest or directory.resumes_here
-    if resumes_here and overwrite:
-        raise ValueError(
-            f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
-            "`resume_from_checkpoint` continues it: leave one of them out."
-        )
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(
+    replaces = folder.exists() and any(folder.iterdir()) and not resumes_here
+    replaces = replaces and training.process_index == 0  # the others may see what it has made
+    for is_broken, sentence in (
+        (
+            resumes_here and overwrite,
+            f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
+            "`resume_from_checkpoint` continues it: leave one of them out.",
+        ),
+        (
+            not os.access(existing, os.W_OK | os.X_OK),
             f"`output_dir` {str(folder)!r} cannot be written to ({str(existing)!r} is read-only "
-            "for this user): choose another directory."
-        )
-    in_use = folder.exists() and any(folder.iterdir())
-    if training.process_index == 0 and in_use and not resumes_here:
-        if not overwrite:
-            raise ValueError(
-                f"`output_dir` {str(folder)!r} is not empty: continue its training with "
-                "`--resume_from_checkpoint True`, delete its contents with `--overwrite`, or "
-                "choose another directory."
-            )
+            "for this user): choose another directory.",
+        ),
+        (
+            replaces and not overwrite,
+            f"`output_dir` {str(folder)!r} is not empty: continue its training with "
+            "`--resume_from_checkpoint True`, delete its contents with `--overwrite`, or "
+            "choose another directory.",
+        ),
+    ):
+        if is_broken:
+            raise ValueError(sentence)
+    if replaces:
         _check_inputs_are_elsewhere(arguments, checkpoint, folder.resolve())
     return directory
 

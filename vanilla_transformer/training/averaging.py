@@ -317,34 +317,38 @@ class AverageCheckpoints(TrainerCallback):
         refuse_sharded_weights(
             "AverageCheckpoints", "run `vanilla-transformer average` after the training"
         )
-        if hasattr(model, "peft_config"):
-            raise ValueError(
-                "AverageCheckpoints averages whole models, but the checkpoints of this model hold "
-                "only its adapters: train without AverageCheckpoints, or merge the adapters first."
-            )
-        if args.save_strategy == SaveStrategy.NO:
-            raise ValueError(
-                "`save_strategy` is 'no', so there will be no checkpoints to average: set it to "
-                "steps or epoch."
-            )
-        if self.best and args.eval_strategy == IntervalStrategy.NO:
-            raise ValueError(
-                "`eval_strategy` is 'no', but the best checkpoints need scores: set "
-                "`eval_strategy` to the same value as `save_strategy`."
-            )
-        limit = args.save_total_limit
-        if self.best and limit is not None:
-            raise ValueError(
-                f"`save_total_limit` is {limit}: Trainer then keeps the last checkpoints and the "
-                f"best one, not the {self.count} best ones that are to be averaged; leave it out."
-            )
+        limit, count = args.save_total_limit, self.count
         # Trainer keeps the best one in place of the oldest, even without load_best_model_at_end.
-        needed = self.count + (args.metric_for_best_model is not None)
-        if limit is not None and limit < needed:
-            raise ValueError(
-                f"`save_total_limit` is {limit}, but {self.count} checkpoints are to be averaged: "
-                f"set it to at least {needed}, or leave it out."
-            )
+        needed = count + (args.metric_for_best_model is not None)
+        for is_broken, sentence in (
+            (
+                hasattr(model, "peft_config"),
+                "AverageCheckpoints averages whole models, but the checkpoints of this model hold "
+                "only its adapters: train without AverageCheckpoints, or merge the adapters first.",
+            ),
+            (
+                args.save_strategy == SaveStrategy.NO,
+                "`save_strategy` is 'no', so there will be no checkpoints to average: set it to "
+                "steps or epoch.",
+            ),
+            (
+                self.best and args.eval_strategy == IntervalStrategy.NO,
+                "`eval_strategy` is 'no', but the best checkpoints need scores: set "
+                "`eval_strategy` to the same value as `save_strategy`.",
+            ),
+            (
+                self.best and limit is not None,
+                f"`save_total_limit` is {limit}: Trainer then keeps the last checkpoints and the "
+                f"best one, not the {count} best ones that are to be averaged; leave it out.",
+            ),
+            (
+                limit is not None and limit < needed,
+                f"`save_total_limit` is {limit}, but {count} checkpoints are to be averaged: set "
+                f"it to at least {needed}, or leave it out.",
+            ),
+        ):
+            if is_broken:
+                raise ValueError(sentence)
         name = saved_record(cast(Any, state.stateful_callbacks)).get("training")
         self._steps = {
             one.step
