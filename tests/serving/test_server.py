@@ -391,6 +391,7 @@ def test_what_is_not_http_gets_a_json_answer(server):
     }
     for method, path, status in (
         ("PUT", "/translate", 405),
+        ("INVENTED", "/translate", 405),
         ("GET", "/no", 404),
         ("GET", "/languages/", 404),  # a redirection would lead where the header Host says
     ):
@@ -428,6 +429,7 @@ def test_health_metrics_and_the_interface_are_shown(server):
     assert status == 200
     assert 'vanilla_transformer_requests_total{method="GET",path="/health",status="200"}' in text
     assert "process_resident_memory_bytes" in text
+    assert 'method="INVENTED"' not in text
     _, headers, _ = server.ask("GET", "/")
     assert headers["location"] == "docs"
     _, _, page = server.ask("GET", "/docs")

@@ -12,25 +12,16 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 from vanilla_transformer.serving.errors import ComputationError, RequestError
+from vanilla_transformer.serving.monitoring import BatchMetrics
 
 LONGEST_RETRY = 60
 """Most seconds that `Retry-After` names."""
 
 Compute = Callable[[list[Any], Any], list[Any]]
 """Computes the outputs of segments for one search."""
-
-
-class BatchObserver(Protocol):
-    """What batches are reported to, for the metrics."""
-
-    def batch_computed(self, segments: int, tokens: int, seconds: float) -> None:
-        """A batch is computed, with or without an error."""
-
-    def segments_dropped(self, segments: int) -> None:
-        """Segments are not computed, because their request is over."""
 
 
 class Job:
@@ -78,7 +69,7 @@ class Batcher:
         batch_tokens: int,
         queue_size: int,
         workers: int,
-        observer: BatchObserver,
+        observer: BatchMetrics,
         batch_wait: float = 0.0,
     ) -> None:
         self._compute, self._observer = compute, observer

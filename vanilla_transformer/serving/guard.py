@@ -17,9 +17,10 @@ from vanilla_transformer.serving.settings import Limits
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
 _REQUEST_ID = re.compile(rb"[\w.-]{1,64}")
 _QUIET = ("/health", "/ready", "/metrics")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 @dataclass
@@ -29,10 +30,14 @@ class Record:
     Attributes:
         request_id: Its id: `X-Request-ID` of the request, or a new one.
         fields: Further facts, such as the model and the number of characters.
+        status: HTTP status of the answer; None until it begins.
+        closes: Whether the connection is closed after the answer.
     """
 
     request_id: str
     fields: dict[str, Any] = field(default_factory=dict)
+    status: int | None = None
+    closes: bool = False
 
 
 class Guard:
@@ -41,13 +46,13 @@ class Guard:
     Args:
         application: The application.
         metrics: Counts the requests.
-        limits: The limits.
+        limits: What a client that is refused may still send.
     """
 
     def __init__(self, application: Application, metrics: Metrics, limits: Limits) -> None:
         self._application, self._metrics, self._limits = application, metrics, limits
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handles a request."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
@@ -55,27 +60,38 @@ class Guard:
         given = [value for name, value in scope["headers"] if name == b"x-request-id"]
         known = next((value.decode() for value in given if _REQUEST_ID.fullmatch(value)), None)
         record = Record(known or uuid.uuid4().hex)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]  # uvicorn drops the body
-        scope = {**scope, "method": method}
-        scope.setdefault("state", {})["record"] = record
-        answer = Answer(send, record.request_id)
+
+        async def pass_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message["headers"], (b"x-request-id", record.request_id.encode())]
+                record.status = message["status"]
+                record.closes = (b"connection", b"close") in headers
+                message = {**message, "headers": headers}
+            elif record.closes:  # the end of the answer waits until the client has sent its body
+                message = {**message, "more_body": True}
+            await send(message)
+
+        # uvicorn leaves the body of an answer to HEAD out.
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        inner = {**scope, "method": method, "state": {"record": record}}
         started = time.perf_counter()
         try:
-            await self._application(scope, receive, answer.send)
+            await self._application(inner, receive, pass_on)
         except asyncio.CancelledError:  # the server is to stop at once
-            if answer.status is None:
-                await answer.send_error(503, "The server stops.")
+            if record.status is None:
+                await _send_error(pass_on, 503, "The server stops.")
             raise
         except Exception as error:
             log_event("error", logging.ERROR, id=record.request_id, exception=error)
-            if answer.status is None:
-                await answer.send_error(500, "An error occurred in the server.")
-        if answer.closes:
-            await self._let_the_client_read(receive)
-        await answer.finish()
-        self._note_answer(scope, record, answer.status, time.perf_counter() - started)
+            if record.status is None:
+                await _send_error(pass_on, 500, "An error occurred in the server.")
+        if record.closes:
+            await self._let_the_client_send(receive)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        path = getattr(inner.get("route"), "path", "other")
+        self._note_answer(scope, path, record, time.perf_counter() - started)
 
-    async def _let_the_client_read(self, receive: Receive) -> None:
+    async def _let_the_client_send(self, receive: Receive) -> None:
         """Reads on for a while what the client sends: a reset would destroy the answer."""
         left = 4 * self._limits.max_body
         try:
@@ -88,19 +104,18 @@ class Guard:
         except TimeoutError:
             return
 
-    def _note_answer(
-        self, scope: MutableMapping[str, Any], record: Record, status: int | None, seconds: float
-    ) -> None:
-        path = getattr(scope.get("route"), "path", "other")
-        status = CLIENT_GONE if status is None else status
-        self._metrics.requests.labels(path, scope["method"], str(status)).inc()
+    def _note_answer(self, scope: Message, path: str, record: Record, seconds: float) -> None:
+        status = CLIENT_GONE if record.status is None else record.status
+        # Clients may invent methods; each name would be a metric of its own.
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.requests.labels(path, method, str(status)).inc()
         self._metrics.seconds.labels(path).observe(seconds)
         log_event(
             "request",
             logging.DEBUG if path in _QUIET and status < 400 else logging.INFO,
             id=record.request_id,
             client=(scope.get("client") or ("",))[0],
-            method=scope["method"],
+            method=method,
             path=path,
             status=status,
             seconds=round(seconds, 4),
@@ -108,46 +123,9 @@ class Guard:
         )
 
 
-class Answer:
-    """Passes an answer on, with the request's id, and remembers its status.
-
-    If the connection is to be closed, the end of the answer waits for `finish`.
-
-    Args:
-        send: Sends a message.
-        request_id: Id of the request.
-    """
-
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send, self._request_id = send, request_id
-        self.status: int | None = None
-        self.closes = False
-
-    async def send(self, message: Message) -> None:
-        """Sends a message of ASGI."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
-            message = {**message, "headers": headers}
-            self.closes = any(
-                name.lower() == b"connection" and value.lower() == b"close"
-                for name, value in headers
-            )
-        elif self.closes and not message.get("more_body"):
-            message = {**message, "more_body": True}
-        await self._send(message)
-
-    async def finish(self) -> None:
-        """Ends an answer whose connection is closed."""
-        if self.closes:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def send_error(self, status: int, message: str) -> None:
-        """Sends an error."""
-        body = json.dumps({"error": message}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+async def _send_error(send: Send, status: int, message: str) -> None:
+    body = json.dumps({"error": message}).encode()
+    size = str(len(body)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", size)]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

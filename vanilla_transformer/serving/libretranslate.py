@@ -35,7 +35,7 @@ LANGUAGES = Locale("en").languages
 
 def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     """Adds `/translate`, `/languages`, `/frontend/settings`, `/spec` and what is not offered."""
-    limits = service.settings.limits
+    limits, needs_key = service.settings.limits, bool(service.settings.api_keys)
 
     class TranslateFields(Fields):
         q: Texts = Field(description="A text, or a list of texts (in JSON only)")
@@ -62,14 +62,14 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
     async def translate(request: Request) -> JSONResponse:
         kind = content_type(request, takes_forms=True)
         body = await read_bytes(request, limits)
-        if not service.keys.are_needed:
+        if not needs_key:
             service.admit(request)
         key = None
         try:
             values = await parse_body(request, body, kind)
             key = values.get("api_key")
         finally:  # a body that cannot be read holds no key
-            if service.keys.are_needed:
+            if needs_key:
                 service.admit(request, key if isinstance(key, str) else None)
         given = check_fields(TranslateFields, values, kind)
         for name in ("q", "source", "target"):
@@ -123,8 +123,8 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         directions = {"source": first.source, "target": first.target}
         return JSONResponse(
             {
-                "apiKeys": service.keys.are_needed,
-                "keyRequired": service.keys.are_needed,
+                "apiKeys": needs_key,
+                "keyRequired": needs_key,
                 "charLimit": limits.max_characters,
                 "filesTranslation": False,
                 "frontendTimeout": 500,

@@ -153,7 +153,7 @@ class Metrics:
 
 
 class BatchMetrics:
-    """Counts the batches of one model; see `BatchObserver`.
+    """Counts the batches of one model.
 
     Args:
         metrics: The counters of the server.

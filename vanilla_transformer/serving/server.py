@@ -18,7 +18,7 @@ from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
-from vanilla_transformer.serving.service import ApiKeys, RateLimit, Service
+from vanilla_transformer.serving.service import RateLimit, Service
 from vanilla_transformer.serving.settings import Settings
 
 TAG = "Status"
@@ -69,8 +69,7 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    keys, rate = ApiKeys(settings.api_keys), RateLimit(settings.limits.rate_limit)
-    service = Service(models, settings, metrics, keys, rate)
+    service = Service(models, settings, metrics, RateLimit(settings.limits.rate_limit))
     app = FastAPI(
         title="vanilla-transformer",
         version=__version__,

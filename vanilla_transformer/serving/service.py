@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, TypeVar
@@ -21,45 +21,6 @@ from vanilla_transformer.serving.settings import Settings
 Result = TypeVar("Result")
 MOST_CLIENTS = 100_000
 """Clients whose requests are counted; those that asked longest ago are forgotten first."""
-
-
-class ApiKeys:
-    """The keys that open the server.
-
-    Args:
-        keys: The keys; empty: none is needed.
-    """
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._digests = [_digest_of(key) for key in keys]
-        self.are_needed = bool(keys)
-
-    def number_of(self, key: str | None) -> int | None:
-        """Finds a key.
-
-        Args:
-            key: What the request gave.
-
-        Returns:
-            The key's number in the file, from 1; None if no key is needed.
-
-        Raises:
-            RequestError: With status 401 if a key is missing, 403 if it is wrong.
-        """
-        if not self._digests:
-            return None
-        if not key:
-            raise RequestError(
-                401,
-                "An API key is needed: send it as `api_key`, or as `Authorization: Bearer KEY`.",
-                {"WWW-Authenticate": "Bearer"},
-            )
-        given = _digest_of(key)
-        # All are compared, so that the time reveals nothing.
-        equal = [hmac.compare_digest(one, given) for one in self._digests]
-        if not any(equal):
-            raise RequestError(403, "Invalid API key")
-        return equal.index(True) + 1
 
 
 class RateLimit:
@@ -106,14 +67,12 @@ class Service:
         models: The models.
         settings: The settings.
         metrics: Counts what happens.
-        keys: The keys that open it.
         rate: Counts the requests of each client.
     """
 
     models: Models
     settings: Settings
     metrics: Metrics
-    keys: ApiKeys
     rate: RateLimit
 
     def admit(self, request: Request, given_key: str | None = None) -> None:
@@ -131,7 +90,7 @@ class Service:
         self.models.check_room()
 
     def identify(self, request: Request, given_key: str | None = None) -> int | None:
-        """Returns the number of the key of a request, and notes it for the log.
+        """Returns the number of a request's key in the file, from 1; None if no key is needed.
 
         A request without a right key counts for its address, so that keys cannot be tried out.
 
@@ -142,15 +101,24 @@ class Service:
         Raises:
             RequestError: With status 401 or 403, and 429 after too many of these.
         """
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        bearer = key.strip() if scheme.lower() == "bearer" else None
-        try:
-            number = self.keys.number_of(given_key or bearer)
-        except RequestError:
-            self.rate.count(_address_of(request))
-            raise
-        note_fields(request, key=number)
-        return number
+        if not self.settings.api_keys:
+            return None
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        key = given_key or (bearer.strip() if scheme.lower() == "bearer" else "")
+        digest = _digest_of(key)
+        # All are compared, so that the time reveals nothing.
+        equal = [hmac.compare_digest(_digest_of(one), digest) for one in self.settings.api_keys]
+        if any(equal):
+            note_fields(request, key=equal.index(True) + 1)
+            return equal.index(True) + 1
+        self.rate.count(_address_of(request))
+        if key:
+            raise RequestError(403, "Invalid API key")
+        raise RequestError(
+            401,
+            "An API key is needed: send it as `api_key`, or as `Authorization: Bearer KEY`.",
+            {"WWW-Authenticate": "Bearer"},
+        )
 
     async def answer(
         self, request: Request, model: ServedModel, texts: list[str], query: Query
