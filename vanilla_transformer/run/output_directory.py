@@ -77,20 +77,18 @@ def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
         ValueError: If another run holds the lock.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    descriptor = None
     try:
-        descriptor = _locked_descriptor(folder) if is_main else None
-        if descriptor is not None:
+        if is_main and (descriptor := _locked_descriptor(folder)) is not None:
             _locks.add(descriptor)
-        try:
-            yield
-        finally:
-            if descriptor in _locks:
-                _locks.remove(descriptor)
-                os.close(descriptor)
+        yield
     finally:
-        for path in missing if is_main else ():
-            with suppress(OSError):  # it is in use, or was never made
-                path.rmdir()
+        if descriptor is not None and descriptor in _locks:  # not in a forked worker
+            for path in missing:
+                with suppress(OSError):  # it is in use
+                    path.rmdir()
+            _locks.remove(descriptor)
+            os.close(descriptor)
 
 
 def _locked_descriptor(folder: Path) -> int | None:

@@ -148,7 +148,7 @@ def changed_files(folder: Path, suffixes: tuple[str, ...] = ("",)) -> list[str]:
     return sorted(set(changed)) if lines else [CHECKSUMS]
 
 
-def find_problem(checkpoint: Checkpoint, args: TrainingArguments, has_mean: bool) -> str:
+def _find_problem(checkpoint: Checkpoint, args: TrainingArguments, has_mean: bool) -> str:
     """Returns in a sentence why a training cannot resume exactly from a checkpoint; "" if it can.
 
     Args:
@@ -241,7 +241,7 @@ _REMEDY = (
 def _newest_whole(run: Path, args: TrainingArguments, has_mean: bool) -> Checkpoint | None:
     problems, listed = list[str](), list_checkpoints(run)
     for checkpoint in reversed(listed):
-        if not (problem := find_problem(checkpoint, args, has_mean)):
+        if not (problem := _find_problem(checkpoint, args, has_mean)):
             name = checkpoint.record.get("training")
             for other in listed:
                 if not other.is_of_training(name):
@@ -268,7 +268,7 @@ def _check_named(
             f"`resume_from_checkpoint` {str(path)!r} does not exist: check the path, or give "
             "`True` for the newest checkpoint."
         )
-    if problem := find_problem(checkpoint, args, has_mean):
+    if problem := _find_problem(checkpoint, args, has_mean):
         raise ValueError(f"{problem} {_REMEDY}")
     if path.resolve().parent == run.resolve() and _NAME.fullmatch(path.name):
         later = [one.path.name for one in complete_checkpoints(run) if one.step > checkpoint.step]
