@@ -310,3 +310,17 @@ def test_a_directory_of_fsmt_is_converted_with_its_beams(tmp_path):
     assert ours.generation_config.num_beams == 5
     ids = torch.randint(3, 45, (2, 6))
     assert torch.equal(ours.generate(ids, max_length=9), source.generate(ids, max_length=9))
+
+
+@pytest.mark.parametrize("bos", [0, None])
+def test_an_mbart_without_a_start_token_is_converted(tmp_path, bos):
+    """As mBART-large-cc25: whoever generates names the language that a target begins with."""
+    source = make("mbart", decoder_start_token_id=None, bos_token_id=bos)
+    source.save_pretrained(tmp_path / "source")
+    assert convert("mbart", tmp_path / "source", tmp_path / "out").comparison.agrees
+    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    ids = torch.randint(3, 45, (2, 6))
+    outputs = [
+        each.generate(ids, decoder_start_token_id=7, max_length=9) for each in (source, ours)
+    ]
+    assert torch.equal(*outputs)

@@ -31,6 +31,7 @@ T5_LIKE = {
     "decoder_ffn_dim": 32,
     "decoder_layers": 2,
 }
+THREE_HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
 RELATIVE = {"position_embedding_type": "relative", "relative_attention_max_distance": 20}
 APART = {"decoder_vocab_size": 44, "tie_word_embeddings": False}
 MODELS = {
@@ -87,6 +88,10 @@ MODELS = {
         "T5ForConditionalGeneration",
         {**T5_LIKE, **RELATIVE, "gated_ffn": True, "activation_function": "silu", "head_dim": 6,
          "tie_word_embeddings": False, "residual_scale": 0.5},
+    ),
+    "t5, heads that do not divide the width": (
+        "T5ForConditionalGeneration",
+        {**T5_LIKE, **RELATIVE, **THREE_HEADS, "head_dim": 6},
     ),
     "t5, no positions, no scale": (
         "T5ForConditionalGeneration",
@@ -163,6 +168,8 @@ def test_a_permutation_of_the_features_changes_nothing():
          ["decoder_layers"]),
         ({**T5_LIKE, **RELATIVE, "attention_bias": True}, "T5ForConditionalGeneration",
          ["attention_bias"]),
+        ({**T5_LIKE, **RELATIVE, **THREE_HEADS, "head_dim": 6, "ffn_bias": True},
+         "T5ForConditionalGeneration", ["ffn_bias"]),
     ],
 )  # fmt: skip
 def test_what_no_class_computes_is_refused_with_every_field(fields, nearest, problems):
@@ -303,3 +310,13 @@ def test_an_export_that_computes_something_else_is_an_error(tmp_path, monkeypatc
     )
     with pytest.raises(ValueError, match="The model differs from its source"):
         export_to_transformers(ours, None, tmp_path, "mine")
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_small_table_of_sinusoids_is_compared_as_far_as_it_goes(limit, tmp_path):
+    ours = make_model(max_position_embeddings=limit)
+    assert export_to_transformers(ours, None, tmp_path, "mine").comparison.agrees
+    batch = make_batch((limit,), (limit,))
+    del batch["labels"], batch["decoder_attention_mask"]
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    torch.testing.assert_close(theirs(**batch).logits, ours(**batch).logits, rtol=0, atol=1e-5)

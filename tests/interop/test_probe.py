@@ -16,7 +16,12 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.probe import probe_inputs, store_probe, verify_model
+from vanilla_transformer.interop.probe import (
+    compute_outputs,
+    probe_inputs,
+    store_probe,
+    verify_model,
+)
 from vanilla_transformer.model import sharing
 
 
@@ -72,6 +77,61 @@ def test_a_damaged_weight_is_seen_where_no_probe_looks(saved):
     save_file(damaged, path, {"format": "pt"})
     problems = verify_model(saved).problems
     assert any("The outputs differ by up to" in p and "no version" in p for p in problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("config.json", "eos_token_id", 7),
+        ("config.json", "alignment_heads", [[0, 0]]),
+        ("config.json", "max_position_embeddings", 77),
+        ("generation_config.json", "num_beams", 3),
+        ("generation_config.json", "forced_bos_token_id", 4),
+    ],
+)
+def test_a_changed_setting_is_noticed(saved, name, field, value):
+    content = json.loads((saved / name).read_text())
+    assert content.get(field) != value
+    (saved / name).write_text(json.dumps(content | {field: value}, indent=2) + "\n")
+    assert any(problem.startswith(name) for problem in verify_model(saved).problems)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tokenizer_config.json", "source.spm", "target.spm", "vocab.json", "target_vocab.json"),
+        *("merges.txt", "vocab-src.json", "spiece.model", "attention.py"),
+    ],
+)
+def test_a_changed_file_that_loading_reads_is_noticed(saved, tiny_model, name):
+    (saved / name).write_text("before")
+    store_probe(tiny_model(vocab_size=200), saved)
+    (saved / name).write_text("behind")
+    assert f"{name} has other content of the same size." in verify_model(saved).problems
+    (saved / name).unlink()
+    assert f"{name} is missing." in verify_model(saved).problems
+
+
+def test_other_files_do_not_count_and_old_probes_hold(saved):
+    for name in ("README.md", "trainer_state.json", "notes.txt", "all_results.json"):
+        (saved / name).write_text("text")
+    assert verify_model(saved).problems == ()
+    probe = json.loads((saved / "probe.json").read_text())
+    del probe["patterns"]  # before, only weights and tokenizer.json were hashed
+    probe["files"] = {name: probe["files"][name] for name in ("model.safetensors",)}
+    (saved / "probe.json").write_text(json.dumps(probe))
+    assert verify_model(saved).problems == ()
+
+
+def test_the_probe_reaches_distances_beyond_a_short_sentence(tiny_model, tmp_path):
+    """The weights and the config are equal to the probe's; only the code computes otherwise."""
+    model = tiny_model(position_embedding_type="relative", relative_attention_max_distance=64)
+    model.save_pretrained(tmp_path)
+    other = tiny_model(position_embedding_type="relative", relative_attention_max_distance=24)
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        store_probe(model, tmp_path, compute_outputs(other, probe_inputs(model.config)))
+    assert any("outputs differ" in problem for problem in verify_model(tmp_path).problems)
 
 
 def test_a_file_that_was_cut_off_is_named(saved, capsys):

@@ -102,6 +102,9 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
         settings: Any = each.generation_config
         # Padding tokens are left out: fairseq's models do not count their positions.
         suppressed = [*(settings.suppress_tokens or []), *([] if pad is None else [pad])]
+        # A model of many languages may leave the start token to whoever generates.
+        start = settings.decoder_start_token_id
+        start = settings.bos_token_id if start is None else start
         generate: Any = each.generate
         outputs.append(
             generate(
@@ -111,6 +114,7 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
                 num_beams=1,
                 do_sample=False,
                 use_cache=each is model,
+                decoder_start_token_id=0 if start is None else start,
                 suppress_tokens=suppressed or None,
             )
         )

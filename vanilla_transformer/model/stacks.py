@@ -173,7 +173,8 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             attention_mask=attention_mask,
             past_key_values=own_cache,
             position_ids=given,
-            and_mask_function=attend_within(sequences, len(batch)),
+            # In an export, `len` would fix the batch size.
+            and_mask_function=attend_within(sequences, batch.shape[0]),
         )
         rows_per_source = rows_per_source_of(pair)
         if source is not None:
