@@ -64,13 +64,32 @@ def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
             torch.manual_seed(0)
             sampled.append(each.generate(**batch, do_sample=True, num_beams=1))
         assert torch.equal(*sampled)
+    scores_are_those_of_the_model(model, exported)
     refuse_what_is_not_computed(exported)
     with pytest.raises(FileNotFoundError, match=r"holds no encoder\.onnx"):
         onnx.OnnxModel.load(tmp_path / "none")
 
 
+def scores_are_those_of_the_model(model, exported):
+    ids = torch.tensor([[5, 6, 7], [8, 9, 4]])
+    settings = {"num_beams": 3, "output_scores": True, "return_dict_in_generate": True}
+    scores = []
+    for each in (model, exported):
+        found = each.generate(ids, **settings)
+        scores.append(
+            each.compute_transition_scores(found.sequences, found.scores, found.beam_indices)
+        )
+    torch.testing.assert_close(*scores, rtol=0, atol=1e-5)
+
+
 def refuse_what_is_not_computed(exported):
     ids = torch.ones(1, 2).long()
+    for options in ({"num_beams": 0}, {"guidance_scale": 2.0}, {"assistant_early_exit": 1}):
+        with pytest.raises(ValueError, match=f"`{next(iter(options))}`"):
+            exported.generate(ids, **options)
+    for call in (exported.generate, lambda ids, **other: exported(ids, None, ids, **other)):
+        with pytest.raises((ValueError, TypeError), match="no_such_option"):
+            call(ids, no_such_option=1)
     with pytest.raises(ValueError, match="`output_attentions` is given"):
         exported(input_ids=ids, decoder_input_ids=ids, output_attentions=True)
     with pytest.raises(ValueError, match="`decoder_input_ids` is missing"):

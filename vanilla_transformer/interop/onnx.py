@@ -36,6 +36,7 @@ from vanilla_transformer.interop.comparison import Exported, compare_models
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
@@ -44,6 +45,9 @@ OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
 
 ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
+
+_WITHOUT_EFFECT = ("return_dict", "cache_position", "use_cache")
+"""Arguments that `generate()` passes, and that change nothing that the graphs compute."""
 
 _BATCH, _SOURCE, _TARGET = Dim("batch"), Dim("source_len"), Dim("target_len")
 _PAST = Dim("past_len", min=0)
@@ -133,7 +137,7 @@ class DecoderGraph(nn.Module):
         return output.logits, *_tensors_of(cache.self_attention_cache)
 
 
-class OnnxModel(PreTrainedModel, GenerationMixin):
+class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
     """An exported model on onnxruntime: `generate()` searches as for any model of transformers.
 
     Load it with `OnnxModel.load(directory)`.
@@ -144,6 +148,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         decoder: Session of `decoder.onnx`.
     """
 
+    config: VanillaTransformerConfig
     config_class = VanillaTransformerConfig
     main_input_name = "input_ids"
 
@@ -198,6 +203,23 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
     def dtype(self) -> torch.dtype:
         """The type of the logits."""
         return torch.float32
+
+    def _validate_generation_mode(self, mode: Any, generation_config: Any, others: Any) -> None:
+        """Refuses options of `generate()` that the model refuses, or that need its layers."""
+        if generation_config.assistant_early_exit is not None:
+            raise ValueError(
+                f"`assistant_early_exit` is {generation_config.assistant_early_exit}, but the "
+                "exported graphs are whole: leave it out, or use the original model."
+            )
+        base = cast(Any, super())
+        base._validate_generation_mode(mode, generation_config, others)
+
+    def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments
+        self, *args: Any
+    ) -> None:
+        """Makes transformers' own cache: the graphs return it whole after each token."""
+        make: Any = GenerationMixin._prepare_cache_for_generation
+        make(self, *args)
 
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         """Returns the encoder, which `generate()` calls once."""
@@ -414,9 +436,9 @@ def _fill_cache(cache: Any, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _check_arguments(others: Mapping[str, Any]) -> None:
-    """Refuses what the graphs do not compute."""
-    for name in ("output_attentions", "output_hidden_states", "labels", "decoder_attention_mask"):
-        if others.get(name) is not None and others[name] is not False:
+    """Refuses what the graphs do not compute, also arguments that nothing here knows."""
+    for name, value in others.items():
+        if name not in _WITHOUT_EFFECT and value is not None and value is not False:
             raise ValueError(
                 f"`{name}` is given, but the exported graphs do not compute with it: leave it out, "
                 "or use the original model."
