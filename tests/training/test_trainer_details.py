@@ -386,13 +386,13 @@ class Calls(TrainerCallback):
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of the embeddings, which packing would change."""
     net = model(dropout=0.0).train()
-    assert net.active_shortcuts().padding_free
+    assert net.active_shortcuts({}).padding_free
     made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)
     seen = []
-    made.add_callback(Calls(lambda: seen.append(net.active_shortcuts().padding_free)))
+    made.add_callback(Calls(lambda: seen.append(net.active_shortcuts({}).padding_free)))
     made.train()
     assert seen == [False]
-    assert net.active_shortcuts().padding_free
+    assert net.active_shortcuts({}).padding_free
 
 
 def test_the_examples_of_a_stream_are_counted(tmp_path):

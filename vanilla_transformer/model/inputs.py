@@ -3,10 +3,17 @@
 What cannot be right, and what nothing would use, is an error that names the argument. Values are
 checked only where they can be read at no cost: on a GPU, reading them would wait for the device.
 
-Shapes: `embeds` is (batch, length, ...); only its shape and device count. A mask has two
-dimensions, (batch, length), with 1 for a token and 0 for padding. Or it has four, (batch or 1,
-heads or 1, queries or 1, keys), and is boolean (True where attention is allowed) or additive (0
-where it is allowed, a very negative number elsewhere). Position ids are (batch or 1, length).
+Arguments that functions share:
+
+    name: Name of an argument of the forward, for messages.
+    embeds: Embeddings of the current tokens, (batch, length, ...); only shape and device count.
+    mask, attention_mask: (batch, length), with 1 for a token and 0 for padding. Or (batch or 1,
+        heads or 1, queries or 1, keys), boolean (True where attention is allowed) or additive (0
+        where it is allowed, a very negative number elsewhere). Other forms are passed on. None:
+        there is no padding.
+    position_ids: (batch or 1, length), or None if the caller gives none.
+    cache: Keys and values of earlier tokens, or None. "length with the past" counts them too.
+    is_causal: Whether the stack is a decoder.
 """
 
 import difflib
@@ -84,7 +91,7 @@ def select_arguments(
     Args:
         kwargs: The further arguments.
         implementation: The attention implementation, which may have arguments of its own.
-        is_causal: Whether the stack is a decoder.
+        is_causal: See above.
 
     Returns:
         The arguments to hand down, in a dictionary of their own, with `is_causal` only where it is
@@ -114,15 +121,7 @@ def select_arguments(
 
 
 def refuse_arguments(kwargs: Mapping[str, Any], names: set[str] | frozenset[str]) -> None:
-    """Refuses arguments that nothing would use.
-
-    Args:
-        kwargs: The further arguments of a forward.
-        names: The names of such arguments.
-
-    Raises:
-        ValueError: If one of them is given, and is not None.
-    """
+    """Refuses arguments of these names, which nothing would use, unless they are None."""
     given = sorted(name for name in names & kwargs.keys() if kwargs[name] is not None)
     if given:
         listed = ", ".join(f"`{name}`" for name in given)
@@ -151,8 +150,8 @@ def check_mask(name: str, mask: Any, queries: int | None = None) -> Any:
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
     Args:
-        name: Name of the argument, for messages.
-        mask: A mask of the caller, or None. What is not a tensor is returned as it is.
+        name: See above.
+        mask: See above.
         queries: For a decoder, the number of its tokens: with one line for all of them, a mask of
             four dimensions could not hide later tokens. None: not a decoder.
 
@@ -223,9 +222,6 @@ def allowed_by(mask: torch.Tensor) -> torch.Tensor:
 def tokens_of(mask: torch.Tensor) -> torch.Tensor:
     """Finds the tokens behind a mask of two dimensions, or of four in both directions.
 
-    Args:
-        mask: As `check_mask` returns it.
-
     Returns:
         True for each token, False for padding: a place that no query may attend to. Of shape
         (batch or 1, length).
@@ -244,13 +240,9 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
 
 
 def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Numbers the tokens of each row from 0, wherever the padding is.
+    """Numbers the tokens of each row from 0, wherever the padding is: (batch, length).
 
-    Args:
-        attention_mask: Of shape (batch, length).
-
-    Returns:
-        Positions of shape (batch, length). Padding gets an arbitrary legal position.
+    Padding gets an arbitrary legal position.
     """
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
@@ -278,12 +270,6 @@ def query_position_ids(
     With a static cache `generate()` passes the causal mask instead of a padding mask: there, the
     position of a token is the number of earlier tokens that it may attend to.
 
-    Args:
-        embeds: Embeddings of the current tokens.
-        attention_mask: Of two dimensions, four dimensions, another form, or None.
-        past_len: Number of tokens in the cache.
-        is_causal: Whether a mask of four dimensions is causal.
-
     Returns:
         Positions of shape (batch or 1, length).
     """
@@ -303,11 +289,6 @@ def key_position_ids(
     """Numbers all keys of the decoder, those in the cache included.
 
     A static cache has room for later keys: they get some position and are masked.
-
-    Args:
-        embeds: Embeddings of the current tokens.
-        attention_mask: As in `query_position_ids`.
-        cache: Keys and values of earlier tokens.
 
     Returns:
         Positions of shape (batch or 1, length with the past).
@@ -335,13 +316,6 @@ def number_tokens(
 
     A cache holds no positions: its tokens are taken to come right before those that a caller
     numbers.
-
-    Args:
-        position_ids: As `given_position_ids` returns them.
-        embeds: Embeddings of the current tokens.
-        attention_mask: As in `query_position_ids`.
-        cache: Keys and values of earlier tokens.
-        is_causal: Whether the stack is a decoder.
 
     Returns:
         Positions of the queries, of shape (batch or 1, length), and of the keys, of shape (batch or
@@ -374,10 +348,10 @@ def given_position_ids(
     """Returns the positions that a caller gives in one form or another.
 
     Args:
-        name: Name of the argument, for messages.
-        position_ids: Of shape (batch or 1, length), or None.
-        attention_mask: As in the call. With one, a row is one sequence.
-        embeds: Embeddings of the tokens.
+        name: See above.
+        position_ids: See above.
+        attention_mask: See above. With one, a row is one sequence.
+        embeds: See above.
         arguments: May hold the boundaries of sequences instead: `cu_seq_lens_q` holds 0 and the
             end of each sequence of the only row, `seq_idx` the number of its sequence for each
             token, of shape (batch, length).
@@ -416,12 +390,7 @@ def given_position_ids(
 def number_sequences(
     position_ids: torch.Tensor | None, attention_mask: Any = None, cache: Cache | None = None
 ) -> torch.Tensor | None:
-    """Numbers concatenated sequences.
-
-    Args:
-        position_ids: Positions that the caller gives, of shape (batch or 1, length), or None.
-        attention_mask: The mask of the caller. With one, a row is one sequence.
-        cache: Keys and values of earlier tokens. With some, a row is one sequence.
+    """Numbers concatenated sequences; with a mask or a past, a row is one sequence.
 
     Returns:
         The number of its sequence for each token, from 0, of shape (batch or 1, length). None if
@@ -434,15 +403,7 @@ def number_sequences(
 
 
 def check_one_sequence(position_ids: torch.Tensor | None, attention_mask: Any) -> None:
-    """Refuses concatenated sequences where each row has one result.
-
-    Args:
-        position_ids: As in `number_sequences`.
-        attention_mask: As in `number_sequences`.
-
-    Raises:
-        ValueError: If a row holds several sequences.
-    """
+    """Refuses rows of several sequences, where each row has one result."""
     sequences = number_sequences(position_ids, attention_mask)
     if sequences is None or type(sequences) is not torch.Tensor or is_tracing():
         return
@@ -454,14 +415,9 @@ def check_one_sequence(position_ids: torch.Tensor | None, attention_mask: Any) -
 
 
 def attend_within(sequences: torch.Tensor | None, batch: int) -> MaskFunction | None:
-    """Makes the part of a mask that keeps the sequences of a row apart.
+    """Makes a mask function of transformers that keeps the sequences of a row apart.
 
-    Args:
-        sequences: As `number_sequences` returns them.
-        batch: Number of rows.
-
-    Returns:
-        A mask function of transformers. None if every row is one sequence: nothing is hidden.
+    It is None if every row is one sequence, and `sequences` is None: nothing is hidden.
     """
     if sequences is None:
         return None

@@ -6,6 +6,17 @@ number below 1 is an error, except 0 where there is nothing to predict.
 
 Over a large vocabulary the loss is computed in chunks, without full logits; the logits of such a
 step are computed only if somebody reads them.
+
+Arguments that the functions share:
+
+    logits: (batch, target_len, vocab).
+    hidden_states: (batch, target_len, d_model), in chunks (tokens, d_model).
+    labels: (batch, target_len), in chunks (tokens,), aligned with the logits; -100 is ignored.
+    label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
+    num_items_in_batch: What the sum is divided by. None: the number of labels here.
+    weight, bias: Of the projection to the vocabulary, (vocab, d_model) and (vocab,).
+
+Losses are scalars, in nats per token; 0 if there is nothing to predict.
 """
 
 from collections.abc import Callable
@@ -30,17 +41,7 @@ def token_loss(
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> torch.Tensor:
-    """Computes the cross-entropy per predicted token.
-
-    Args:
-        logits: Of shape (batch, target_len, vocab).
-        labels: Of shape (batch, target_len), aligned with the logits; -100 is ignored.
-        label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
-        num_items_in_batch: What the sum is divided by. None: the number of labels here.
-
-    Returns:
-        A scalar in nats per token; 0 if there is nothing to predict.
-    """
+    """Computes the cross-entropy per predicted token."""
     labels = labels.to(logits.device, torch.long)
     total = F.cross_entropy(
         logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32)),
@@ -63,16 +64,6 @@ def projected_token_loss(
 
     Full logits are computed for small problems, and for a head that does more than multiply by its
     weight (adapters, hooks, weights split over devices).
-
-    Args:
-        hidden_states: Of shape (batch, target_len, d_model).
-        head: The projection to the vocabulary.
-        labels: Of shape (batch, target_len), aligned with the states; -100 is ignored.
-        label_smoothing: As in `token_loss`.
-        num_items_in_batch: As in `token_loss`.
-
-    Returns:
-        A scalar in nats per token; 0 if there is nothing to predict.
     """
     labels = labels.to(hidden_states.device, torch.long)
     is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
@@ -102,15 +93,8 @@ def next_token_loss(
 ) -> torch.Tensor:
     """Computes the cross-entropy of a language model. Labels are shifted here and nowhere else.
 
-    Args:
-        logits: Of shape (batch, target_len, vocab).
-        labels: The tokens themselves, of shape (batch, target_len); -100 is ignored.
-        label_smoothing: As in `token_loss`.
-        num_items_in_batch: As in `token_loss`; the first label of a row does not count.
-        shift_labels: Labels that are already aligned with the logits; they replace `labels`.
-
-    Returns:
-        A scalar in nats per token; 0 if there is nothing to predict.
+    The `labels` are the tokens themselves, and the first of a row does not count. `shift_labels`,
+    which are already aligned with the logits, replace them.
     """
     if shift_labels is not None:
         return token_loss(logits, shift_labels, label_smoothing, num_items_in_batch)
@@ -156,15 +140,7 @@ def sequence_loss(
 def mean_per_item(
     total: torch.Tensor, count: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Divides a sum of losses; without labels it is 0, and so is the mean.
-
-    Args:
-        total: The sum.
-        count: Number of the items here.
-        num_items_in_batch: What the sum is divided by. None: `count`.
-
-    Returns:
-        The mean.
+    """Divides a sum of losses by `num_items_in_batch`, or by the `count` of the items here.
 
     Raises:
         ValueError: If the number is negative, or is 0 although there are items.
@@ -206,16 +182,7 @@ def chunked_cross_entropy(
     `F.linear_cross_entropy` computes them. Products are computed in the type of the states, or in
     that of autocast; losses and sums are computed in float32 at least.
 
-    Args:
-        hidden_states: Of shape (tokens, d_model).
-        weight: Of shape (vocab, d_model).
-        bias: Of shape (vocab,), or None.
-        labels: Of shape (tokens,); -100 is ignored.
-        label_smoothing: Share of the probability spread over the whole vocabulary (§5.4).
-
-    Returns:
-        A scalar in nats. It has no second derivative: a backward pass with `create_graph=True`
-        raises a RuntimeError.
+    It has no second derivative: a backward pass with `create_graph=True` raises a RuntimeError.
     """
     device, dtype = hidden_states.device.type, matmul_dtype(hidden_states)
     with torch.autocast(device, enabled=False):
@@ -335,18 +302,7 @@ def cross_entropy_by_torch(
     labels: torch.Tensor,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Computes `chunked_cross_entropy` by torch's `F.linear_cross_entropy`, in the weight's type.
-
-    Args:
-        hidden_states: Of shape (tokens, d_model).
-        weight: Of shape (vocab, d_model), of the same type.
-        bias: Of shape (vocab,), or None.
-        labels: Of shape (tokens,); -100 is ignored.
-        label_smoothing: As in `chunked_cross_entropy`.
-
-    Returns:
-        A scalar in nats, without a second derivative.
-    """
+    """Computes `chunked_cross_entropy` by torch's own function, in the weight's type."""
     is_half = weight.dtype.itemsize < 4  # losses per token then make the sum exact
     total = F.linear_cross_entropy(
         hidden_states,
@@ -405,9 +361,6 @@ class LazyTensor:
 
     def make(self) -> torch.Tensor:
         """Computes the tensor.
-
-        Returns:
-            The tensor.
 
         Raises:
             RuntimeError: If the weights have been trained since, which would change the result.

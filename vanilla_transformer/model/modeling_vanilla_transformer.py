@@ -93,42 +93,44 @@ from .token_layout import (
 )
 
 
-class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
-    """The encoder-decoder without an output projection.
+class EmbeddingModel(VanillaTransformerPreTrainedModel):
+    """Base class of the models without a head: what the embeddings of their stacks share."""
 
-    Args:
-        config: The model's config.
-    """
+    stack_names: tuple[str, ...] = ("encoder", "decoder")
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        config = config_with(config, is_encoder_decoder=True)
         super().__init__(config)
         if config.share_encoder_decoder_embeddings:
             self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.encoder = VanillaTransformerEncoder(config)
-        self.decoder = VanillaTransformerDecoder(config)
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
         if not self.config.share_encoder_decoder_embeddings:
             return {}
-        return {
-            "encoder.embed_tokens.weight": "shared.weight",
-            "decoder.embed_tokens.weight": "shared.weight",
-        }
+        return {f"{name}.embed_tokens.weight": "shared.weight" for name in self.stack_names}
 
     def get_input_embeddings(self) -> nn.Module:
-        """Returns the source's embedding, which may be the shared one."""
-        return self.encoder.embed_tokens
+        """Returns the embedding of the first stack, which may be the shared one."""
+        return cast(TransformerStack, getattr(self, self.stack_names[0])).embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replaces the source's embedding, and the target's if they are shared."""
-        embedding = cast(nn.Embedding, value)
-        self.encoder.embed_tokens = embedding
+        """Replaces the embedding of the first stack, under all of its names if it is shared."""
+        embedding, names = cast(nn.Embedding, value), self.stack_names[:1]
         if self.config.share_encoder_decoder_embeddings:
-            self.shared = embedding
-            self.decoder.embed_tokens = embedding
+            self.shared, names = embedding, self.stack_names
+        for name in names:
+            cast(TransformerStack, getattr(self, name)).embed_tokens = embedding
+
+
+class VanillaTransformerModel(EmbeddingModel):
+    """The encoder-decoder without an output projection."""
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = config_with(config, is_encoder_decoder=True)
+        super().__init__(config)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.decoder = VanillaTransformerDecoder(config)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     def get_decoder_input_embeddings(self) -> nn.Module:
         """Returns the target's embedding, which may be the shared one."""
@@ -202,7 +204,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         is_outermost = plan is None
         if plan is None:
             plan = self.plan_step(
-                self.active_shortcuts(**kwargs),
+                self.active_shortcuts(kwargs),
                 {
                     "input_ids": input_ids,
                     "attention_mask": attention_mask,
@@ -269,51 +271,48 @@ def _encoder_output(
     )
 
 
-def _tied_weights_with_head(body: VanillaTransformerPreTrainedModel) -> dict[str, str]:
-    """Returns {target: source} of a model that consists of `model` and `lm_head`."""
-    tied = {f"model.{k}": f"model.{v}" for k, v in body._tied_weights_keys.items()}
-    if body.config.tie_word_embeddings:
-        shared = body.config.share_encoder_decoder_embeddings
-        tied["lm_head.weight"] = (
-            "model.shared.weight" if shared else "model.decoder.embed_tokens.weight"
-        )
-    return tied
-
-
-class VanillaTransformerForConditionalGeneration(
-    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
-):
-    """The encoder-decoder with an output projection, for translation and other text-to-text tasks.
-
-    Args:
-        config: The model's config.
-    """
+class ModelWithHead(VanillaTransformerPreTrainedModel):
+    """Base class of the models that consist of `model` and the output projection `lm_head`."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
+    model: EmbeddingModel
 
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        config = config_with(config, is_encoder_decoder=True)
-        super().__init__(config)
-        self.model = VanillaTransformerModel(config)
+    def add_head(self, body: EmbeddingModel, vocab_size: int) -> None:
+        """Sets the two parts, and their initial values."""
+        self.model = body
         self.model.is_part = True
-        self.lm_head = nn.Linear(
-            config.d_model, cast(int, config.decoder_vocab_size), bias=config.lm_head_bias
-        )
+        self.lm_head = nn.Linear(body.config.d_model, vocab_size, bias=body.config.lm_head_bias)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @property
     def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
-        return _tied_weights_with_head(self.model)
+        tied = {f"model.{k}": f"model.{v}" for k, v in self.model._tied_weights_keys.items()}
+        if self.config.tie_word_embeddings:
+            is_shared = self.config.share_encoder_decoder_embeddings
+            source = "shared" if is_shared else "decoder.embed_tokens"
+            tied["lm_head.weight"] = f"model.{source}.weight"
+        return tied
+
+    def scale_for_logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
+        scale = self.config.logit_scale
+        return states if scale == 1 else states * scale
+
+
+class VanillaTransformerForConditionalGeneration(
+    ModelWithHead, TwoVocabularyGeneration, GenerationMixin
+):
+    """The encoder-decoder with an output projection, for text-to-text tasks such as translation."""
+
+    model: VanillaTransformerModel
+
+    def __init__(self, config: VanillaTransformerConfig) -> None:
+        config = config_with(config, is_encoder_decoder=True)
+        super().__init__(config)
+        self.add_head(VanillaTransformerModel(config), cast(int, config.decoder_vocab_size))
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels right; `DataCollatorForSeq2Seq` calls this.
-
-        Args:
-            labels: Of shape (batch, target_len).
-
-        Returns:
-            The decoder's input, of shape (batch, target_len).
-        """
+        """Shifts labels of shape (batch, target_len) right; `DataCollatorForSeq2Seq` calls this."""
         pad, start = self.config.pad_token_id, self.config.decoder_start_token_id
         if pad is None or start is None:
             raise ValueError(
@@ -384,12 +383,12 @@ class VanillaTransformerForConditionalGeneration(
             "decoder_inputs_embeds": decoder_inputs_embeds,
             "use_cache": use_cache,
         }
-        plan = self.model.plan_step(self.active_shortcuts(**kwargs), inputs, labels)
+        plan = self.model.plan_step(self.active_shortcuts(kwargs), inputs, labels)
         outputs: Seq2SeqModelOutput = self.model(**inputs, plan=plan, return_dict=True, **kwargs)
         states = cast(torch.Tensor, outputs.last_hidden_state)
         if labels is None:
             kept = plan.target.pad(states)[:, _kept_positions(logits_to_keep)]
-            loss, logits = None, self.lm_head(_scale_for_logits(kept, self.config))
+            loss, logits = None, self.lm_head(self.scale_for_logits(kept))
         else:
             loss, logits = self._loss_and_logits(states, labels, plan, num_items_in_batch)
         output_class = TrainingOutput if plan.lazy_logits else Seq2SeqLMOutput
@@ -413,7 +412,7 @@ class VanillaTransformerForConditionalGeneration(
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, Any]:
         """Computes the loss from states in the plan's layout; the logits are padded, or lazy."""
-        states = _scale_for_logits(states, self.config)
+        states = self.scale_for_logits(states)
         labels, smoothing = plan.target.remove_padding(labels), self.config.label_smoothing
         if plan.chunked_loss:
             loss = projected_token_loss(states, self.lm_head, labels, smoothing, num_items_in_batch)
@@ -430,53 +429,20 @@ def _kept_positions(logits_to_keep: int | torch.Tensor) -> slice | torch.Tensor:
     return slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
 
 
-def _scale_for_logits(states: torch.Tensor, config: VanillaTransformerConfig) -> torch.Tensor:
-    """Multiplies the input of the output projection by `logit_scale`: T5 scales it there."""
-    return states if config.logit_scale == 1 else states * config.logit_scale
-
-
 def _padded_source_states(outputs: Seq2SeqModelOutput, plan: StepPlan) -> Any:
     states = cast(torch.Tensor, outputs.encoder_last_hidden_state)
     lazy = LazyTensor(lambda: plan.source.pad(states))
     return lazy if plan.lazy_logits and plan.source is not PADDED else lazy.make()
 
 
-class OneStackModel(VanillaTransformerPreTrainedModel):
-    """Base class of the models of one stack, whose embeddings have the whole model's names."""
-
-    stack_name: str
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        if config.share_encoder_decoder_embeddings:
-            self.shared = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-
-    @property
-    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
-        if not self.config.share_encoder_decoder_embeddings:
-            return {}
-        return {f"{self.stack_name}.embed_tokens.weight": "shared.weight"}
-
-    def get_input_embeddings(self) -> nn.Module:
-        """Returns the embedding of the stack."""
-        return cast(TransformerStack, getattr(self, self.stack_name)).embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replaces the embedding, under both of its names if the config shares it."""
-        embedding = cast(nn.Embedding, value)
-        cast(TransformerStack, getattr(self, self.stack_name)).embed_tokens = embedding
-        if self.config.share_encoder_decoder_embeddings:
-            self.shared = embedding
-
-
-class VanillaTransformerEncoderModel(OneStackModel):
+class VanillaTransformerEncoderModel(EmbeddingModel):
     """The encoder without a decoder; `from_pretrained` also finds it in a whole model's directory.
 
     Args:
         config: The model's config. The model keeps a copy with `is_encoder_decoder=False`.
     """
 
-    stack_name = "encoder"
+    stack_names = ("encoder",)
     _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012 - the base class's own form
         r"^(model\.)?decoder\.",
         r"^lm_head\.",
@@ -556,6 +522,8 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
     """Base class of the classifiers: the encoder, dropout, and a linear map to the labels."""
 
     output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
+    has_one_result = False
+    """Whether a row has one result, and so must hold one sequence."""
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=False)
@@ -589,7 +557,9 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
         outputs = self.model(
             input_ids, attention_mask, inputs_embeds, position_ids, return_dict=True, **kwargs
         )
-        self.check_rows(position_ids, attention_mask, dict(kwargs))
+        if self.has_one_result:
+            refuse_arguments(kwargs, frozenset(BOUNDARIES))
+            check_one_sequence(position_ids, attention_mask)
         pooled = self.pool(outputs.last_hidden_state, attention_mask)
         logits = self.classifier(self.dropout(pooled))
         loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
@@ -600,23 +570,12 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
             attentions=outputs.attentions,
         )
 
-    def check_rows(
-        self,
-        position_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Refuses rows that a class cannot classify; arguments as in the forward."""
-
     def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns the states to classify, of shape (batch, d_model) or (batch, length, d_model)."""
         return states
 
     def loss_of(
-        self,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        num_items_in_batch: torch.Tensor | int | None,
+        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Computes the loss; arguments as in the forward."""
         raise NotImplementedError
@@ -639,42 +598,26 @@ class VanillaTransformerForSequenceClassification(EncoderClassifier):
     """
 
     output_class = SequenceClassifierOutput
+    has_one_result = True
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__(config)
         self.pooling = POOLINGS[config.classifier_pooling]()
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
-    def check_rows(
-        self,
-        position_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Refuses rows of several sequences, which have one result; arguments as in the forward.
-
-        Raises:
-            ValueError: If a row holds several sequences.
-        """
-        refuse_arguments(kwargs, frozenset(BOUNDARIES))
-        check_one_sequence(position_ids, attention_mask)
-
     def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """Returns the vector of each sequence, of shape (batch, d_model)."""
         return cast(torch.Tensor, self.pooling(states, attention_mask))
 
     def loss_of(
-        self,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        num_items_in_batch: torch.Tensor | int | None,
+        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Computes the loss of the kind that the config or the labels set."""
         if self.config.problem_type is None:
             self.config.problem_type = problem_type_of(labels, self.num_labels)
         kind = self.config.problem_type
         check_labels(labels, logits, kind)
-        return sequence_loss(logits, labels, kind, self.config.label_smoothing, num_items_in_batch)
+        return sequence_loss(logits, labels, kind, self.config.label_smoothing, num_items)
 
 
 class VanillaTransformerForTokenClassification(EncoderClassifier):
@@ -698,20 +641,17 @@ class VanillaTransformerForTokenClassification(EncoderClassifier):
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     def loss_of(
-        self,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        num_items_in_batch: torch.Tensor | int | None,
+        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Computes the mean over the tokens with a label."""
         check_labels(labels, logits, "single_label_classification")
-        return token_loss(logits, labels, self.config.label_smoothing, num_items_in_batch)
+        return token_loss(logits, labels, self.config.label_smoothing, num_items)
 
 
-class DecoderOnlyModel(OneStackModel):
+class DecoderOnlyModel(EmbeddingModel):
     """The stack of a language model, with the names that it has in a whole model."""
 
-    stack_name = "decoder"
+    stack_names = ("decoder",)
     _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012 - the base class's own form
         r"^(model\.)?encoder\.",
     ]
@@ -727,9 +667,7 @@ class DecoderOnlyModel(OneStackModel):
         return output
 
 
-class VanillaTransformerForCausalLM(
-    VanillaTransformerPreTrainedModel, TwoVocabularyGeneration, GenerationMixin
-):
+class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, GenerationMixin):
     """A language model: the decoder without an encoder and without cross-attention.
 
     Args:
@@ -738,41 +676,11 @@ class VanillaTransformerForCausalLM(
     """
 
     has_one_vocabulary = True
-    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012 - the base class's own form
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_of_decoder_only(config)
         super().__init__(config)
-        self.model = DecoderOnlyModel(config)
-        self.model.is_part = True
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=config.lm_head_bias)
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
-    @property
-    def _tied_weights_keys(self) -> dict[str, str]:  # type: ignore[override]  # not a constant here
-        return _tied_weights_with_head(self.model)
-
-    def resize_token_embeddings(
-        self,
-        new_num_tokens: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Embedding:
-        """Resizes the vocabulary: the embedding and the projection.
-
-        Args:
-            new_num_tokens: New number of rows.
-            pad_to_multiple_of: Rounds that number up to a multiple of this.
-            mean_resizing: Draws new rows around the mean of the old ones.
-
-        Returns:
-            The resized embedding.
-        """
-        embedding = super().resize_token_embeddings(
-            new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.config.decoder_vocab_size = self.config.vocab_size
-        return embedding
+        self.add_head(DecoderOnlyModel(config), config.vocab_size)
 
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
@@ -819,7 +727,7 @@ class VanillaTransformerForCausalLM(
             **kwargs,
         )
         kept = _kept_positions(logits_to_keep)
-        logits = self.lm_head(_scale_for_logits(outputs.last_hidden_state[:, kept], self.config))
+        logits = self.lm_head(self.scale_for_logits(outputs.last_hidden_state[:, kept]))
         loss = None
         if labels is not None:
             loss = next_token_loss(

@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import re
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
@@ -28,11 +29,7 @@ PROBE_FILE = "probe.json"
 
 
 class VanillaTransformerPreTrainedModel(PreTrainedModel):
-    """Base class: initial values, tied weights, resizing, plans for devices, pushing to the Hub.
-
-    Args:
-        config: The model's config.
-    """
+    """Base class: initial values, tied weights, resizing, plans for devices, pushing to the Hub."""
 
     config: VanillaTransformerConfig
     config_class = VanillaTransformerConfig
@@ -92,12 +89,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             if isinstance(module, VanillaTransformerPreTrainedModel):
                 module.training_shortcuts = shortcuts
 
-    def active_shortcuts(
-        self,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> TrainingShortcuts:
+    def active_shortcuts(self, kwargs: Mapping[str, Any]) -> TrainingShortcuts:
         """Returns the shortcuts that a call takes: none outside of training.
 
         A call that returns attention weights or all hidden states, or whose decoder reads in both
@@ -106,22 +98,21 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         length).
 
         Args:
-            output_attentions: As in the call. None: as in the config.
-            output_hidden_states: As in the call. None: as in the config.
-            **kwargs: Other arguments of the call; of them, only `is_causal` matters here.
+            kwargs: The further arguments of the call.
 
         Returns:
             The shortcuts.
         """
-        if output_attentions is None:
-            output_attentions = self.config.output_attentions
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        is_replica = getattr(self, "_is_replica", False)
-        has_noise = hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
-        sees_later = kwargs.get("is_causal") is False  # labels may then depend on later places
-        hindered = output_attentions or output_hidden_states or is_replica or has_noise
-        hindered = hindered or sees_later
+        asked = {
+            name: getattr(self.config, name) if kwargs.get(name) is None else kwargs[name]
+            for name in ("output_attentions", "output_hidden_states")
+        }
+        hindered = (
+            any(asked.values())
+            or getattr(self, "_is_replica", False)
+            or hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
+            or kwargs.get("is_causal") is False  # labels may then depend on later places
+        )
         if not self.training or hindered or is_tracing():
             return NO_SHORTCUTS
         return self.training_shortcuts
@@ -196,6 +187,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         self._check_resizing(new_num_tokens, pad_to_multiple_of, bool(reaches_target))
         resize: Any = super().resize_token_embeddings
         embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self.has_one_vocabulary:
+            self.config.decoder_vocab_size = self.config.vocab_size
         return embedding
 
     def _check_resizing(

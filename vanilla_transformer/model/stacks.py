@@ -214,8 +214,6 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         Returns:
             Embeddings, without positions.
 
-        Raises:
-            ValueError: If both or neither are given, or if ids lie outside the vocabulary.
         """
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
@@ -234,12 +232,8 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
     def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4).
 
-        Args:
-            embeds: Scaled token embeddings.
-            context: Holds the positions of every place of the batch.
-
         Returns:
-            The input of the first layer.
+            The input of the first layer, in the layout of the scaled token embeddings.
         """
         if context.positions.embedding is not None:
             # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
@@ -253,11 +247,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
     def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
-        Args:
-            past_key_values: A call with a cache uses all layers, because each writes its own part.
-
-        Returns:
-            Layers in their order; all of them outside of training.
+        A call with a cache uses all of them, because each writes its own part.
         """
         layers = list(self.layers)
         if not self.training or not self.layerdrop or past_key_values is not None:
@@ -296,11 +286,7 @@ def _make_positions(config: VanillaTransformerConfig, stack: str) -> nn.Module:
 
 
 class VanillaTransformerEncoder(TransformerStack):
-    """Token and position embeddings, then the stack of encoder layers.
-
-    Args:
-        config: The model's config.
-    """
+    """Token and position embeddings, then the stack of encoder layers."""
 
     main_input_name = "input_ids"
     _can_record_outputs = {  # noqa: RUF012 - the base class's own form
@@ -335,7 +321,7 @@ class VanillaTransformerEncoder(TransformerStack):
         is_outermost = layout is None
         if layout is None:
             shape = batch_shape(input_ids, inputs_embeds)
-            is_free = self.active_shortcuts(**kwargs).padding_free
+            is_free = self.active_shortcuts(kwargs).padding_free
             layout = layout_of(source_places(attention_mask, shape) if is_free else None)
         embeds = self.embed(input_ids, inputs_embeds, layout)
         context = self.make_context(embeds, attention_mask, position_ids, layout, kwargs)
@@ -349,12 +335,7 @@ class VanillaTransformerEncoder(TransformerStack):
 
 
 class CausalStack(TransformerStack):
-    """Base class of both decoders: how a call begins.
-
-    Args:
-        config: The model's config.
-        layers: The layers, from bottom to top.
-    """
+    """Base class of both decoders."""
 
     is_causal_stack = True
 
@@ -378,11 +359,7 @@ class CausalStack(TransformerStack):
 
 
 class VanillaTransformerDecoder(CausalStack):
-    """Token and position embeddings, then the stack of decoder layers.
-
-    Args:
-        config: The model's config.
-    """
+    """Token and position embeddings, then the stack of decoder layers."""
 
     main_input_name = "input_ids"
     prefix = "decoder_"

@@ -158,17 +158,10 @@ class StepPlan:
 
 
 def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
-    """Makes the layout of the given places, or `PADDED` where nothing is saved.
+    """Makes the layout of the given places, of shape (batch, length), or `PADDED` for all places.
 
-    Large batches on a CPU, under autocast, also compute some other places: see `TOKEN_STEP`.
-
-    On a GPU this waits for the device once, for the number of tokens.
-
-    Args:
-        is_token: True for each place to compute, of shape (batch, length). None: all places.
-
-    Returns:
-        The layout.
+    Large batches on a CPU, under autocast, also compute some other places: see `TOKEN_STEP`. On a
+    GPU this waits for the device once, for the number of tokens.
     """
     if is_token is not None:
         if is_token.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
