@@ -24,22 +24,10 @@ _LOADED = (".json", ".safetensors")
 _NOT_LOADED = ("_results.json", TRAINER_STATE, PROBE_FILE)
 _SPLITS = {"eval": "validation", "test": "test"}
 _ALWAYS_SHOWN = (
-    "encoder_layers",
-    "decoder_layers",
-    "d_model",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "encoder_ffn_dim",
-    "decoder_ffn_dim",
-    "activation_function",
-    "norm_placement",
-    "position_embedding_type",
-    "vocab_size",
-    "decoder_vocab_size",
-    "share_encoder_decoder_embeddings",
-    "tie_word_embeddings",
-    "dropout",
-    "label_smoothing",
+    *("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads"),
+    *("decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "activation_function"),
+    *("norm_placement", "position_embedding_type", "vocab_size", "decoder_vocab_size"),
+    *("share_encoder_decoder_embeddings", "tie_word_embeddings", "dropout", "label_smoothing"),
 )
 
 
@@ -64,7 +52,10 @@ def write_model_card(
     Returns:
         The path of the card. A token of the Hub in the command is replaced by dots.
     """
-    name, dataset = plan.directory.folder.resolve().name, _dataset_name(plan)
+    name, dataset, recipe = plan.directory.folder.resolve().name, _dataset_name(plan), ""
+    if plan.options.recipe is not None and plan.options.recipe_text is not None:
+        text = plan.options.recipe_text.strip()
+        recipe = f"The recipe `{plan.options.recipe.name}` contains:\n\n```yaml\n{text}\n```\n"
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -77,7 +68,7 @@ def write_model_card(
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
         command=shlex.join(plan.options.command),
-        recipe=_recipe_listing(plan.options.recipe, plan.options.recipe_text),
+        recipe=recipe,
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
@@ -143,33 +134,24 @@ def _results_table(
     return "\n".join(rows)
 
 
-def _recipe_listing(path: Path | None, text: str | None) -> str:
-    if path is None or text is None:
-        return ""
-    return f"The recipe `{path.name}` contains:\n\n```yaml\n{text.strip()}\n```\n"
-
-
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:
-    lines = []
+    lines, count = [], plan.training.world_size
     if "train_runtime" in results:
         checkpoint = plan.directory.checkpoint
         resumed = "" if checkpoint is None else f", resumed from {checkpoint.path},"
+        hardware = (
+            f"{count} x {torch.cuda.get_device_name()}"
+            if plan.training.device.type == "cuda"
+            else f"{count} CPU process{'es' * (count > 1)} (threads per process: "
+            f"{torch.get_num_threads()})"
+        )
         lines.append(
             f"Training{resumed} took {results['train_runtime']:.0f} seconds "
-            f"({results['train_epoch']:.1f} epochs) on {_hardware_name(plan)}."
+            f"({results['train_epoch']:.1f} epochs) on {hardware}."
         )
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     lines.append(f"Versions: {versions}, Python {platform.python_version()}.")
     return "\n".join(lines)
-
-
-def _hardware_name(plan: RunPlan) -> str:
-    count = plan.training.world_size
-    if plan.training.device.type == "cuda":
-        return f"{count} x {torch.cuda.get_device_name()}"
-    return (
-        f"{count} CPU process{'es' * (count > 1)} (threads per process: {torch.get_num_threads()})"
-    )
 
 
 def _architecture_table(config: VanillaTransformerConfig) -> str:

@@ -145,7 +145,7 @@ class RecordedHeads:
 
         Args:
             heads: The heads.
-            visible: Which source places a target place may attend to, of shape (batch, 1 or
+            visible: Which source positions a target position may attend to, of shape (batch, 1 or
                 target_len, source_len); of one copy of the batch. None: all of them.
 
         Returns:
@@ -232,82 +232,61 @@ def guided_loss(
             f"The batch has no {LINKS!r}, which `guided_alignment` needs: give each example pairs "
             "of token indices in this column, or set `guided_alignment` to own."
         )
-    labels = inputs["labels"]
-    visible = _visible_places(inputs, labels)
+    labels, mask, visible = inputs["labels"], inputs.get("attention_mask"), None
+    if mask is not None:
+        if mask.dim() != 2:
+            raise ValueError(
+                f"`attention_mask` has {mask.dim()} dimensions: guided alignment needs a mask of "
+                "tokens and padding, of shape (batch, source_len)."
+            )
+        real = mask.bool()
+        visible = (real | ~real.any(-1, keepdim=True))[:, None]  # (batch, 1, source_len)
     log_weights = record.log_weights(slice(guide.head, guide.head + 1), visible)[:, 0]
     copies = len(log_weights) // len(labels)
     labels = labels.to(log_weights.device).repeat(copies, 1)
     if guide.own:
         with torch.no_grad():
             mean = record.log_weights(slice(None), visible).exp().mean(1)
-            links = _own_links(mean, _source_ends(inputs, config, copies), labels, config)
+            links = _own_links(mean, inputs.get("input_ids"), labels, config.eos_token_id)
     else:
         links = inputs[LINKS].to(log_weights.device).repeat(copies, 1, 1)
     return _link_loss(log_weights, links, labels) / copies
 
 
-def _visible_places(inputs: Mapping[str, Any], labels: torch.Tensor) -> torch.Tensor | None:
-    """Returns which source places a target place may attend to; None: all of them."""
-    mask = inputs.get("attention_mask")
-    if mask is not None and mask.dim() != 2:
-        raise ValueError(
-            f"`attention_mask` has {mask.dim()} dimensions: guided alignment needs a mask of "
-            "tokens and padding, of shape (batch, source_len)."
-        )
-    if mask is not None:
-        real: torch.Tensor = mask.bool()
-        return (real | ~real.any(-1, keepdim=True))[:, None]
-    return None
-
-
-def _source_ends(inputs: Mapping[str, Any], config: Any, copies: int) -> torch.Tensor | None:
-    """Returns where the source has an end, of shape (batch, source_len), if its ids are known.
-
-    A source of ends only has none: it could not be linked.
-    """
-    if (ids := inputs.get("input_ids")) is None:
-        return None
-    ends = torch.isin(ids, _end_ids(config).to(ids.device))
-    return (ends & ~ends.all(-1, keepdim=True)).repeat(copies, 1)
-
-
-def _end_ids(config: Any) -> torch.Tensor:
-    ends = config.eos_token_id
-    return torch.tensor(ends if isinstance(ends, list) else [NO_LINK if ends is None else ends])
-
-
 def _own_links(
-    weights: torch.Tensor, source_ends: torch.Tensor | None, labels: torch.Tensor, config: Any
+    weights: torch.Tensor, source_ids: torch.Tensor | None, labels: torch.Tensor, eos: Any
 ) -> torch.Tensor:
     """Links each target token but the end with the source token that all heads attend to most.
 
+    No token is linked with an end of the source, unless the source has nothing else.
+
     Args:
         weights: Mean weights of all heads, of shape (batch, target_len, source_len).
-        source_ends: Where the source has an end, with which no token is linked.
+        source_ids: Of shape (one copy of the batch, source_len); None: they are not known.
         labels: Of shape (batch, target_len).
-        config: The model's config.
+        eos: The id that ends a text, or several, or None.
 
     Returns:
         Links of shape (batch, target_len, 2).
     """
-    if source_ends is not None:
-        weights = weights.masked_fill(source_ends.to(weights.device)[:, None], NO_LINK)
+    listed = eos if isinstance(eos, list) else [NO_LINK if eos is None else eos]
+    end_ids = torch.tensor(listed, device=labels.device)
+    if source_ids is not None:
+        ends = torch.isin(source_ids.to(labels.device), end_ids)
+        ends &= ~ends.all(-1, keepdim=True)  # (one copy of the batch, source_len)
+        ends = ends.repeat(len(weights) // len(ends), 1)[:, None]
+        weights = weights.masked_fill(ends, NO_LINK)
     source = weights.argmax(-1)
     target = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
-    is_end = torch.isin(labels, _end_ids(config).to(labels.device))
+    is_end = torch.isin(labels, end_ids)
     return torch.stack([source.masked_fill(is_end, NO_LINK), target], -1)
 
 
 def _link_loss(
     log_weights: torch.Tensor, links: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    """Sums the cross-entropy of the links.
-
-    Args:
-        log_weights: Of shape (batch, target_len, source_len).
-        links: Pairs of source and target place, of shape (batch, links, 2).
-        labels: Of shape (batch, target_len).
-    """
+    """Sums the cross-entropy of the links, pairs of source and target position."""
+    # log_weights: (batch, target_len, source_len); links: (batch, links, 2)
     source, target = links.clamp(min=0).unbind(-1)  # (batch, links)
     counts = (links >= 0).all(-1) & (labels.gather(1, target) != IGNORE_INDEX)
     per_target = torch.zeros(labels.shape, device=labels.device)

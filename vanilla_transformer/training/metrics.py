@@ -42,11 +42,12 @@ def score_texts(
     Returns:
         The score, by `name`, and its details: for the scores of sacrebleu "signature"; for BLEU
         also "brevity_penalty", "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and
-        "ref_len" (in tokens of sacrebleu). `word_errors` and `phoneme_errors` tell theirs.
+        "ref_len" (in tokens of sacrebleu); for "wer" also "wrong" and "total" (in words), for "per"
+        "edits" and "phonemes".
 
     Raises:
-        ValueError: If there is nothing to score, predictions and references differ in number, or an
-            example has no reference.
+        ValueError: If there is nothing to score, predictions and references differ in number, if an
+            example has no reference, or if the references hold no phoneme for "per".
     """
     lists = _as_lists(references)
     if not predictions:
@@ -59,9 +60,9 @@ def score_texts(
     if not all(lists):
         raise ValueError(f"Example {lists.index([])} has no reference: give at least one.")
     if name == "wer":
-        return word_errors(predictions, lists)
+        return _word_errors(predictions, lists)
     if name == "per":
-        return phoneme_errors(predictions, lists)
+        return _phoneme_errors(predictions, lists)
     metric = _SCORES_OF_SACREBLEU[name](**options)
     # One stream per position of a reference, padded by None if examples differ in number.
     streams = [
@@ -76,18 +77,11 @@ def score_texts(
     return found
 
 
-def word_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
+def _word_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
     """Computes the share of words whose predicted pronunciation equals none of the references.
 
     This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
     speech recognition. Pronunciations are compared phoneme by phoneme, so spacing does not matter.
-
-    Args:
-        predictions: Predicted pronunciations, one per word.
-        references: The right ones.
-
-    Returns:
-        "wer" in percent, and "wrong" and "total", both in words.
     """
     pairs = zip(predictions, references, strict=True)
     wrong = sum(p.split() not in [text.split() for text in texts] for p, texts in pairs)
@@ -95,22 +89,12 @@ def word_errors(predictions: Sequence[str], references: list[list[str]]) -> dict
     return {"wer": 100 * wrong / total, "wrong": wrong, "total": total}
 
 
-def phoneme_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
+def _phoneme_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
     """Computes the edits to the closest reference, per phoneme of that reference.
 
     PER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in
     phonemes separated by white space (Yao & Zweig 2015). Of equally close references the first
     counts.
-
-    Args:
-        predictions: Predicted pronunciations, one per word.
-        references: The right ones.
-
-    Returns:
-        "per" in percent, "edits" and "phonemes".
-
-    Raises:
-        ValueError: If the references hold no phoneme.
     """
     edits = phonemes = 0
     for prediction, texts in zip(predictions, references, strict=True):

@@ -467,32 +467,21 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             num_training_steps: Number of optimizer steps of the training.
             optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
-        stable = self.args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY
-        if stable and self.lr_scheduler is None:
-            schedule: Any = get_scheduler(
-                SchedulerType.WARMUP_STABLE_DECAY,
-                cast(Any, optimizer or self.optimizer),
-                self.args.get_warmup_steps(num_training_steps),
-                num_training_steps,
-                schedule_options(self.args, num_training_steps),
-            )
-        elif self.args.lr_scheduler_type == NOAM and self.lr_scheduler is None:
-            schedule = self._make_noam_schedule(num_training_steps, optimizer)
+        kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
+        chosen = cast(Any, optimizer or self.optimizer)
+        options = schedule_options(self.args, num_training_steps)
+        schedule: Any
+        if self.lr_scheduler is None and kind == NOAM:
+            options = {"d_model": cast(Any, self.model).config.hidden_size, **options}
+            schedule = NoamSchedule(chosen, warmup_steps=int(warmup), **options)
+        elif self.lr_scheduler is None and kind == SchedulerType.WARMUP_STABLE_DECAY:
+            schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
         else:
             return super().create_scheduler(num_training_steps, optimizer)
         self.lr_scheduler = schedule
         # As the base class does: a second training then makes a new schedule.
         self._created_lr_scheduler = True
         return cast("torch.optim.lr_scheduler.LRScheduler", schedule)
-
-    def _make_noam_schedule(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None
-    ) -> NoamSchedule:
-        model: Any = self.model
-        given = cast("dict[str, Any]", self.args.lr_scheduler_kwargs or {})
-        options = {"d_model": model.config.hidden_size} | given
-        warmup = self.args.get_warmup_steps(num_training_steps)
-        return NoamSchedule(cast(Any, optimizer or self.optimizer), warmup_steps=warmup, **options)
 
     def compute_loss(
         self,
@@ -528,7 +517,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
             if record.query is not None:  # the layer was not left out of this step
                 total = guided_loss(record, self._guide, guided, cast(Any, self.model).config)
-                mean = self._mean_per_token(total, guided["labels"], num_items_in_batch)
+                count = (guided["labels"] != IGNORE_INDEX).sum()
+                mean = mean_per_item(total, count, num_items_in_batch)
+                mean = mean * self._share_of_processes(num_items_in_batch)
                 loss = loss + self._guide.weight * mean
         return (loss, outputs) if return_outputs else loss
 
@@ -548,13 +539,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
         loss, outputs = rdrop_loss(model, inputs, alpha, smoothing, num_items)
         return loss * self._share_of_processes(num_items), outputs
-
-    def _mean_per_token(
-        self, total: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
-    ) -> torch.Tensor:
-        """Divides a sum by the number of tokens to predict, as the tokens' loss is divided."""
-        count = (labels != IGNORE_INDEX).sum()
-        return mean_per_item(total, count, num_items) * self._share_of_processes(num_items)
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:
         """Returns the factor for the processes whose tokens `num_items` counts together."""
