@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
 
 import gradio as gr
@@ -75,38 +74,22 @@ class PageEvents:
         if runs_at_once:
             page.load(self.run, given, parts.results, **computes)
         again = [parts.found, *parts.search, *parts.choices]
-        parts.ticks.input(
-            self.tick,
-            [parts.ticks, parts.off, *again],
-            [parts.off, *parts.results],
-            **computes,
-        )
-        parts.all_on.click(
-            self.switch_all_on, again, [parts.ticks, parts.off, *parts.results], **computes
-        )
+        changed = [parts.off, *parts.results]
+        parts.ticks.input(self.tick, [parts.ticks, parts.off, *again], changed, **computes)
+        parts.all_on.click(self.switch_all_on, again, [parts.ticks, *changed], **computes)
         parts.beams.input(
             None, [parts.beams, parts.outputs], parts.outputs, js="(b, o) => Math.min(b, o)"
         )
-        model_parts = [parts.title, *parts.choices, parts.ticks, parts.off, *parts.results]
-        parts.model.input(self.choose_model, parts.model, model_parts, **computes)
-        redraw: dict[str, Any] = {
-            "fn": self.draw,
-            "inputs": [parts.found, *parts.choices],
-            "outputs": parts.drawn,
-        }
+        anew = [parts.title, *parts.choices, parts.ticks, *changed]
+        parts.model.input(self.choose_model, parts.model, anew, **computes)
         for part in (parts.align_layer, parts.align_head):
-            part.input(**redraw, **private)
+            part.input(self.draw, [parts.found, *parts.choices], parts.drawn, **private)
         chosen = [parts.model, parts.found, parts.off, *parts.choices]
-        parts.kind.input(
-            self.choose_kind, chosen, [parts.layer, parts.ticks, *parts.drawn], **private
-        )
-        parts.layer.input(self.choose_layer, chosen, [parts.ticks, *parts.drawn], **private)
-        parts.shown.input(
-            self.look,
-            [parts.shown, parts.found, *parts.choices],
-            [parts.found, *parts.drawn],
-            **private,
-        )
+        heads = [parts.ticks, *parts.drawn]
+        parts.kind.input(self.choose_kind, chosen, [parts.layer, *heads], **private)
+        parts.layer.input(self.choose_layer, chosen, heads, **private)
+        look = [parts.shown, parts.found, *parts.choices]
+        parts.shown.input(self.look, look, [parts.found, *parts.drawn], **private)
 
     def run(
         self,
@@ -149,23 +132,23 @@ class PageEvents:
         module = KINDS[kind][0]
         elsewhere = {one for one in off if one[:2] != (module, layer)}
         now = frozenset(elsewhere | {(module, layer, head) for head in ticked})
-        return [now, *self.run(*rest[:count], now, *rest[count:], seed=_seed_of(found))]
+        seed = found.result.request.seed if found else None  # samples change with the heads alone
+        return [now, *self.run(*rest[:count], now, *rest[count:], seed=seed)]
 
     def switch_all_on(self, found: Found | None, *rest: Any) -> list[Any]:
         """Switches all heads on, and runs again; returns ticks, off and `Parts.results`."""
-        count, none = len(self.parts.search), frozenset[tuple[str, int, int]]()
-        return [[], none, *self.run(*rest[:count], none, *rest[count:], seed=_seed_of(found))]
+        return [[], *self.tick([], frozenset(), found, *rest)]
 
     def draw(self, found: Found | None, *choices: Any) -> list[str]:
         """Draws what is chosen of a result; returns `Parts.drawn`."""
-        return _drawn_values(found, choices)
+        return list(EMPTY if found is None else draw_found(found, Choice(*choices)))
 
     def look(self, place: str | None, found: Found | None, *choices: Any) -> list[Any]:
         """Looks into another output; returns what was found and `Parts.drawn`."""
         if found is not None and place is not None:
             line, rank = map(int, place.split("."))
             found = look_into(self.models, found, line, rank)
-        return [found, *_drawn_values(found, choices)]
+        return [found, *self.draw(found, *choices)]
 
     def choose_kind(
         self, model: str, found: Found | None, off: HeadsOff, *choices: Any
@@ -184,7 +167,7 @@ class PageEvents:
         kind, layer = choices[-2:]
         heads = head_choices(self.models.get(model).heads, kind, layer)
         ticks = gr.CheckboxGroup(heads, value=ticked_heads(kind, layer, off))
-        return [ticks, *_drawn_values(found, choices)]
+        return [ticks, *self.draw(found, *choices)]
 
     def choose_model(self, name: str) -> list[Any]:
         """Begins anew with another model, all of whose heads are on."""
@@ -208,16 +191,7 @@ class PageEvents:
         ]
 
 
-def _seed_of(found: Found | None) -> int | None:
-    return found.result.request.seed if found else None
-
-
-def _drawn_values(found: Found | None, choices: Sequence[Any]) -> list[str]:
-    drawings = EMPTY if found is None else draw_found(found, Choice(*choices))
-    return list(astuple(drawings))
-
-
 def _empty_values(status: str) -> list[Any]:
     """Returns `Parts.results` where there is no result."""
     nothing = gr.Dropdown([], value=None, visible=False)
-    return [status, "", nothing, None, *astuple(EMPTY)]
+    return [status, "", nothing, None, *EMPTY]

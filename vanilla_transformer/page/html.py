@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import exp
+from typing import NamedTuple
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.attention_maps import AttentionMaps
@@ -49,8 +50,7 @@ class Choice:
     layer: int
 
 
-@dataclass(frozen=True)
-class Drawings:
+class Drawings(NamedTuple):
     """HTML of what is drawn from the view of an output."""
 
     alignment: str
