@@ -30,7 +30,7 @@ from transformers import (
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from vanilla_transformer.extras import check_extra
-from vanilla_transformer.inference.quantization import with_int8_weights
+from vanilla_transformer.inference.loading import with_int8_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,

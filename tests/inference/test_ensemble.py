@@ -1,9 +1,12 @@
 """Ensembles: the mean of probabilities, against a search without caches."""
 
+import shutil
+
 import pytest
 import torch
 from conftest import make_model
 from toy import SIZES
+from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
@@ -84,6 +87,36 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     with pytest.raises(ValueError, match="not by 'ctranslate2'"):
         Translator.from_pretrained(members, engine="ctranslate2")
     translator = Translator.from_pretrained(members, device="cpu")
-    for options in ({"do_sample": True}, {"repetition_penalty": 1.2}):
-        with pytest.raises(ValueError, match=f"`{next(iter(options))}` is"):
-            translator.translate(TEXTS[0], **options)
+    with pytest.raises(ValueError, match=r"`repetition_penalty` is 1\.2"):
+        translator.translate(TEXTS[0], repetition_penalty=1.2)
+    settings = GenerationConfig.from_pretrained(members[1])
+    settings.decoder_start_token_id = 3
+    settings.save_pretrained(shutil.copytree(members[1], tmp_path / "start"))
+    with pytest.raises(ValueError, match=r"`decoder_start_token_id` 3, but .* has 0"):
+        Translator.from_pretrained([str(trained), str(tmp_path / "start")])
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"suppress_tokens": [4, 5, 6, 7, 8, 9]},
+        {"bad_words_ids": [[4], [5], [6]]},
+        {"min_new_tokens": 5},
+        {"no_repeat_ngram_size": 1},
+    ],
+)
+def test_what_a_search_forbids_depends_on_no_order_of_the_members(members, options, num_beams):
+    options = {**options, "num_beams": num_beams, "max_new_tokens": 7, "return_tokens": True}
+    found = [
+        Translator.from_pretrained(paths, device="cpu").translate(TEXTS, **options)
+        for paths in (members, members[::-1])
+    ]
+    assert found[0] == found[1]
+
+
+def test_an_ensemble_draws_from_the_mean(members):
+    translator = Translator.from_pretrained(members, device="cpu")
+    expected = translator.translate(TEXTS, num_beams=1, max_new_tokens=7)
+    options = {"do_sample": True, "num_beams": 1, "temperature": 1e-4, "max_new_tokens": 7}
+    assert translator.translate(TEXTS, **options) == expected

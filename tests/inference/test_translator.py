@@ -10,9 +10,9 @@ import torch
 from toy import NOUNS, VERBS
 from transformers import GenerationConfig
 
+from vanilla_transformer.inference.ctranslate2_engine import _model_digest
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.inference.minimum_risk import least_risk, metric_by_name
-from vanilla_transformer.inference.results import perplexity_of
+from vanilla_transformer.inference.results import least_risk, metric_by_name, perplexity_of
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.pipeline_vanilla_transformer import sequence_scores
 
@@ -219,6 +219,48 @@ def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
         translator.translate(LINE, repetition_penalty=1.5)
 
 
+def test_tokens_of_the_settings_that_an_export_lacks_count(trained, tmp_path):
+    """CTranslate2 takes the start and the end from config.json."""
+    folder = shutil.copytree(trained, tmp_path / "model")
+    settings = GenerationConfig.from_pretrained(folder)
+    expected = Translator.from_pretrained(str(trained), "transformers", "cpu")
+    word = expected.tokenizer.convert_tokens_to_ids("sieht")
+    changes = ({"eos_token_id": [2, word]}, {"eos_token_id": word}, {"decoder_start_token_id": 3})
+    for change in (*changes, {"forced_eos_token_id": word}):
+        GenerationConfig(**{**settings.to_dict(), **change}).save_pretrained(folder)
+        slow, fast = (
+            Translator.from_pretrained(str(folder), engine, "cpu")
+            for engine in ("transformers", "auto")
+        )
+        options = {"max_new_tokens": 4, "return_scores": True, "return_tokens": True}
+        assert fast.translate([LINE], **options) == slow.translate([LINE], **options)
+        assert fast.score([LINE], [OUTPUT]) == slow.score([LINE], [OUTPUT])
+        exact = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+        with pytest.raises(ValueError, match=f"`{next(iter(change))}` is"):
+            exact.translate(LINE)
+
+
+def test_the_end_of_an_output_is_the_one_that_it_has(engines):
+    translator = engines["transformers"]
+    word = translator.tokenizer.convert_tokens_to_ids("sieht")
+    found = translator.translate(
+        LINE, num_beams=1, eos_token_id=[2, word], return_tokens=True, return_scores=True
+    )
+    assert found.tokens == ("Hund", "sieht")
+    whole = translator.translate(LINE, num_beams=1, return_scores=True)
+    assert found.token_scores == pytest.approx(whole.token_scores[:2])
+
+
+def test_other_weights_in_an_older_format_make_another_export(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"one")
+    (tmp_path / "source.spm").write_bytes(b"one")
+    digests = {_model_digest(tmp_path)}
+    for name in ("pytorch_model.bin", "source.spm"):
+        (tmp_path / name).write_bytes(b"two!")
+        digests.add(_model_digest(tmp_path))
+    assert len(digests) == 3
+
+
 def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatch):
     Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
     before = sorted(path.name for path in (cache / "ctranslate2").iterdir())
@@ -299,6 +341,8 @@ def test_the_threads_are_those_of_openmp(trained, monkeypatch, value, threads):
     [
         ({"num_bems": 2}, "Unknown search option 'num_bems'"),
         ({"num_beams": 0}, "`num_beams` is 0"),
+        ({"batch_tokens": -3}, "`batch_tokens` is -3"),
+        ({"return_dict_in_generate": True}, "`return_dict_in_generate` True"),
         ({"n_best": 0}, "`n_best` is 0"),
         ({"n_best": 3, "num_beams": 2}, "`n_best` is 3, but the search keeps 2"),
         ({"max_new_tokens": 0}, "`max_new_tokens` is 0"),

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from math import exp
+from math import exp, inf
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
@@ -82,7 +82,8 @@ def run(options: argparse.Namespace) -> None:
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability
                 print(_format_score(score, options.json), file=stream)
-    perplexity = exp(-total / max(num_tokens, 1))
+    mean = -total / max(num_tokens, 1)
+    perplexity = exp(mean) if mean < 700 else inf
     summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"
     print(summary, file=sys.stderr)
 

@@ -69,7 +69,8 @@ class CTranslate2Engine:
     Args:
         directory: A model in CTranslate2's format.
         vocabularies: Tokens of the source and of the target, in the order of their ids.
-        end_token: The token that ends a target.
+        start_id: Id of the token before a target.
+        end_id: Id of the token that ends a target.
         positions: Longest sequence in tokens.
         compute_type: Type of the computation, e.g. "float32" or "int8".
         device: "cpu", "cuda" or "cuda:1".
@@ -83,7 +84,8 @@ class CTranslate2Engine:
         self,
         directory: str | Path,
         vocabularies: tuple[list[str], list[str]],
-        end_token: str,
+        start_id: int,
+        end_id: int,
         positions: int,
         compute_type: str,
         device: str,
@@ -99,7 +101,8 @@ class CTranslate2Engine:
             inter_threads=workers,
             intra_threads=_number_of_threads(),
         )
-        self.end_token, self.positions, self.aligns = end_token, positions, aligns
+        self.start_id, self.end_id = start_id, end_id
+        self.positions, self.aligns = positions, aligns
         self.source_tokens, self.target_tokens = vocabularies
         self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
 
@@ -120,9 +123,23 @@ class CTranslate2Engine:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")
         if search.max_new_tokens > self.positions:
             problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
-        if isinstance(settings.eos_token_id, list) and len(settings.eos_token_id) > 1:
-            problems.append("`eos_token_id` names several tokens")
-        return problems
+        return problems + self.token_problems(settings)
+
+    def token_problems(self, settings: GenerationConfig) -> list[str]:
+        """Lists the tokens of settings that differ from those of the config, which it was given."""
+        start = settings.decoder_start_token_id
+        start = settings.bos_token_id if start is None else start
+        forced, ends = settings.forced_eos_token_id, settings.eos_token_id
+        found = {
+            "decoder_start_token_id": (start, self.start_id, start == self.start_id),
+            "eos_token_id": (ends, self.end_id, ends in (self.end_id, [self.end_id])),
+            "forced_eos_token_id": (forced, self.end_id, forced in (None, self.end_id)),
+        }
+        return [
+            f"`{name}` is {value}, but {own} in config.json"
+            for name, (value, own, is_equal) in found.items()
+            if not is_equal
+        ]
 
     def generate(
         self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
@@ -163,7 +180,11 @@ class CTranslate2Engine:
         ]
 
     def token_scores(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        batch_tokens: int,
+        start: int | None = None,
     ) -> list[list[float]]:
         """Computes the log-probabilities; see `Engine.token_scores`."""
         results = self.translator.score_batch(
@@ -178,10 +199,11 @@ class CTranslate2Engine:
 
     def _read_hypothesis(self, tokens: list[str], weights: list[list[float]] | None) -> Hypothesis:
         """Reads tokens, and for each of them the weights of the source tokens."""
-        complete = bool(tokens) and tokens[-1] == self.end_token
+        complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
         kept = tokens[:-1] if complete else tokens
         aligned = None if weights is None else tuple(map(_best_source, weights[: len(kept)]))
-        return Hypothesis(tuple(self.target_ids[token] for token in kept), complete, aligned)
+        ids = tuple(self.target_ids[token] for token in kept)
+        return Hypothesis(ids, self.end_id if complete else None, aligned)
 
 
 def _number_of_threads() -> int:
@@ -247,10 +269,16 @@ def load_ctranslate2(
     if not (exported / "model.bin").is_file():
         _export_once(path, tokenizer, exported, stored, positions)
     vocabularies = vocabularies_of(config, tokenizer)
-    end_token = vocabularies[1][end_token_of(config)]
-    aligns = aligning_heads(config) is not None
     return CTranslate2Engine(
-        exported, vocabularies, end_token, positions, compute_type, device, aligns, workers
+        exported,
+        vocabularies,
+        config.decoder_start_token_id,
+        end_token_of(config),
+        positions,
+        compute_type,
+        device,
+        aligns=aligning_heads(config) is not None,
+        workers=workers,
     )
 
 
@@ -294,9 +322,10 @@ def cache_directory() -> Path:
 
 def _model_digest(path: Path) -> str:
     """Returns a name for the content of a saved model: its weights, config and tokenizer."""
+    read = ("*.safetensors", "pytorch_model*.bin", "*.json", "*.model", "*.spm", "*.txt")
     digest = hashlib.sha256()
     for file in sorted(path.iterdir()):
-        if file.suffix in (".safetensors", ".json") and file.is_file():
+        if any(map(file.match, read)) and file.is_file():
             digest.update(f"{file.name} {content_digest(file)}\n".encode())
     return digest.hexdigest()[:32]
 

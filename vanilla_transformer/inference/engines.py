@@ -1,17 +1,31 @@
-"""What computes outputs: the interface of all engines, and the one that uses transformers."""
+"""What computes outputs: the interface of all engines, and those that use transformers."""
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import exp, log
 from typing import Any, Protocol
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import GenerationConfig
+from transformers import (
+    DynamicCache,
+    EncoderDecoderCache,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
 
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.search import Search
 
 Ids = Sequence[int]
+
+_OF_LOGITS = (
+    *("repetition_penalty", "encoder_repetition_penalty"),
+    *("exponential_decay_length_penalty", "guidance_scale"),
+)
+"""Settings whose effect depends on the scale of the logits."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +34,13 @@ class Hypothesis:
 
     Attributes:
         ids: Target tokens, without the start and the end.
-        is_complete: Whether the model ended it; False if it reached the longest length.
+        end: The token that ended it. None: it reached the longest length.
         aligned: For each token the index of the source token that it is aligned with. None: the
             engine has not aligned it.
     """
 
     ids: tuple[int, ...]
-    is_complete: bool
+    end: int | None
     aligned: tuple[int, ...] | None = None
 
 
@@ -37,6 +51,9 @@ class Engine(Protocol):
 
     def problems(self, search: Search) -> list[str]:
         """Lists what the engine cannot do of a search."""
+
+    def token_problems(self, settings: GenerationConfig) -> list[str]:
+        """Lists the tokens of settings, such as the start, that the engine has otherwise."""
 
     def generate(
         self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
@@ -54,7 +71,7 @@ class Engine(Protocol):
         """
 
     def token_scores(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int | None
     ) -> list[list[float]]:
         """Computes the log-probability of each token of given targets.
 
@@ -62,6 +79,7 @@ class Engine(Protocol):
             sources: Ids of each source, the end included.
             targets: Ids of each target, the end included, without the start.
             batch_tokens: Largest size of a batch, in tokens with padding.
+            start: The token before the first one. None: that of the config.
 
         Returns:
             A number in nats for each token of each target, in the order of the targets.
@@ -86,6 +104,10 @@ class TransformersEngine:
         """Returns an empty list: every search works."""
         return []
 
+    def token_problems(self, settings: GenerationConfig) -> list[str]:
+        """Returns an empty list: every token works."""
+        return []
+
     @torch.no_grad()
     def generate(
         self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
@@ -103,11 +125,15 @@ class TransformersEngine:
 
     @torch.no_grad()
     def token_scores(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        batch_tokens: int,
+        start: int | None = None,
     ) -> list[list[float]]:
         """Computes the log-probabilities; see `Engine.token_scores`."""
         scores: list[list[float]] = [[] for _ in sources]
-        for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens):
+        for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
             chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
             for row, values in zip(rows, chosen.tolist(), strict=True):
                 scores[row] = values[: len(targets[row])]
@@ -127,8 +153,8 @@ class TransformersEngine:
             For each target, the index of a source token for each of its tokens.
         """
         aligned: list[list[int]] = [[] for _ in sources]
-        options = {"output_attentions": True}
-        for rows, weights, _ in self._forced_outputs(sources, targets, batch_tokens, **options):
+        forced = self._forced_outputs(sources, targets, batch_tokens, output_attentions=True)
+        for rows, weights, _ in forced:
             for row, matrix in zip(rows, weights, strict=True):
                 words = max(len(sources[row]) - 1, 1)  # no token is aligned with the end
                 best = matrix[: len(targets[row]), :words].argmax(-1)
@@ -140,6 +166,7 @@ class TransformersEngine:
         sources: Sequence[Ids],
         targets: Sequence[Ids],
         batch_tokens: int,
+        start: int | None = None,
         output_attentions: bool = False,
     ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
         """Yields rows, logits (or mean attention weights) and labels, batch by batch."""
@@ -152,6 +179,8 @@ class TransformersEngine:
                 labels = labels.to(self.model.device)
                 # Not `labels=`: no loss is needed.
                 shifted = self.model.prepare_decoder_input_ids_from_labels(labels)
+                if start is not None:
+                    shifted[:, 0] = start
                 outputs = self.model(
                     **inputs,
                     decoder_input_ids=shifted,
@@ -206,7 +235,9 @@ def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothes
     ends = ends if isinstance(ends, list) else [ends]
     ids = sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
-    return Hypothesis(tuple(ids if stop is None else ids[:stop]), stop is not None)
+    if stop is None:
+        return Hypothesis(tuple(ids), None)
+    return Hypothesis(tuple(ids[:stop]), ids[stop])
 
 
 def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> bool:
@@ -221,7 +252,7 @@ def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> 
         longest: Longest output in tokens, the end included.
     """
     forced = settings.forced_eos_token_id is not None
-    ended = (output.is_complete and not forced) or output.ids[-1:] == (settings.pad_token_id,)
+    ended = (output.end is not None and not forced) or output.ids[-1:] == (settings.pad_token_id,)
     return not ended and len(output.ids) >= longest - forced
 
 
@@ -241,3 +272,151 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
         count = max(1, batch_tokens // max(sizes[rows[0]], 1))
         yield rows[:count]
         rows = rows[count:]
+
+
+class EnsembleEngine(TransformersEngine):
+    """Computes with the mean of the probabilities of several models.
+
+    Args:
+        models: Models with one vocabulary. The first one drives the search.
+        tokenizer: Their tokenizer, which `stop_strings` needs.
+    """
+
+    def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
+        super().__init__(models[0], "ensemble", tokenizer)
+        self.members = [TransformersEngine(model) for model in models]
+
+    def problems(self, search: Search) -> list[str]:
+        """Lists settings whose effect depends on the scale of the logits, which a mean loses."""
+        named = ((name, getattr(search.settings, name)) for name in _OF_LOGITS)
+        return [f"`{name}` is {value!r}" for name, value in named if value not in (None, 1)]
+
+    def token_scores(
+        self,
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+        batch_tokens: int,
+        start: int | None = None,
+    ) -> list[list[float]]:
+        """Computes the log of the mean probabilities; see `Engine.token_scores`."""
+        found = [
+            member.token_scores(sources, targets, batch_tokens, start) for member in self.members
+        ]
+        return [
+            [_log_mean_exp(values) for values in zip(*rows, strict=True)]
+            for rows in zip(*found, strict=True)
+        ]
+
+    def _generate_batch(self, inputs: dict[str, torch.Tensor], search: Search) -> torch.Tensor:
+        mean = MeanProbabilities([member.model for member in self.members[1:]], inputs)
+        make_processors = self.model._get_logits_processor
+
+        def with_mean_first(*args: Any, **kwargs: Any) -> LogitsProcessorList:
+            return LogitsProcessorList([mean, *make_processors(*args, **kwargs)])
+
+        # `generate()` puts given processors behind its own, but what forbids a token must see the
+        # mean. A copy of the model takes the other order, so that the model stays as it is.
+        searching: Any = copy.copy(self.model)
+        searching._get_logits_processor = with_mean_first
+        sequences: torch.Tensor = searching.generate(**inputs, **self._generate_arguments(search))
+        return sequences
+
+
+class MeanProbabilities(LogitsProcessor):
+    """Replaces the scores of a search by the log of the mean probabilities of several models.
+
+    Args:
+        others: The models besides the one that searches.
+        inputs: `input_ids` and `attention_mask` of the sources, of shape (batch, source_len).
+    """
+
+    def __init__(self, others: Sequence[Any], inputs: dict[str, torch.Tensor]) -> None:
+        self.others = others
+        self.mask = inputs["attention_mask"]
+        self.encoded = [model.get_encoder()(**inputs, return_dict=True) for model in others]
+        self.caches = [EncoderDecoderCache(DynamicCache(), DynamicCache()) for _ in others]
+        self.seen: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Computes the mean.
+
+        Args:
+            input_ids: Tokens so far, of shape (rows, length); rows / batch rows belong to a source.
+            scores: Logits or log-probabilities of the model that searches, of shape (rows, vocab).
+
+        Returns:
+            Log-probabilities of shape (rows, vocab).
+        """
+        self._follow_beams(input_ids)
+        log_probabilities = [scores.float().log_softmax(-1)]
+        for model, encoded, cache in zip(self.others, self.encoded, self.caches, strict=True):
+            repeats = len(input_ids) // len(self.mask)
+            states = encoded.last_hidden_state.repeat_interleave(repeats, 0)
+            outputs = model(
+                encoder_outputs=(states,),
+                attention_mask=self.mask.repeat_interleave(repeats, 0),
+                decoder_input_ids=input_ids[:, cache.get_seq_length() :],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            log_probabilities.append(outputs.logits[:, -1].float().log_softmax(-1))
+        self.seen = input_ids
+        return torch.stack(log_probabilities).logsumexp(0) - log(len(log_probabilities))
+
+    def _follow_beams(self, input_ids: torch.Tensor) -> None:
+        """Reorders the caches as the search reordered its rows, which it does not tell.
+
+        A row goes on from a row of the same source with the same tokens; where several have them,
+        their caches are equal.
+        """
+        if self.seen is None:
+            return
+        repeats = len(input_ids) // len(self.mask)
+        prefixes = input_ids[:, : self.seen.shape[1]].unflatten(0, (-1, repeats))
+        seen = self.seen.unflatten(0, (-1, repeats))
+        is_parent = (prefixes[:, :, None] == seen[:, None]).all(-1)  # (batch, row, earlier row)
+        offsets = torch.arange(len(seen), device=input_ids.device)[:, None] * repeats
+        parents = (is_parent.int().argmax(-1) + offsets).flatten()
+        for cache in self.caches:
+            cache.reorder_cache(parents)
+
+
+def _log_mean_exp(values: Sequence[float]) -> float:
+    highest = max(values)
+    if highest == -torch.inf:
+        return highest
+    return highest + log(sum(exp(value - highest) for value in values) / len(values))
+
+
+def check_members(
+    paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
+) -> None:
+    """Checks that models can be averaged.
+
+    Args:
+        paths: Where the models lie, for the message.
+        tokenizers: The tokenizer of each.
+        settings: The saved settings of each.
+
+    Raises:
+        ValueError: If their vocabularies or their start tokens differ.
+    """
+    vocabularies = [_all_ids(tokenizer) for tokenizer in tokenizers]
+    for path, ids, own in zip(paths, vocabularies, settings, strict=True):
+        if ids != vocabularies[0]:
+            raise ValueError(
+                f"{path!r} has another vocabulary than {paths[0]!r}: only models with one "
+                "vocabulary can be averaged."
+            )
+        start, first = own.decoder_start_token_id, settings[0].decoder_start_token_id
+        if start != first:
+            raise ValueError(
+                f"{path!r} has `decoder_start_token_id` {start}, but {paths[0]!r} has {first}: "
+                "only models with one start token can be averaged."
+            )
+
+
+def _all_ids(tokenizer: Any) -> list[dict[str, int]]:
+    if getattr(tokenizer, "separate_vocabularies", False):
+        return [tokenizer.get_vocab(), tokenizer.target_tokenizer().get_vocab()]
+    return [tokenizer.get_vocab()]

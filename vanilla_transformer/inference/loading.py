@@ -1,11 +1,14 @@
-"""Loads a saved model and its tokenizer, and explains what is wrong if that fails."""
+"""Loads a saved model and its tokenizer, also in 8 bits; explains what is wrong if that fails."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.data.file_contents import read_object
@@ -180,3 +183,32 @@ def _explain_missing_path(path: str) -> Iterator[None]:
             f"{path!r} is not a local directory and could not be loaded from the Hub: check the "
             f"name ({str(error).splitlines()[0]})."
         ) from error
+
+
+def with_int8_weights(model: Any) -> Any:
+    """Returns a copy of a model that computes its linear maps with integers of 8 bits.
+
+    The weights are rounded once. Each input is rounded to 8 bits when it comes, with a scale of its
+    own ("dynamic quantization" in PyTorch). The embeddings, norms and attention stay as they are.
+
+    Args:
+        model: A model on the CPU, which is not changed.
+
+    Returns:
+        The quantized model, in evaluation mode. It cannot be trained or saved.
+
+    Raises:
+        ValueError: If the model is not on the CPU.
+    """
+    if model.device.type != "cpu":
+        raise ValueError(
+            f"The engine 'int8' computes on a CPU, not on {model.device}: set `device='cpu'`, or "
+            "use another engine."
+        )
+    with warnings.catch_warnings():
+        # PyTorch announces that torchao will take its place.
+        warnings.simplefilter("ignore")
+        quantized: nn.Module = torch.ao.quantization.quantize_dynamic(
+            deepcopy(model).float().eval(), {nn.Linear}, dtype=torch.qint8
+        )
+    return quantized

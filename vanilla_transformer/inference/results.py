@@ -1,12 +1,20 @@
-"""What a `Translator` returns, and how the outputs of segments become the output of a text."""
+"""What a `Translator` returns: the outputs of segments joined, and the chosen one of several."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp
+from importlib import import_module
+from math import exp, inf
 from typing import NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document
+
+Metric = Callable[[str, str], float]
+"""Returns the similarity of an output and a reference, higher for better."""
+
+METRICS = ("chrf", "bleu")
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,8 @@ def perplexity_of(scores: Iterable[Score]) -> float:
         The perplexity; 1 if there are no tokens.
     """
     values = [value for score in scores for value in score.token_scores]
-    return exp(-sum(values) / max(len(values), 1))
+    mean = -sum(values) / max(len(values), 1)
+    return exp(mean) if mean < 700 else inf
 
 
 class Details(NamedTuple):
@@ -205,3 +214,44 @@ def _first_word(before: str, segment: str) -> int:
     """Returns the index of the first word of a segment, which may go on with a word before it."""
     goes_on = before[-1:].strip() and segment[:1].strip()
     return count_words(before) - bool(goes_on)
+
+
+def metric_by_name(metric: str | Metric) -> Metric:
+    """Returns a metric of sacreBLEU for single sentences, or the given function.
+
+    It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
+    others.
+
+    Args:
+        metric: One of `METRICS`, or a function.
+
+    Raises:
+        ValueError: If the name is unknown.
+        ModuleNotFoundError: If sacreBLEU is not installed. The message tells how to install it.
+    """
+    if callable(metric):
+        return metric
+    if metric not in METRICS:
+        raise ValueError(f"Unknown metric {metric!r}: use one of {METRICS}, or a function.")
+    with optional_packages():
+        sacrebleu = import_module("sacrebleu")
+    scorer = sacrebleu.CHRF() if metric == "chrf" else sacrebleu.BLEU(effective_order=True)
+    return lambda output, reference: float(scorer.sentence_score(output, [reference]).score)
+
+
+def least_risk(outputs: Sequence[str], metric: Metric) -> int:
+    """Chooses the output with the highest mean similarity to all outputs.
+
+    Args:
+        outputs: Candidates, which are also the references. One that occurs twice counts twice.
+        metric: The similarity.
+
+    Returns:
+        The index of the chosen output; of equal ones, the first.
+    """
+    counts = Counter(outputs)
+    gains = {
+        output: sum(count * metric(output, other) for other, count in counts.items())
+        for output in counts
+    }
+    return max(range(len(outputs)), key=lambda index: (gains[outputs[index]], -index))

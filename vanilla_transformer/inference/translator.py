@@ -20,27 +20,30 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
 from vanilla_transformer.inference.engines import (
     Engine,
+    EnsembleEngine,
     Hypothesis,
     Ids,
     TransformersEngine,
+    check_members,
     is_cut_off,
 )
-from vanilla_transformer.inference.ensemble import EnsembleEngine, check_vocabularies
 from vanilla_transformer.inference.loading import (
     check_model_directory,
     load_tokenizer,
     load_weights,
     usable_device,
+    with_int8_weights,
 )
-from vanilla_transformer.inference.minimum_risk import Metric, least_risk, metric_by_name
-from vanilla_transformer.inference.quantization import with_int8_weights
 from vanilla_transformer.inference.results import (
     Alignment,
     Details,
+    Metric,
     Score,
     SegmentOutput,
     Translation,
     join_segments,
+    least_risk,
+    metric_by_name,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.names import ENGINES
@@ -420,7 +423,9 @@ class Translator:
         """
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
-        found = self.engine.token_scores(source_ids, target_ids, batch_tokens)
+        engine = self._able_engine(self.engine.token_problems(self.settings))
+        start = self.settings.decoder_start_token_id
+        found = engine.token_scores(source_ids, target_ids, batch_tokens, start)
         return [
             Score(self._target_tokens(ids), tuple(values))
             for ids, values in zip(target_ids, found, strict=True)
@@ -486,7 +491,10 @@ class Translator:
         return source_ids, encoded
 
     def _engine_for(self, search: Search) -> Engine:
-        problems = self.engine.problems(search)
+        return self._able_engine(self.engine.problems(search))
+
+    def _able_engine(self, problems: list[str]) -> Engine:
+        """Returns the engine, or transformers where the former has problems."""
         if not problems:
             return self.engine
         what = "; ".join(problems)
@@ -562,16 +570,18 @@ class Translator:
     ) -> Iterator[SegmentOutput]:
         """Yields outputs with their details. `origins` has the number of the segment of each."""
         repeated = [sources[number] for number in origins]
-        ended: list[Ids] = [[*one.ids, self.end_token_id] for one in found]
+        ends = [self.end_token_id if one.end is None else one.end for one in found]
+        ended: list[Ids] = [[*one.ids, end] for one, end in zip(found, ends, strict=True)]
         scores: list[list[float]] = [[]] * len(found)
         aligned: list[list[int]] = [[]] * len(found)
         if call.details.scores:
-            scores = call.engine.token_scores(repeated, ended, call.batch_tokens)
+            start = call.search.settings.decoder_start_token_id
+            scores = call.engine.token_scores(repeated, ended, call.batch_tokens, start)
         if call.aligns:
             aligned = self._align_outputs(repeated, ended, found, call.batch_tokens)
         source_words = self._words_of_sources(segments, sources) if call.details.words else []
         for number, one in enumerate(found):
-            length = len(one.ids) + one.is_complete
+            length = len(one.ids) + (one.end is not None)
             yield SegmentOutput(
                 text=texts[number],
                 tokens=self._target_tokens(ended[number][:length]),
@@ -699,6 +709,10 @@ class TranslatorCall:
     details: Details
     batch_tokens: int
 
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1:
+            raise ValueError(f"`batch_tokens` is {self.batch_tokens}: give at least 1.")
+
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
@@ -773,7 +787,8 @@ def _make_ensemble(paths: list[str], engine: str, tokenizer: Any, device: str) -
         raise ValueError(
             f"An ensemble is computed by the engine 'transformers', not by {engine!r}."
         )
-    check_vocabularies(paths, [tokenizer, *map(load_tokenizer, paths[1:])])
+    settings = [_generation_settings(path, AutoConfig.from_pretrained(path)) for path in paths]
+    check_members(paths, [tokenizer, *map(load_tokenizer, paths[1:])], settings)
     return EnsembleEngine([load_weights(path).to(device).eval() for path in paths], tokenizer)
 
 
