@@ -215,10 +215,13 @@ def heard(monkeypatch, caplog):
 
 @pytest.fixture(scope="session")
 def seeds_to_draw(pytestconfig):
-    """The seeds of random architectures: the first 64, or N from a random one with `--fuzz N`."""
+    """The seeds of random architectures.
+
+    These are the first 32, or 64 with `--slow`, or N from a random one with `--fuzz N`.
+    """
     first, count = pytestconfig.getoption("--fuzz-seed"), pytestconfig.getoption("--fuzz")
     if count is None:
-        return range(64)
+        return range(64 if pytestconfig.getoption("--slow") else 32)
     first = secrets.randbelow(10**9) if first is None else first
     return range(first, first + count)
 

@@ -72,7 +72,6 @@ def test_an_output_directory_that_is_a_file(corpus, tmp_path):
 
 
 def test_accelerate_starts_it_in_two_processes(corpus, tmp_path, monkeypatch):
-    """Torch's own launcher starts scripts/train.py in test_run.py."""
     monkeypatch.chdir(REPOSITORY)
     argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=4)
     launch("-m", "vanilla_transformer", "train", *argv)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from small import launch
+from small import run_in_two_processes
 from toy import NOUNS, VERBS
 
 from vanilla_transformer.inference.translator import Translator
@@ -24,7 +24,7 @@ def test_two_processes_translate_as_one_does(trained, tmp_path, monkeypatch):
         assert old in program
         program = program.replace(old, new)
     (tmp_path / "translate.py").write_text(program, encoding="utf-8")
-    launch(tmp_path / "translate.py")
+    run_in_two_processes(tmp_path / "translate.py")
     translator = Translator.from_pretrained(str(trained), device="cpu")
     expected = translator.translate(lines, num_beams=5)
     assert output.read_text(encoding="utf-8").splitlines() == expected

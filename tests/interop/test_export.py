@@ -66,7 +66,8 @@ def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture):
 
 
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@pytest.mark.parametrize("kind", [pytest.param("dynamo", marks=slow), "onnx"])
+@slow  # the fast tests of test_onnx.py export an encoder too
+@pytest.mark.parametrize("kind", ["dynamo", "onnx"])
 def test_an_exported_encoder_computes_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):

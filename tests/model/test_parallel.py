@@ -1,12 +1,10 @@
 """Models split over two processes: tensor parallel and fully sharded, by the model's own plans."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from small import run_in_two_processes
 
 from vanilla_transformer import (
     VanillaTransformerForCausalLM,
@@ -26,14 +24,7 @@ SPLIT = ("_proj.weight", "fc1.weight", "fc2.weight", "shared.weight", "embed_tok
 def test_a_split_model_computes_what_a_whole_one_does(tiny_model, tmp_path):
     for name, changes in MODELS.items():
         tiny_model(**changes).save_pretrained(tmp_path / name)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc_per_node", "2", str(SCRIPT), str(tmp_path)]
-    command += [str(tmp_path / name) for name in MODELS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_two_processes(SCRIPT, tmp_path, *(tmp_path / name for name in MODELS))
     for rank in range(2):
         report = json.loads((tmp_path / f"{rank}.json").read_text())
         assert len(report) == 2 * len(MODELS)

@@ -1,11 +1,10 @@
 """Whole runs in processes of their own: and what they leave."""
 
 import json
-import os
 import subprocess
-import sys
 
 import pytest
+from small import run_in_two_processes
 from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
@@ -88,16 +87,7 @@ def test_other_models_and_damaged_weights_are_refused(trained, corpus, tmp_path)
 
 def test_two_processes_train_one_model(corpus, tmp_path):
     argv = arguments(corpus, tmp_path / "out", max_steps=130, use_cpu=True)
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    launch += [str(REPOSITORY / "scripts" / "train.py")]
-    done = subprocess.run(
-        [sys.executable, *launch, *argv],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_two_processes(REPOSITORY / "scripts" / "train.py", *argv)
     assert results(tmp_path / "out")["test_bleu"] > 90
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "2 CPU processes" in card

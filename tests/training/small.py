@@ -148,7 +148,7 @@ def run_two_processes(program, *arguments):
     return codes, running[0].stderr[-3000:]
 
 
-def train_in_two_processes(program, *arguments):
+def run_in_two_processes(program, *arguments):
     """Runs a program in two processes, which must end well."""
     codes, said = run_two_processes(program, *arguments)
     assert codes == [0, 0], said

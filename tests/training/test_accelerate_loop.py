@@ -7,7 +7,7 @@ import pytest
 import torch
 from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
 from datasets import IterableDataset
-from small import losses, model, rows, train_in_two_processes, trainer
+from small import losses, model, rows, run_in_two_processes, trainer
 
 from vanilla_transformer.training.muon import make_muon
 
@@ -36,7 +36,7 @@ def trained_by_trainer(folder, kind):
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    train_in_two_processes(PROGRAM, folder, "batches", "stream")
+    run_in_two_processes(PROGRAM, folder, "batches", "stream")
     return folder
 
 

@@ -9,7 +9,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import model, train_in_two_processes
+from small import model, run_in_two_processes
 from toy import REPOSITORY
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
@@ -41,7 +41,7 @@ def one(tmp_path_factory):
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     kinds = ("rdrop", "average", "budget", "guided", "fsdp", "muon")
-    train_in_two_processes(PROGRAM, folder, *kinds)
+    run_in_two_processes(PROGRAM, folder, *kinds)
     return folder
 
 
