@@ -217,9 +217,7 @@ def _average_tensor(name: str, models: Sequence[Weights]) -> torch.Tensor:
     first: torch.Tensor = models[0][name].get_tensor(name)
     if not first.is_floating_point():
         return first
-    total = first.double()
-    for model in models[1:]:
-        total += model[name].get_tensor(name).double()
+    total = sum((model[name].get_tensor(name).double() for model in models[1:]), first.double())
     return (total / len(models)).to(first.dtype)
 
 
@@ -264,15 +262,7 @@ def average_checkpoints(
 
 
 def refuse_sharded_weights(feature: str, remedy: str) -> None:
-    """Refuses a training whose weights are sharded over processes.
-
-    Args:
-        feature: Name of what needs whole weights, for the error.
-        remedy: What to do instead, for the error.
-
-    Raises:
-        ValueError: Under FSDP, DeepSpeed or Megatron.
-    """
+    """Refuses FSDP, DeepSpeed and Megatron for a feature that needs whole weights."""
     sharded = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM)
     if is_initialized() and AcceleratorState().distributed_type in sharded:
         raise ValueError(

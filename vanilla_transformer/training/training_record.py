@@ -16,8 +16,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
-from vanilla_transformer.names import MUON
+from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.training.checkpoints import needed_files, read_checkpoint, saved_record
+from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 
 logger = logging.get_logger(__name__)
 
@@ -81,7 +82,10 @@ CHANGES = (
     Change("search", "search settings", (SCORES,)),
 )
 _WITHOUT_VALUES = ("train", "validation", "test", "search")  # digests, and a long text
-_FIXED_LENGTH = ("constant", "constant_with_warmup", "inverse_sqrt", "noam")
+_OF_ANY_LENGTH = (
+    *("constant", "constant_with_warmup", "inverse_sqrt", NOAM),
+    *(schedule.value for schedule in SCHEDULES_OF_A_SCORE),
+)
 """Schedules that do not depend on the number of steps."""
 
 
@@ -172,7 +176,7 @@ def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
         "num_processes": args.world_size,
         "max_tokens": getattr(args, "max_tokens", None),
         "seed": args.seed if args.data_seed is None else args.data_seed,
-        **({} if schedule in _FIXED_LENGTH else {"max_steps": max_steps}),
+        **({} if schedule in _OF_ANY_LENGTH else {"max_steps": max_steps}),
     }
 
 
