@@ -11,10 +11,11 @@ import difflib
 import math
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
@@ -80,14 +81,10 @@ SIZES = (
     "encoder_ffn_dim",
     "decoder_ffn_dim",
     "max_position_embeddings",
-)
-SIZES_OF_CHOICES = (
     "head_dim",
     "relative_attention_num_buckets",
     "relative_attention_max_distance",
 )
-"""Sizes that not every architecture has."""
-
 PROBABILITIES = (
     "dropout",
     "attention_dropout",
@@ -124,6 +121,175 @@ ATTENTION_TP_PLAN = {
     "v_proj": "colwise",
     "out_proj": "rowwise",
 }
+
+
+class Rule(NamedTuple):
+    """Values that cannot be, or do nothing.
+
+    Attributes:
+        is_broken: A condition on the values that `check_rules` is given, in their order.
+        message: Names field, value and remedy; a format string with the names of these values.
+    """
+
+    is_broken: Callable[..., Any]
+    message: str
+
+
+def check_rules(rules: Iterable[Rule], **values: Any) -> None:
+    """Raises a ValueError with the message of the first rule that is broken, if there is one."""
+    for is_broken, message in rules:
+        if is_broken(*values.values()):
+            raise ValueError(message.format(**values))
+
+
+def _rules_of_fields(
+    names: Iterable[str], is_legal: Callable[[Any], bool], demand: str
+) -> list[Rule]:
+    """Makes a rule for each of several fields, which may also be None or missing."""
+
+    def is_broken(name: str, config: Any) -> bool:
+        value = getattr(config, name, None)
+        return value is not None and not is_legal(value)
+
+    return [
+        Rule(partial(is_broken, name), f"`{name}` must {demand}, got {{config.{name}!r}}.")
+        for name in names
+    ]
+
+
+def _rule_of_division(whole: str, part: str) -> Rule:
+    def is_broken(config: Any) -> bool:
+        is_free = whole == "d_model" and hasattr(config, "head_dim")
+        return not is_free and bool(getattr(config, whole) % getattr(config, part))
+
+    return Rule(
+        is_broken,
+        f"`{whole}` ({{config.{whole}}}) must be divisible by `{part}` ({{config.{part}}}): "
+        "change one of them.",
+    )
+
+
+def _is_outside_vocabulary(name: str, config: Any) -> bool:
+    value, size = getattr(config, name), config.decoder_vocab_size
+    if name == "pad_token_id":
+        size = min(size, config.vocab_size)
+    ids = value if isinstance(value, list) else [value]
+    return any(token is not None and token not in range(size) for token in ids)
+
+
+def _are_no_heads_of_the_decoder(config: Any) -> bool:
+    limits = config.decoder_layers, config.decoder_attention_heads
+    return config.alignment_heads is not None and not (
+        config.alignment_heads
+        and all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(
+                type(number) is int and number in range(limit)
+                for number, limit in zip(pair, limits, strict=True)
+            )
+            for pair in config.alignment_heads
+        )
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    *(
+        rule
+        for name, choices in CHOICES.items()
+        for rule in _rules_of_fields([name], choices.__contains__, f"be one of {choices}")
+    ),
+    *_rules_of_fields(SIZES, lambda value: value >= 1, "be at least 1"),
+    *_rules_of_fields(PROBABILITIES, lambda value: 0 <= value < 1, "lie in [0, 1)"),
+    *_rules_of_fields(
+        POSITIVE_NUMBERS, lambda value: 0 < value < math.inf, "be above 0 and finite"
+    ),
+    *_rules_of_fields(["activation_function"], ACT2FN.__contains__, f"be one of {sorted(ACT2FN)}"),
+    Rule(
+        lambda config: config.norm_type == "unbiased_std" and config.d_model < 2,
+        "`d_model` ({config.d_model}) must be at least 2 for `norm_type='unbiased_std'`: one "
+        "number has no sample standard deviation.",
+    ),
+    _rule_of_division("d_model", "encoder_attention_heads"),
+    _rule_of_division("encoder_attention_heads", "encoder_num_key_value_heads"),
+    _rule_of_division("d_model", "decoder_attention_heads"),
+    _rule_of_division("decoder_attention_heads", "decoder_num_key_value_heads"),
+    Rule(
+        lambda config: (
+            config.share_encoder_decoder_embeddings
+            and config.vocab_size != config.decoder_vocab_size
+        ),
+        "`vocab_size` ({config.vocab_size}) and `decoder_vocab_size` ({config.decoder_vocab_size}) "
+        "differ: make them equal or set `share_encoder_decoder_embeddings=False`.",
+    ),
+    Rule(
+        lambda config: (
+            config.initializer in POST_NORM_INITIALIZERS and config.norm_placement != "post"
+        ),
+        "`initializer` {config.initializer!r} is made for `norm_placement` 'post', got "
+        "{config.norm_placement!r}: change one of them.",
+    ),
+    Rule(
+        lambda config: config.initializer in POST_NORM_INITIALIZERS and config.residual_scale != 1,
+        "`residual_scale` is {config.residual_scale}, but `initializer` {config.initializer!r} "
+        "sets the factors: leave it out, or give `encoder_residual_scale` and "
+        "`decoder_residual_scale`.",
+    ),
+    Rule(
+        lambda config: (
+            config.position_offset < 0
+            or (
+                config.position_offset
+                and config.position_embedding_type not in POSITIONS_WITH_OFFSET
+            )
+        ),
+        "`position_offset` must be at least 0, and 0 unless `position_embedding_type` "
+        f"({{config.position_embedding_type!r}}) is one of {POSITIONS_WITH_OFFSET}, got "
+        "{config.position_offset}.",
+    ),
+    Rule(
+        lambda config: (
+            config.position_embedding_type == "sinusoidal_fairseq" and config.d_model < 4
+        ),
+        "`d_model` ({config.d_model}) must be at least 4 for "
+        "`position_embedding_type='sinusoidal_fairseq'`: its frequencies need two sines.",
+    ),
+    Rule(
+        lambda config: (
+            config.position_embedding_type == "relative"
+            and not 2
+            <= config.relative_attention_num_buckets // 2
+            < config.relative_attention_max_distance
+        ),
+        "`relative_attention_num_buckets` must be at least 4, and "
+        "`relative_attention_max_distance` more than half of it, got "
+        "{config.relative_attention_num_buckets} and {config.relative_attention_max_distance}.",
+    ),
+    Rule(
+        lambda config: (
+            config.position_embedding_type != "rope" and getattr(config, "rope_parameters", None)
+        ),
+        "`rope_parameters` {config.rope_parameters!r} has no effect with "
+        "`position_embedding_type` {config.position_embedding_type!r}: set "
+        "`position_embedding_type` to 'rope', or `rope_parameters` to None.",
+    ),
+    *(
+        Rule(
+            partial(_is_outside_vocabulary, name),
+            f"`{name}` must lie within its vocabularies, got {{config.{name}!r}}: change it, "
+            "`vocab_size` ({config.vocab_size}) or `decoder_vocab_size` "
+            "({config.decoder_vocab_size}).",
+        )
+        for name in ("pad_token_id", *TARGET_TOKEN_IDS)
+    ),
+    Rule(
+        _are_no_heads_of_the_decoder,
+        "`alignment_heads` must be a list of pairs [layer, head] with layers below "
+        "{config.decoder_layers} and heads below {config.decoder_attention_heads}, or None, got "
+        "{config.alignment_heads!r}.",
+    ),
+)
+"""What the fields of a config must be, besides their types and the parameters of RoPE."""
 
 
 class VanillaTransformerConfig(PreTrainedConfig):
@@ -506,13 +672,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """
         self._check_types()
         self._fill_in_defaults()
-        self._check_choices_and_ranges()
-        self._check_sizes_fit()
-        self._check_initializer()
-        self._check_positions()
+        check_rules(RULES, config=self)
+        self._warn_of_kept_scales()
         self._check_rope()
-        self._check_token_ids()
-        self._check_alignment_heads()
 
     def _check_types(self) -> None:
         for name, kind in VanillaTransformerConfig.__annotations__.items():
@@ -586,66 +748,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             "decoder": (3 * decoder) ** 0.25,
         }
 
-    def _check_choices_and_ranges(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"`{name}` must be one of {choices}, got {getattr(self, name)!r}.")
-        for name in (*SIZES, *SIZES_OF_CHOICES):
-            value = getattr(self, name, None)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        for name in PROBABILITIES:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"`{name}` must lie in [0, 1), got {value}.")
-        for name in POSITIVE_NUMBERS:
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"`{name}` must be above 0 and finite, got {value}.")
-        if self.activation_function not in ACT2FN:
-            raise ValueError(
-                f"`activation_function` {self.activation_function!r} is unknown; "
-                f"choose one of {sorted(ACT2FN)}."
-            )
-
-    def _check_sizes_fit(self) -> None:
-        if self.norm_type == "unbiased_std" and self.d_model < 2:
-            raise ValueError(
-                f"`d_model` ({self.d_model}) must be at least 2 for `norm_type='unbiased_std'`: "
-                "one number has no sample standard deviation."
-            )
-        for stack in ("encoder", "decoder"):
-            heads, key_value_heads = f"{stack}_attention_heads", f"{stack}_num_key_value_heads"
-            pairs = [("d_model", heads), (heads, key_value_heads)]
-            for whole, part in pairs[1:] if hasattr(self, "head_dim") else pairs:
-                if getattr(self, part) is not None and getattr(self, whole) % getattr(self, part):
-                    raise ValueError(
-                        f"`{whole}` ({getattr(self, whole)}) must be divisible by `{part}` "
-                        f"({getattr(self, part)}): change one of them."
-                    )
-        if self.share_encoder_decoder_embeddings and self.vocab_size != self.decoder_vocab_size:
-            raise ValueError(
-                f"`vocab_size` ({self.vocab_size}) and `decoder_vocab_size` "
-                f"({self.decoder_vocab_size}) differ: make them equal or set "
-                "`share_encoder_decoder_embeddings=False`."
-            )
-
-    def _check_initializer(self) -> None:
-        if self.initializer not in POST_NORM_INITIALIZERS:
-            return
-        if self.norm_placement != "post":
-            raise ValueError(
-                f"`initializer` {self.initializer!r} is made for `norm_placement` 'post', got "
-                f"{self.norm_placement!r}: change one of them."
-            )
-        if self.residual_scale != 1:
-            raise ValueError(
-                f"`residual_scale` is {self.residual_scale}, but `initializer` "
-                f"{self.initializer!r} sets the factors: leave it out, or give "
-                "`encoder_residual_scale` and `decoder_residual_scale`."
-            )
-        if self.is_encoder_decoder and len(self.filled_residual_scales()) < 2:
-            # A trained model keeps its scales. The layers of a loaded config may have been changed.
+    def _warn_of_kept_scales(self) -> None:
+        """Warns of scales for other layers: a trained model keeps its own, a new one should not."""
+        is_filled = len(self.filled_residual_scales()) == 2
+        if self.initializer in POST_NORM_INITIALIZERS and self.is_encoder_decoder and not is_filled:
             held = [self.encoder_residual_scale, self.decoder_residual_scale]
             logger.warning_once(
                 f"`encoder_residual_scale` and `decoder_residual_scale` are {held}, which "
@@ -653,75 +759,16 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"{self.decoder_layers} layers: for a new model, set both to None."
             )
 
-    def _check_positions(self) -> None:
-        kind, offset = self.position_embedding_type, self.position_offset
-        if offset < 0 or (offset and kind not in POSITIONS_WITH_OFFSET):
-            raise ValueError(
-                f"`position_offset` must be at least 0, and 0 unless `position_embedding_type` "
-                f"({kind!r}) is one of {POSITIONS_WITH_OFFSET}, got {offset}."
-            )
-        if kind == "sinusoidal_fairseq" and self.d_model < 4:
-            raise ValueError(
-                f"`d_model` ({self.d_model}) must be at least 4 for "
-                "`position_embedding_type='sinusoidal_fairseq'`: its frequencies need two sines."
-            )
-        if kind == "relative":
-            buckets = self.relative_attention_num_buckets
-            distance = self.relative_attention_max_distance
-            if buckets < 4 or distance <= buckets // 2:
-                raise ValueError(
-                    "`relative_attention_num_buckets` must be at least 4, and "
-                    "`relative_attention_max_distance` more than half of it, got "
-                    f"{buckets} and {distance}."
-                )
-
     def _check_rope(self) -> None:
-        parameters: dict[str, Any] = getattr(self, "rope_parameters", None) or {}
-        if self.position_embedding_type == "rope":
-            check_rope_parameters(parameters)
-            for stack in ("encoder", "decoder"):
-                name = f"{stack}_attention_heads"
-                heads = getattr(self, name)
-                head_dim = self.head_dim_with(heads)
-                check_rope_fits_heads(parameters, self.d_model, name, heads, head_dim)
-        elif parameters:
-            raise ValueError(
-                f"`rope_parameters` {parameters!r} has no effect with `position_embedding_type` "
-                f"{self.position_embedding_type!r}: set `position_embedding_type` to 'rope', or "
-                "`rope_parameters` to None."
-            )
-
-    def _check_token_ids(self) -> None:
-        target_size = self.decoder_vocab_size or self.vocab_size
-        sizes = dict.fromkeys(TARGET_TOKEN_IDS, target_size)
-        sizes["pad_token_id"] = min(self.vocab_size, target_size)
-        for name, size in sizes.items():
-            value = getattr(self, name)
-            for token in value if isinstance(value, list) else [value]:
-                if token is not None and token not in range(size):
-                    raise ValueError(
-                        f"`{name}` must lie within its vocabularies (0 to {size - 1}), got "
-                        f"{value!r}: change it, `vocab_size` or `decoder_vocab_size`."
-                    )
-
-    def _check_alignment_heads(self) -> None:
-        if self.alignment_heads is None:
+        if self.position_embedding_type != "rope":
             return
-        limits = self.decoder_layers, self.decoder_attention_heads
-        if not self.alignment_heads or not all(
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(
-                type(number) is int and number in range(limit)
-                for number, limit in zip(pair, limits, strict=True)
-            )
-            for pair in self.alignment_heads
-        ):
-            raise ValueError(
-                f"`alignment_heads` must be a list of pairs [layer, head] with layers 0 to "
-                f"{limits[0] - 1} and heads 0 to {limits[1] - 1}, or None, got "
-                f"{self.alignment_heads!r}."
-            )
+        parameters = self.rope_parameters or {}
+        check_rope_parameters(parameters)
+        for stack in ("encoder", "decoder"):
+            name = f"{stack}_attention_heads"
+            heads = getattr(self, name)
+            head_dim = self.head_dim_with(heads)
+            check_rope_fits_heads(parameters, self.d_model, name, heads, head_dim)
 
     def _refuse_misspelt_fields(self, kwargs: dict[str, Any]) -> None:
         """Raises for a misspelt field; in a saved config, which may hold any attribute, warns."""
