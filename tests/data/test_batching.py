@@ -15,7 +15,6 @@ from small import run_two_processes
 from token_budget_run import EXAMPLES, MAX_TOKENS, trainer
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 
 def lengths(count, seed=0):
@@ -207,20 +206,3 @@ def test_without_a_budget_batches_are_stock(tmp_path):
     run = trainer(tmp_path, save_strategy="no", **options)
     run.train()
     assert list(map(len, run.seen)) == [50, 50, 1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_tokens": 0}, "`max_tokens` is 0"),
-        (
-            {"max_tokens": 9, "auto_find_batch_size": True},
-            "`auto_find_batch_size` of True has no effect",
-        ),
-        ({"max_tokens": 9, "train_sampling_strategy": "group_by_length"}, "'group_by_length'"),
-        ({"max_tokens": 9, "dataloader_drop_last": True}, "`dataloader_drop_last` of True"),
-    ],
-)
-def test_bad_arguments(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        TokenBudgetTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)

@@ -238,14 +238,6 @@ def test_options_of_a_run(corpus, tmp_path):
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
 
 
-def test_averages_exclude_each_other(tmp_path):
-    argv = ["--output_dir", str(tmp_path), "--average_last", "3", "--ema_decay", "0.9"]
-    with pytest.raises(ValueError, match="`average_last` of 3"):
-        parse_arguments(argv)
-    with pytest.raises(ValueError, match="`average_last` is 0"):
-        parse_arguments(["--output_dir", str(tmp_path), "--average_last", "0"])
-
-
 def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
     """It left checkpoint-3, between those of the training that is resumed."""
     options = {"save_strategy": "steps", "learning_rate": 0.01}

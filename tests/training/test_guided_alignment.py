@@ -230,13 +230,9 @@ def test_evaluation_and_generation_know_no_links(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"guided_alignment_weight": 0.0}, "`guided_alignment_weight` is 0"),
-        ({"guided_alignment_weight": -1.0}, "`guided_alignment_weight` is -1"),
         ({"guided_alignment_layer": 1}, "`guided_alignment_layer` is 1.*choose 0 to 0"),
         ({"guided_alignment_layer": -1}, "`guided_alignment_layer` is -1"),
         ({"guided_alignment_head": 2}, "`guided_alignment_head` is 2.*choose 0 to 1"),
-        ({"torch_compile": True}, "`torch_compile`"),
-        ({"gradient_checkpointing_kwargs": {"use_reentrant": True}}, "`use_reentrant` True"),
     ],
 )
 def test_options_that_cannot_work_are_refused(tmp_path, options, message):

@@ -110,11 +110,6 @@ def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
     assert losses(resumed) == losses(whole)
 
 
-def test_a_negative_weight_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`rdrop_alpha` is -1"):
-        trainer(tmp_path, rdrop_alpha=-1.0)
-
-
 def test_layers_are_dropped_in_a_loop_of_ones_own():
     net = model(decoder_layers=8, decoder_layerdrop=0.5).train()
     calls = []

@@ -80,8 +80,3 @@ def test_a_run_moves_from_true_tokens_to_predicted_ones(tmp_path):
     assert shares[0] == 0
     assert shares[9] > shares[2] > 0
     assert shares[9] > 0.6
-
-
-def test_a_share_beyond_one_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"`scheduled_sampling` is 1\.5"):
-        trainer(tmp_path, scheduled_sampling=1.5)

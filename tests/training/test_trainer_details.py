@@ -23,7 +23,6 @@ from watch import StopAt
 from vanilla_transformer.run import training_run as run
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.metrics import GenerationMetrics
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
 
@@ -296,23 +295,6 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
     assert (used.metric_for_best_model, used.greater_is_better) == ("wer", False)
     state = (tmp_path / "trainer_state.json").read_text()
     assert '"global_step": 3,' in state
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"early_stopping_patience": 2}, "set `eval_strategy`"),
-        (
-            {"early_stopping_patience": 0, "eval_strategy": "epoch"},
-            "_stopping_patience` is 0",
-        ),
-        ({"metric_for_best_model": "wer", "greater_is_better": True}, "an error rate"),
-        ({"metric_for_best_model": "eval_ter", "greater_is_better": True}, "an error rate"),
-    ],
-)
-def test_options_that_contradict_each_other(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        TokenBudgetTrainingArguments(str(tmp_path), **options)
 
 
 def stopping(folder, values, patience, **options):
