@@ -111,7 +111,7 @@ def test_files_of_rules_are_checked(tmp_path):
         (tmp_path / "rules.yaml").write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             convert("system-a", *paths, heads=2, rename=tmp_path / "rules.yaml")
-    with pytest.raises(FileNotFoundError, match="file of rules"):
+    with pytest.raises(FileNotFoundError, match=r"x\.yaml' does not exist"):
         convert("system-a", *paths, heads=2, rename=tmp_path / "x.yaml")
     assert not (tmp_path / "out").exists()
 

@@ -39,23 +39,14 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
             )
         content = content[key]
     if not isinstance(content, dict) or not content:
-        kind = type(content).__name__
-        raise ValueError(
-            f"{str(path)!r} holds no weights but {kind}: save `model.state_dict()` instead."
-        )
-    unnamed = [name for name in content if not isinstance(name, str)]
-    if unnamed:
-        raise ValueError(
-            f"{str(path)!r} has keys that are not names of weights: {unnamed[:8]}. Save "
-            "`model.state_dict()` instead."
-        )
-    others = [name for name, value in content.items() if not isinstance(value, torch.Tensor)]
-    if others:
-        raise ValueError(
-            f"{str(path)!r} holds more than weights: {others[:8]}. Name the entry that holds the "
-            "weights with `key`, or save `model.state_dict()` instead."
-        )
-    return content
+        problem = f"holds no weights but {type(content).__name__}"
+    elif unnamed := [name for name in content if not isinstance(name, str)]:
+        problem = f"has keys that are not names of weights: {unnamed[:8]}"
+    elif others := [name for name, value in content.items() if not torch.is_tensor(value)]:
+        problem = f"holds more than weights: {others[:8]}. Name the entry of the weights with `key`"
+    else:
+        return content
+    raise ValueError(f"{str(path)!r} {problem}, or save `model.state_dict()` instead.")
 
 
 class InertObject:
@@ -165,6 +156,25 @@ def reason_of(error: Exception) -> str:
     return next(iter(message.splitlines()), type(error).__name__)
 
 
+def read_yaml(path: str | Path) -> Any:
+    """Reads a YAML file.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is not YAML.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"The file {str(path)!r} does not exist.")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
+
+
 def read_rename_rules(path: str | Path) -> dict[str, str | None]:
     """Reads the rules that rename weights from a YAML file.
 
@@ -178,13 +188,7 @@ def read_rename_rules(path: str | Path) -> dict[str, str | None]:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is not YAML, or not a mapping of strings.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The file of rules {str(path)!r} does not exist.")
-    try:
-        rules = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
+    rules = read_yaml(path)
     if not isinstance(rules, dict) or not all(isinstance(name, str) for name in rules):
         raise ValueError(
             f"{str(path)!r} must map regular expressions to names, one per line: "

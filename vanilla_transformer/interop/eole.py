@@ -18,7 +18,6 @@ from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     Rules,
-    are_equal,
     build_model,
     fit_weights,
     raise_problems,
@@ -29,11 +28,12 @@ from vanilla_transformer.interop.opennmt import (
     POSITIONS,
     SPECIAL_TOKENS,
     absent_biases,
+    common_fields,
     find_vocabulary_problems,
-    first_value,
     guided_heads,
     layer_rules,
     make_tokenizer,
+    token_ids,
     without_sinusoids,
 )
 from vanilla_transformer.interop.probe import SourceLogits
@@ -201,44 +201,30 @@ def _read_fields(
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
     encoder, decoder = (_stack_options(config, stack) for stack in ("encoder", "decoder"))
-    activation, gated = ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")]
     positions = embeddings.get("position_encoding_type", "SinusoidalInterleaved")
     kind = "none" if positions is None else {**POSITIONS, "Learned": "learned"}[positions]
     scaling = decoder.get("attn_scaling")
-    dropout, start = first_value(training.get("dropout")), vocab.get("decoder_start_token")
-    source, target, output = (
-        weights.get(f"{name}.weight")
-        for name in ("src_emb.embeddings", "tgt_emb.embeddings", "generator")
-    )
     return {
         "encoder_attention_heads": encoder["heads"],
         "decoder_attention_heads": decoder["heads"],
         "encoder_num_key_value_heads": encoder.get("heads_kv") or encoder["heads"],
         "decoder_num_key_value_heads": decoder.get("heads_kv") or decoder["heads"],
-        "activation_function": activation,
-        "gated_ffn": gated,
-        "norm_placement": "pre",
-        "final_layer_norm": True,
+        **common_fields(
+            model,
+            training,
+            weights,
+            ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")],
+            ["src_emb.embeddings.weight", "tgt_emb.embeddings.weight", "generator.weight"],
+        ),
         "norm_type": LAYER_NORMS[decoder.get("layer_norm", "standard")],
         "layer_norm_eps": decoder.get("norm_eps", SAME_IN_BOTH["norm_eps"]),
         "attention_scale": None if scaling is None else scaling**-0.5,
         "position_embedding_type": kind,
         "position_offset": embeddings.get("position_shift") or 0 if kind == "learned" else 0,
         "scale_embedding": kind in SINUSOIDS or bool(embeddings.get("normalize")),
-        "attention_bias": any("_attn." in n and n.endswith(".bias") for n in weights),
         "ffn_bias": any(name.endswith(".gate_up_proj.bias") for name in weights),
-        "lm_head_bias": "generator.bias" in weights,
-        "share_encoder_decoder_embeddings": bool(model.get("share_embeddings"))
-        or are_equal(source, target),
-        "tie_word_embeddings": bool(model.get("share_decoder_embeddings"))
-        or are_equal(target, output),
-        "dropout": dropout,
-        "activation_dropout": dropout,
-        "attention_dropout": first_value(training.get("attention_dropout")),
-        "label_smoothing": training.get("label_smoothing") or 0.0,
-        **{f"{role}_id": vocab["tgt"].index(token) for role, token in special.items()},
-        "decoder_start_token_id": vocab["tgt"].index(start or special["bos_token"]),
         "alignment_heads": guided_heads(training, decoder, decoder["heads"], weights),
+        **token_ids(vocab, special),
     }
 
 

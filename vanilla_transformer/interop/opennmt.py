@@ -203,42 +203,78 @@ def _read_fields(
     options: Mapping[str, Any], weights: Mapping[str, torch.Tensor], vocab: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the config fields that the options stand for; sizes are read from the weights."""
-    activation, gated = ACTIVATIONS[options.get("pos_ffn_activation_fn") or "relu"]
     has_positions = bool(options.get("position_encoding"))
     kind = POSITIONS[options.get("position_encoding_type") or "SinusoidalInterleaved"]
-    dropout = first_value(options.get("dropout"))
     heads, shared = options["heads"], options.get("num_kv") or options["heads"]
-    source, target = (weights.get(_embedding_of(stack)) for stack in ("encoder", "decoder"))
-    tokens = {f"{role}_id": vocab["tgt"].index(token) for role, token in SPECIAL_TOKENS.items()}
-    start = vocab.get("decoder_start_token") or SPECIAL_TOKENS["bos_token"]
     return {
         "encoder_attention_heads": heads,
         "decoder_attention_heads": heads,
         "encoder_num_key_value_heads": shared,
         "decoder_num_key_value_heads": shared,
-        "activation_function": activation,
-        "gated_ffn": gated,
-        "norm_placement": "pre",
-        "final_layer_norm": True,
+        **common_fields(
+            options,
+            options,
+            weights,
+            ACTIVATIONS[options.get("pos_ffn_activation_fn") or "relu"],
+            [_embedding_of("encoder"), _embedding_of("decoder"), "generator.weight"],
+        ),
         "norm_type": NORMS[options.get("layer_norm") or "standard"],
         "layer_norm_eps": options.get("norm_eps") or 1e-6,
         "position_embedding_type": kind if has_positions else "none",
         "scale_embedding": has_positions,
-        "attention_bias": any("_attn." in name and name.endswith(".bias") for name in weights),
         "ffn_bias": any(".w_1.bias" in name for name in weights),
+        "alignment_heads": guided_heads(options, options, heads, weights),
+        **token_ids(vocab, SPECIAL_TOKENS),
+    }
+
+
+def common_fields(
+    model: Mapping[str, Any],
+    training: Mapping[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    activation: tuple[str, bool],
+    tables: Sequence[str],
+) -> dict[str, Any]:
+    """Returns the config fields that OpenNMT-py and Eole express alike.
+
+    Args:
+        model: Options of the model.
+        training: Options of the training.
+        weights: Weights by their names in the source.
+        activation: The activation, and whether it is gated.
+        tables: Names of the source's and the target's embedding, and of the output projection.
+    """
+    source, target, output = (weights.get(name) for name in tables)
+    dropout = _first_value(training.get("dropout"))
+    return {
+        "activation_function": activation[0],
+        "gated_ffn": activation[1],
+        "norm_placement": "pre",
+        "final_layer_norm": True,
+        "attention_bias": any("_attn." in name and name.endswith(".bias") for name in weights),
         "lm_head_bias": "generator.bias" in weights,
-        "share_encoder_decoder_embeddings": bool(options.get("share_embeddings"))
+        "share_encoder_decoder_embeddings": bool(model.get("share_embeddings"))
         or are_equal(source, target),
-        "tie_word_embeddings": bool(options.get("share_decoder_embeddings"))
-        or are_equal(target, weights.get("generator.weight")),
+        "tie_word_embeddings": bool(model.get("share_decoder_embeddings"))
+        or are_equal(target, output),
         "dropout": dropout,
         "activation_dropout": dropout,
-        "attention_dropout": first_value(options.get("attention_dropout")),
-        "label_smoothing": options.get("label_smoothing") or 0.0,
-        "decoder_start_token_id": vocab["tgt"].index(start) if start in vocab["tgt"] else None,
-        "alignment_heads": guided_heads(options, options, heads, weights),
-        **tokens,
+        "attention_dropout": _first_value(training.get("attention_dropout")),
+        "label_smoothing": training.get("label_smoothing") or 0.0,
     }
+
+
+def token_ids(vocab: Mapping[str, Any], special: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the ids of the special tokens, and of the token that a target begins with.
+
+    Args:
+        vocab: The vocabularies, "tgt" among them, and perhaps a "decoder_start_token".
+        special: Special tokens by their role.
+    """
+    words = vocab["tgt"]
+    start = vocab.get("decoder_start_token") or special["bos_token"]
+    ids = {f"{role}_id": words.index(token) for role, token in special.items()}
+    return {**ids, "decoder_start_token_id": words.index(start) if start in words else None}
 
 
 def _embedding_of(stack: str) -> str:
@@ -294,7 +330,7 @@ def without_sinusoids(
     return {name: tensor for name, tensor in weights.items() if name not in stored}
 
 
-def first_value(value: Any) -> float:
+def _first_value(value: Any) -> float:
     """Returns a rate, or the first of the rates that a schedule lists; 0 if there is none."""
     values = value if isinstance(value, list) else [value]
     return float(values[0] or 0.0) if values else 0.0

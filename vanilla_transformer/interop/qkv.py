@@ -3,7 +3,7 @@
 The functions only move rows of weights and entries of biases, so a round trip is exact.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 
@@ -36,20 +36,6 @@ def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> 
         )
     by_head = stacked.unflatten(0, (num_heads, num_parts, -1))
     return [part.flatten(0, 1) for part in by_head.unbind(1)]
-
-
-def to_per_head(parts: Sequence[torch.Tensor], num_heads: int) -> torch.Tensor:
-    """Fuses projections so that their rows lie head by head: the inverse of `from_per_head`.
-
-    Args:
-        parts: Weights or biases of equal shape (heads · head_dim, ...).
-        num_heads: Number of heads.
-
-    Returns:
-        A tensor of shape (parts · heads · head_dim, ...).
-    """
-    by_head = [part.unflatten(0, (num_heads, -1)) for part in parts]
-    return torch.stack(by_head, dim=1).flatten(0, 2)
 
 
 def fuse_self_attention(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

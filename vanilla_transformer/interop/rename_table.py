@@ -33,9 +33,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from vanilla_transformer.interop.checkpoint_files import read_state_dict
+from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_yaml
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     Edit,
@@ -117,13 +115,7 @@ def read_table(path: str | Path) -> RenameTable:
         FileNotFoundError: If the file does not exist.
         ValueError: If it is not YAML, or not a table. One error lists all problems.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The table {str(path)!r} does not exist.")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("weights"), dict):
         raise ValueError(
             f"{str(path)!r} must hold `weights`, a mapping from regular expressions to names."
