@@ -13,7 +13,6 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import Imported, convert, save_imported
 from vanilla_transformer.interop.tutorials import convert_tutorial
@@ -76,29 +75,6 @@ def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
     found = model.state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
     assert model.encoder(inputs_embeds=torch.randn(2, 5, 8))[0].shape == (2, 5, 8)
-
-
-def test_files_that_hold_no_weights_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
-        read_state_dict(tmp_path / "none.pt")
-    cases = {
-        "text.pt": (b"not a checkpoint", "cannot be read as weights"),
-        "text.safetensors": (b"not a checkpoint", "cannot be read as weights"),
-    }
-    for name, (content, message) in cases.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=message):
-            read_state_dict(tmp_path / name)
-    torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"save `model.state_dict\(\)` rather than the model"):
-        read_state_dict(tmp_path / "model.pt")
-    torch.save({"epoch": 1, "weights": {}}, tmp_path / "more.pt")
-    with pytest.raises(ValueError, match=r"holds more than weights: \['epoch', 'weights'\]"):
-        read_state_dict(tmp_path / "more.pt")
-    with pytest.raises(ValueError, match=r"`key` is 'state'.*no such entry"):
-        read_state_dict(tmp_path / "more.pt", key="state")
-    with pytest.raises(ValueError, match="holds no weights"):
-        read_state_dict(tmp_path / "more.pt", key="weights")
 
 
 def test_files_of_rules_are_checked(tmp_path):

@@ -199,6 +199,13 @@ def test_a_rule_that_is_no_expression_is_named(rules):
         rename_weights({}, rules)
 
 
+def test_an_expression_for_zeros_that_is_none_is_named(scratch, files):
+    table = read_table(files / "table.yaml")
+    renamed = rename_weights(scratch.state_dict(), table.rules)
+    with pytest.raises(ValueError, match=r"The rule '\(': "):
+        fit_weights(renamed, table.config, ["("])
+
+
 def test_an_expression_that_backtracks_is_stopped(monkeypatch):
     monkeypatch.setattr("vanilla_transformer.interop.match_weights.MATCH_SECONDS", 0.05)
     expression, name = r"(?:(a|aa)+)+c", "a" * 60 + "b"

@@ -247,7 +247,7 @@ def fit_weights(
         shapes, tied = {n: shape for n, shape in shapes.items() if n.startswith(inside)}, {}
     weights = {**renamed.weights}
     untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
-    patterns = [regex.compile(expression) for expression in zeros]
+    patterns = [_compile_rule(expression, None)[0] for expression in zeros]
     for name in sorted(untied):
         if any(match_in_time(pattern, name) for pattern in patterns):
             weights[name] = torch.zeros(shapes[name])
