@@ -221,7 +221,7 @@ def _parse_multipart(header: str, body: bytes) -> list[tuple[str, str]]:
             {"Content-Type": header.encode("latin-1")},
             add_field,
             refuse_file,
-            {"MAX_MEMORY_FILE_SIZE": len(body)},
+            {"MAX_MEMORY_FILE_SIZE": len(body), "UPLOAD_ERROR_ON_BAD_CTE": True},
         )
         parser.on_end = lambda: ended.append(True)
         parser.write(body)

@@ -37,7 +37,8 @@ _VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr".split()  # noqa: SIM905
 )
 _REFERENCE = re.compile(r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
-_SPACES = (" ", "\t", "\r", "\n", "\f", "&nbsp;", "&#160;", "&#xa0;", "&#xA0;", "&#Xa0;", "&#XA0;")
+_SPACE_BEFORE = re.compile(r"(?:[ \t\r\n\f]|&nbsp;|&#160;|&#[xX][aA]0;)*+")
+_SPACE_AFTER = re.compile(r"(?:[ \t\r\n\f]|;psbn&|;061#&|;0[aA][xX]#&)*+")  # read backwards
 _WHITE_SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -168,9 +169,8 @@ def _is_kept(name: str, attributes: str) -> bool:
 
 def _split_edges(piece: str) -> tuple[str, str, str]:
     """Returns the white space before a text, the text, and the white space after it."""
-    start, end = 0, len(piece)
-    while size := next((len(one) for one in _SPACES if piece.startswith(one, start)), 0):
-        start += size
-    while size := next((len(one) for one in _SPACES if piece.endswith(one, start, end)), 0):
-        end -= size
+    before = _SPACE_BEFORE.match(piece)
+    start = before.end() if before else 0
+    after = _SPACE_AFTER.match(piece[start:][::-1])
+    end = len(piece) - (after.end() if after else 0)
     return piece[:start], piece[start:end], piece[end:]

@@ -66,7 +66,8 @@ class ServedModel:
     ) -> None:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
-        self.default_beams = computation.num_beams or translator.settings.num_beams or 1
+        search = translator.resolve_search(num_beams=computation.num_beams)
+        self.default_beams = search.num_beams
         self._batch_tokens = computation.batch_tokens
         self._metrics = metrics
         self.batcher = Batcher(
