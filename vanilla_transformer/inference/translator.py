@@ -1,10 +1,9 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self
@@ -258,13 +257,11 @@ class Translator:
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
         search = self.resolve_search(n_best, None if metric is None else candidates, **options)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
-        call = TranslatorCall(search, self._engine_for(search), details, batch_tokens)
-        choose = partial(_choose_outputs, metric=metric)
-        form = partial(_form_outputs, n_best=n_best, details=details)
+        call = self._plan_search(search, details, batch_tokens)
         if isinstance(texts, str):
-            (outputs,) = self._translate_stream([texts], call, choose, progress=False)
-            return form(outputs)
-        stream = map(form, self._translate_stream(texts, call, choose, progress))
+            (output,) = self._translate_stream([texts], call, metric, n_best, progress=False)
+            return output
+        stream = self._translate_stream(texts, call, metric, n_best, progress)
         return list(stream) if isinstance(texts, list | tuple) else stream
 
     def resolve_search(
@@ -313,16 +310,14 @@ class Translator:
             ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, **options)
-        return TranslatorCall(search, self._engine_for(search), details or Details(), batch_tokens)
+        return self._plan_search(search, details or Details(), batch_tokens)
+
+    def _plan_search(self, search: Search, details: Details, batch_tokens: int) -> "TranslatorCall":
+        engine = self._engine_without(self.engine.problems(search))
+        return TranslatorCall(search, engine, details, batch_tokens)
 
     def split_texts(self, texts: list[str]) -> "SplitTexts":
         """Splits texts into lines, and long lines into sentences or words; encodes all of them.
-
-        Args:
-            texts: The texts.
-
-        Returns:
-            The texts as documents, and their segments.
 
         Raises:
             ValueError: If a text is not a `str`, or not Unicode text.
@@ -340,7 +335,9 @@ class Translator:
         for line, size in zip(lines, sizes, strict=True):
             pieces = [line]
             if size > self.source_limit:
-                pieces = split_long_line(line, self._count_tokens, self.source_limit)
+                pieces = split_long_line(
+                    line, lambda text: len(self._encode_sources([text])[0]), self.source_limit
+                )
             parts: list[str | int] = []
             for number, piece in enumerate(pieces):
                 if number % 2 or not piece.strip():
@@ -349,11 +346,22 @@ class Translator:
                     parts.append(len(segments))
                     segments.append(piece)
             parts_of_line.append(parts)
-        split = [_split_document(document, parts_of_line) for document in documents]
-        encoded = self._encode_sources(segments)
-        kept = self._cut_long_words(encoded)
-        cut = sum(len(one) > len(other) for one, other in zip(encoded, kept, strict=True))
-        return SplitTexts(split, list(map(Segment, segments, kept)), cut)
+        split = [
+            Document(
+                tuple(
+                    piece
+                    for part in document.parts
+                    for piece in ([part] if isinstance(part, str) else parts_of_line[part])
+                )
+            )
+            for document in documents
+        ]
+        encoded, limit = self._encode_sources(segments), self.source_limit
+        count = sum(len(one) > limit for one in encoded)
+        if count:  # what no white space divides
+            logger.warning(f"{count} words are longer than {limit} tokens: the rest is left out.")
+        kept = [one if len(one) <= limit else [*one[: limit - 1], one[-1]] for one in encoded]
+        return SplitTexts(split, list(map(Segment, segments, kept)), count)
 
     def compute_segments(
         self, segments: Sequence["Segment"], call: "TranslatorCall"
@@ -367,9 +375,26 @@ class Translator:
         Returns:
             `n_best` outputs for each segment, best first.
         """
-        sources = [segment.ids for segment in segments]
-        found = call.engine.generate(sources, call.search, call.batch_tokens, call.aligns)
-        return self._describe_outputs([one.text for one in segments], sources, found, call)
+        search, sources = call.search, [segment.ids for segment in segments]
+        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns)
+        found = [hypothesis for row in rows for hypothesis in row]
+        texts: list[str] = []
+        if found:
+            ids = [list(one.ids) for one in found]
+            texts = self._target_tokenizer.batch_decode(ids, skip_special_tokens=True)
+        details: Iterable[dict[str, Any]] = repeat({}, len(found))
+        if any(call.details):
+            origins = [number for number, row in enumerate(rows) for _ in row]
+            details = self._details_of(segments, origins, found, texts, call)
+        outputs = (
+            SegmentOutput(
+                text=text,
+                is_complete=not is_cut_off(one, search.settings, search.max_new_tokens),
+                **fields,
+            )
+            for text, one, fields in zip(texts, found, details, strict=True)
+        )
+        return [list(islice(outputs, len(row))) for row in rows]
 
     def join_outputs(
         self,
@@ -423,7 +448,7 @@ class Translator:
         """
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
-        engine = self._able_engine(self.engine.token_problems(self.settings))
+        engine = self._engine_without(self.engine.token_problems(self.settings))
         start = self.settings.decoder_start_token_id
         found = engine.token_scores(source_ids, target_ids, batch_tokens, start)
         return [
@@ -458,22 +483,16 @@ class Translator:
         target_words = words_of_encoding(self.tokenizer, list(targets), encoded)
         found = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens)
         return [
-            self._describe_alignment(source, target, aligned, words)
-            for source, target, aligned, *words in zip(
+            Alignment(
+                words=word_links(links := tuple((s, t) for t, s in enumerate(one[:-1])), *words),
+                tokens=links,  # not of the end
+                source_tokens=self.source_tokens(source),
+                target_tokens=self._target_tokens(target),
+            )
+            for source, target, one, *words in zip(
                 source_ids, target_ids, found, source_words, target_words, strict=True
             )
         ]
-
-    def _describe_alignment(
-        self, source: Ids, target: Ids, aligned: list[int], words: list[list[range]]
-    ) -> Alignment:
-        links = tuple((s, t) for t, s in enumerate(aligned[:-1]))  # not of the end
-        return Alignment(
-            words=word_links(links, *words),
-            tokens=links,
-            source_tokens=self.source_tokens(source),
-            target_tokens=self._target_tokens(target),
-        )
 
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str]
@@ -490,10 +509,7 @@ class Translator:
                 raise LongSourceError(number, len(ids), self.source_limit)
         return source_ids, encoded
 
-    def _engine_for(self, search: Search) -> Engine:
-        return self._able_engine(self.engine.problems(search))
-
-    def _able_engine(self, problems: list[str]) -> Engine:
+    def _engine_without(self, problems: list[str]) -> Engine:
         """Returns the engine, or transformers where the former has problems."""
         if not problems:
             return self.engine
@@ -510,18 +526,24 @@ class Translator:
         self,
         texts: Iterable[str],
         call: "TranslatorCall",
-        choose: Callable[[list[Translation]], list[Translation]],
+        metric: Metric | None,
+        n_best: int | None,
         progress: bool,
-    ) -> Iterator[list[Translation]]:
-        """Yields the outputs of each text, and warns at the end of those that are cut off."""
+    ) -> Iterator[Any]:
+        """Yields what is returned for each text; warns at the end of outputs that are cut off."""
         remaining, num_cut = iter(texts), 0
         total = len(texts) if isinstance(texts, Sequence) else None
         with tqdm(total=total, disable=not progress, unit=" texts") as bar:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
-                for found in self._translate_chunk(chunk, call):
-                    outputs = choose(found)
+                split = self.split_texts(chunk)
+                computed = self.compute_segments(split.segments, call)
+                for document in split.documents:
+                    outputs = self.join_outputs(document, computed, call)
+                    if metric is not None:
+                        outputs = [outputs[least_risk([one.text for one in outputs], metric)]]
                     num_cut += sum(not one.is_complete for one in outputs)
-                    yield outputs
+                    found = [one if any(call.details) else one.text for one in outputs]
+                    yield found[0] if n_best is None else found
                 bar.update(len(chunk))
         if num_cut:
             logger.warning(
@@ -529,83 +551,46 @@ class Translator:
                 f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
             )
 
-    def _translate_chunk(self, texts: list[str], call: "TranslatorCall") -> list[list[Translation]]:
-        """Returns `n_best` outputs for each text."""
-        split = self.split_texts(texts)
-        outputs = self.compute_segments(split.segments, call)
-        return [self.join_outputs(document, outputs, call) for document in split.documents]
-
-    def _describe_outputs(
+    def _details_of(
         self,
-        segments: list[str],
-        sources: list[Ids],
-        found: list[list[Hypothesis]],
-        call: "TranslatorCall",
-    ) -> list[list[SegmentOutput]]:
-        """Decodes the outputs of each segment, and adds the details that are asked for."""
-        flat = [hypothesis for row in found for hypothesis in row]
-        origins = [number for number, row in enumerate(found) for _ in row]
-        texts = self._decode([one.ids for one in flat])
-        if any(call.details):
-            described = self._describe_hypotheses(segments, sources, flat, origins, texts, call)
-        else:
-            described = map(SegmentOutput, texts)
-        search = call.search
-        outputs = (
-            output
-            if not is_cut_off(one, search.settings, search.max_new_tokens)
-            else replace(output, is_complete=False)
-            for one, output in zip(flat, described, strict=True)
-        )
-        return [list(islice(outputs, len(row))) for row in found]
-
-    def _describe_hypotheses(
-        self,
-        segments: list[str],
-        sources: list[Ids],
-        found: list[Hypothesis],
+        segments: Sequence["Segment"],
         origins: list[int],
+        found: list[Hypothesis],
         texts: list[str],
         call: "TranslatorCall",
-    ) -> Iterator[SegmentOutput]:
-        """Yields outputs with their details. `origins` has the number of the segment of each."""
-        repeated = [sources[number] for number in origins]
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the fields of each output besides its text; `origins` numbers their segments."""
+        sources = [segments[number].ids for number in origins]
         ends = [self.end_token_id if one.end is None else one.end for one in found]
         ended: list[Ids] = [[*one.ids, end] for one, end in zip(found, ends, strict=True)]
         scores: list[list[float]] = [[]] * len(found)
         aligned: list[list[int]] = [[]] * len(found)
         if call.details.scores:
             start = call.search.settings.decoder_start_token_id
-            scores = call.engine.token_scores(repeated, ended, call.batch_tokens, start)
-        if call.aligns:
-            aligned = self._align_outputs(repeated, ended, found, call.batch_tokens)
-        source_words = self._words_of_sources(segments, sources) if call.details.words else []
-        for number, one in enumerate(found):
+            scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
+        if call.aligns:  # by the search itself, if it has done so
+            aligned = [list(one.aligned or ()) for one in found]
+            if any(one.aligned is None for one in found):
+                engine = self._transformers_engine
+                aligned = engine.alignments(sources, ended, call.batch_tokens)
+        source_words: list[list[range]] = [[]] * len(segments)
+        if call.details.words:
+            lines = [segment.text for segment in segments]
+            source_words = self._words_of_sources(lines, [segment.ids for segment in segments])
+        columns = (found, origins, ended, scores, aligned, texts)
+        for one, origin, ids, values, links, text in zip(*columns, strict=True):
             length = len(one.ids) + (one.end is not None)
-            yield SegmentOutput(
-                text=texts[number],
-                tokens=self._target_tokens(ended[number][:length]),
-                token_scores=tuple(scores[number][:length]),
-                aligned=tuple(aligned[number][: len(one.ids)]),
-                source_length=len(repeated[number]),
-                source=segments[origins[number]],
-                source_words=tuple(source_words[origins[number]]) if source_words else (),
-                words=tuple(words_of_ids(self._target_tokenizer, one.ids, texts[number]))
-                if source_words
+            yield {
+                "tokens": self._target_tokens(ids[:length]),
+                "token_scores": tuple(values[:length]),
+                "aligned": tuple(links[: len(one.ids)]),
+                "source_length": len(segments[origin]),
+                "source": segments[origin].text,
+                "source_words": tuple(source_words[origin]),
+                "words": tuple(words_of_ids(self._target_tokenizer, one.ids, text))
+                if call.details.words
                 else (),
-            )
-
-    def _align_outputs(
-        self,
-        sources: list[Ids],
-        targets: list[Ids],
-        outputs: list[Hypothesis],
-        batch_tokens: int,
-    ) -> list[list[int]]:
-        """Returns a source token for each target token, from the search itself if it has them."""
-        if all(one.aligned is not None for one in outputs):
-            return [list(one.aligned or ()) for one in outputs]
-        return self._transformers_engine.alignments(sources, targets, batch_tokens)
+            }
 
     def _words_of_sources(self, texts: list[str], ids: Sequence[Ids]) -> list[list[range]]:
         """Returns the words of each source token, also of texts whose ids were cut."""
@@ -626,26 +611,6 @@ class Translator:
         )
         ids: list[Ids] = encoded["input_ids"]
         return ids
-
-    def _decode(self, rows: list[tuple[int, ...]]) -> list[str]:
-        if not rows:
-            return []
-        texts: list[str] = self._target_tokenizer.batch_decode(
-            [list(ids) for ids in rows], skip_special_tokens=True
-        )
-        return texts
-
-    def _count_tokens(self, text: str) -> int:
-        return len(self._encode_sources([text])[0])
-
-    def _cut_long_words(self, sources: list[Ids]) -> list[Ids]:
-        """Cuts what no white space divides, and warns of it."""
-        limit = self.source_limit
-        count = sum(len(ids) > limit for ids in sources)
-        if not count:
-            return sources
-        logger.warning(f"{count} words are longer than {limit} tokens: the rest is left out.")
-        return [ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]] for ids in sources]
 
     def _target_tokens(self, ids: Ids) -> tuple[str, ...]:
         return tuple(self._target_tokenizer.convert_ids_to_tokens(list(ids)))
@@ -725,27 +690,6 @@ def _source_limit(given: int | None, tokenizer: Any, config: Any) -> int:
     if limit >= NO_LIMIT or learned_positions(config):
         limit = min(limit, getattr(config, "max_position_embeddings", limit))
     return limit
-
-
-def _choose_outputs(outputs: list[Translation], metric: Metric | None) -> list[Translation]:
-    """Returns the outputs of a text that are asked for."""
-    if metric is None:
-        return outputs
-    return [outputs[least_risk([one.text for one in outputs], metric)]]
-
-
-def _form_outputs(outputs: list[Translation], n_best: int | None, details: Details) -> Any:
-    """Returns the outputs of a text in the form that the caller asked for."""
-    found = [one if any(details) else one.text for one in outputs]
-    return found[0] if n_best is None else found
-
-
-def _split_document(document: Document, parts_of_line: list[list[str | int]]) -> Document:
-    """Replaces each line of a document by the segments and separators that it was split into."""
-    parts: list[str | int] = []
-    for part in document.parts:
-        parts += [part] if isinstance(part, str) else parts_of_line[part]
-    return Document(tuple(parts))
 
 
 def _choose_engine(
