@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.interop.checkpoint_files import explained_pickle
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")
@@ -108,7 +109,7 @@ def load_weights(path: str, **changes: Any) -> Any:
         FileNotFoundError: If `path` does not exist, or holds no weights.
     """
     try:
-        with _explain_missing_path(path):
+        with explained_pickle(path), _explain_missing_path(path):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 path, output_loading_info=True, **changes
             )

@@ -6,7 +6,8 @@ Code that a file may hold is never run.
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,27 @@ def _load_tensors(path: Path) -> Any:
         raise ValueError(
             f"{str(path)!r} cannot be read as weights: save `model.state_dict()` rather than the "
             f"model ({reason_of(error)})"
+        ) from None
+
+
+@contextmanager
+def explained_pickle(path: str | Path) -> Iterator[None]:
+    """Names the class of an object that pickled weights may not hold.
+
+    Args:
+        path: The file or directory that is read.
+
+    Raises:
+        ValueError: In place of torch's error, which advises to run the code.
+    """
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "UnpicklingError":  # no file here imports `pickle`
+            raise
+        raise ValueError(
+            f"The weights of {str(path)!r} cannot be read ({reason_of(error)}): save the model as "
+            "safetensors."
         ) from None
 
 
