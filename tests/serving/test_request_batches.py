@@ -7,6 +7,7 @@ import pytest
 
 from vanilla_transformer.serving.batching import Batcher
 from vanilla_transformer.serving.errors import ComputationError
+from vanilla_transformer.serving.settings import Computation
 
 
 class Observer:
@@ -44,8 +45,7 @@ def model():
 async def run_all(model, jobs, observer=None, **options):
     """Runs a first job alone, and the others when it is being computed."""
     observer = observer or Observer()
-    settings = {"batch_tokens": 8, "queue_size": 100, "workers": 1, **options}
-    batcher = Batcher(model, observer=observer, **settings)
+    batcher = Batcher(model, Computation(**{"batch_tokens": 8, **options}), observer)
     first = asyncio.ensure_future(batcher.run([(0,)], "first", "first"))
     await asyncio.to_thread(model.begun.wait)
     tasks = [asyncio.ensure_future(batcher.run(segments, key, key)) for segments, key in jobs]

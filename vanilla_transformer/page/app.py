@@ -128,31 +128,23 @@ class PageGuard:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers a request."""
+        headers = dict(scope.get("headers", ()))
+        size = headers.get(b"content-length", b"0")
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            refusal = None
         elif scope["path"].rstrip("/").endswith(REFUSED):
-            await _send_text(send, 403, "The page takes no files and stores no inputs.")
-        elif _announced_size(scope) is None:
-            await _send_text(send, 411, "Give the size of the body in the header Content-Length.")
-        elif (_announced_size(scope) or 0) > LARGEST_BODY:
-            await _send_text(send, 413, f"The body is larger than {LARGEST_BODY:,} bytes.")
+            refusal = 403, "The page takes no files and stores no inputs."
+        elif b"transfer-encoding" in headers or not size.isdigit():
+            # The server reads no more of a body than this header announces.
+            refusal = 411, "Give the size of the body in the header Content-Length."
+        elif int(size) > LARGEST_BODY:
+            refusal = 413, f"The body is larger than {LARGEST_BODY:,} bytes."
         else:
+            refusal = None
+        if refusal is None:
             await self.app(scope, receive, send)
-
-
-def _announced_size(scope: Message) -> int | None:
-    """Returns the size of the body in bytes; None if its sender does not tell it.
-
-    The server reads no more of a body than the header announces.
-    """
-    headers = dict(scope["headers"])
-    if b"transfer-encoding" in headers:
-        return None
-    size = headers.get(b"content-length", b"0")
-    return int(size) if size.isdigit() else None
-
-
-async def _send_text(send: Send, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{text}\n".encode()})
+            return
+        status, text = refusal
+        answer = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": answer})
+        await send({"type": "http.response.body", "body": f"{text}\n".encode()})

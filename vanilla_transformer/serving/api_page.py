@@ -22,51 +22,41 @@ th, td { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #
 
 
 def render_api_page(description: Mapping[str, Any]) -> str:
-    """Makes the page.
-
-    Args:
-        description: The OpenAPI description.
-
-    Returns:
-        HTML.
-    """
-    sections: dict[str, list[str]] = {}
+    """Makes the page from an OpenAPI description, as HTML."""
+    sections: dict[str, str] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             tag = next(iter(operation.get("tags", ())), "")
-            sections.setdefault(tag, []).append(_render_operation(path, method, operation))
+            parts = [
+                f"<h3><code>{method.upper()} {escape(path)}</code></h3>",
+                f"<p>{escape(operation.get('summary', ''))}</p>",
+            ]
+            content = operation.get("requestBody", {}).get("content", {})
+            if content:
+                kinds = " or ".join(f"<code>{escape(kind)}</code>" for kind in content)
+                rows = _render_fields(next(iter(content.values()))["schema"])
+                parts.append(
+                    f"<p>Body: {kinds}</p><table><tr><th>field</th><th>type</th><th>meaning</th>"
+                    f"</tr>{rows}</table>"
+                )
+            sections[tag] = sections.get(tag, "") + "".join(parts)
     title = escape(description["info"]["title"])
     summary = _CODE.sub(r"<code>\1</code>", escape(description["info"].get("description", "")))
-    body = "".join(f"<h2>{escape(tag)}</h2>{''.join(parts)}" for tag, parts in sections.items())
+    body = "".join(f"<h2>{escape(tag)}</h2>{parts}" for tag, parts in sections.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f"<p>{summary} "
-        '<a href="openapi.json">openapi.json</a> is for tools.</p>'
-        f"{body}</body></html>"
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1><p>{summary} "
+        f'<a href="openapi.json">openapi.json</a> is for tools.</p>{body}</body></html>'
     )
 
 
-def _render_operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
-    parts = [
-        f"<h3><code>{method.upper()} {escape(path)}</code></h3>",
-        f"<p>{escape(operation.get('summary', ''))}</p>",
-    ]
-    content = operation.get("requestBody", {}).get("content", {})
-    if content:
-        kinds = " or ".join(f"<code>{escape(kind)}</code>" for kind in content)
-        schema = next(iter(content.values()))["schema"]
-        required = schema.get("required", ())
-        rows = "".join(
-            f"<tr><td><code>{escape(name)}</code>{' (required)' if name in required else ''}</td>"
-            f"<td>{escape(_describe_type(field))}</td><td>{escape(field['description'])}</td></tr>"
-            for name, field in schema["properties"].items()
-        )
-        parts.append(
-            f"<p>Body: {kinds}</p><table><tr><th>field</th><th>type</th><th>meaning</th></tr>"
-            f"{rows}</table>"
-        )
-    return "".join(parts)
+def _render_fields(schema: Mapping[str, Any]) -> str:
+    required = schema.get("required", ())
+    return "".join(
+        f"<tr><td><code>{escape(name)}</code>{' (required)' if name in required else ''}</td>"
+        f"<td>{escape(_describe_type(field))}</td><td>{escape(field['description'])}</td></tr>"
+        for name, field in schema["properties"].items()
+    )
 
 
 def _describe_type(field: Mapping[str, Any]) -> str:

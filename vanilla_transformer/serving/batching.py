@@ -16,12 +16,10 @@ from typing import Any
 
 from vanilla_transformer.serving.errors import ComputationError, RequestError
 from vanilla_transformer.serving.monitoring import BatchMetrics
+from vanilla_transformer.serving.settings import Computation
 
 LONGEST_RETRY = 60
 """Most seconds that `Retry-After` names."""
-
-Compute = Callable[[list[Any], Any], list[Any]]
-"""Computes the outputs of segments for one search."""
 
 
 class Job:
@@ -55,26 +53,19 @@ class Batcher:
     """Collects the segments of requests, and computes them in threads.
 
     Args:
-        compute: Computes a batch; called from several threads if there are several workers.
-        batch_tokens: Largest size of a batch, in tokens with padding.
-        queue_size: Requests that are accepted before the first of them is answered.
-        workers: Threads.
+        compute: Computes the outputs of segments for one search; called from several threads if
+            there are several workers.
+        settings: The size of a batch, how long it waits, the size of the queue, and the workers.
         observer: Each batch is reported to it.
-        batch_wait: Seconds that a batch waits for further requests.
     """
 
     def __init__(
         self,
-        compute: Compute,
-        batch_tokens: int,
-        queue_size: int,
-        workers: int,
+        compute: Callable[[list[Any], Any], list[Any]],
+        settings: Computation,
         observer: BatchMetrics,
-        batch_wait: float = 0.0,
     ) -> None:
-        self._compute, self._observer = compute, observer
-        self._batch_tokens, self._batch_wait = batch_tokens, batch_wait
-        self._queue_size = queue_size
+        self._compute, self._settings, self._observer = compute, settings, observer
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -82,7 +73,7 @@ class Batcher:
         self.accepted = 0
         self._threads = [
             threading.Thread(target=self._work_until_closed, name=f"batches-{number}", daemon=True)
-            for number in range(workers)
+            for number in range(settings.workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -90,7 +81,7 @@ class Batcher:
     @property
     def is_full(self) -> bool:
         """Whether the next request would be refused."""
-        return self.accepted >= self._queue_size
+        return self.accepted >= self._settings.queue_size
 
     @property
     def is_alive(self) -> bool:
@@ -179,7 +170,7 @@ class Batcher:
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
-            deadline = time.monotonic() + self._batch_wait
+            deadline = time.monotonic() + self._settings.batch_wait
             while (left := deadline - time.monotonic()) > 0 and not self._is_closed:
                 self._changed.wait(left)  # for further requests
             return None if self._is_closed else self._fill_batch()
@@ -195,7 +186,7 @@ class Batcher:
         while turns:
             job = turns.popleft()
             longest = max(longest, len(job.segments[job.waiting[0]]))
-            if batch and longest * (len(batch) + 1) > self._batch_tokens:
+            if batch and longest * (len(batch) + 1) > self._settings.batch_tokens:
                 break
             batch.append((job, job.waiting.popleft()))
             if job.waiting:

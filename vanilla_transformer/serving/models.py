@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from vanilla_transformer.inference.results import Details, Translation
@@ -66,17 +65,13 @@ class ServedModel:
     ) -> None:
         computation = settings.computation
         self.source, self.translator, self.limits = source, translator, settings.limits
-        search = translator.resolve_search(num_beams=computation.num_beams)
-        self.default_beams = search.num_beams
+        self.default_beams = translator.resolve_search(num_beams=computation.num_beams).num_beams
         self._batch_tokens = computation.batch_tokens
         self._metrics = metrics
         self.batcher = Batcher(
             translator.compute_segments,
-            computation.batch_tokens,
-            computation.queue_size,
-            computation.workers,
+            computation,
             metrics.batches_of(source.name, lambda: self.batcher.accepted),
-            computation.batch_wait,
         )
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plans: dict[Query, TranslatorCall] = {}
@@ -84,13 +79,6 @@ class ServedModel:
 
     async def answer(self, texts: list[str], query: Query) -> Answers:
         """Computes the outputs of the texts of a request.
-
-        Args:
-            texts: The texts.
-            query: What to compute.
-
-        Returns:
-            The outputs.
 
         Raises:
             RequestError: With status 400 if the query is not possible or the texts are too long,
@@ -126,8 +114,7 @@ class ServedModel:
 
     async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Runs a function in a thread, because it would hold up the connections."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._helpers, partial(work, *arguments))
+        return await asyncio.get_running_loop().run_in_executor(self._helpers, work, *arguments)
 
     def close(self) -> None:
         """Ends the threads."""
@@ -202,13 +189,7 @@ class Models:
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
 
     def named(self, name: str | None) -> ServedModel:
-        """Finds a model by its name.
-
-        Args:
-            name: The name; None is enough where there is one model.
-
-        Returns:
-            The model.
+        """Returns a model by its name; None is enough where there is one model.
 
         Raises:
             RequestError: With status 400 if a name is needed, 404 if there is no such model.
@@ -223,14 +204,9 @@ class Models:
         return self.by_name[name]
 
     def for_direction(self, source: str, target: str) -> ServedModel:
-        """Finds the model of a direction.
+        """Returns the model of a direction between the codes of two languages.
 
-        Args:
-            source: Code of a source language, or "auto" where one source leads to the target.
-            target: Code of a target language.
-
-        Returns:
-            The model.
+        The source may be "auto" where one source leads to the target.
 
         Raises:
             RequestError: With status 400 if there is none.
