@@ -60,11 +60,11 @@ def test_a_source_is_never_deleted(out, tmp_path, overwrite, monkeypatch):
     (tmp_path / "link").symlink_to(out)
     (tmp_path / "linked").symlink_to(within)
     for source in (within, out, tmp_path / "linked"):
-        for place in (out, tmp_path / "link"):
+        for output in (out, tmp_path / "link"):
             with pytest.raises(ValueError, match="is read, and lies in"):
-                check(convert, "--from", "marian", source, place, *overwrite)
+                check(convert, "--from", "marian", source, output, *overwrite)
             with pytest.raises(ValueError, match="is read, and lies in"):
-                check(export, "--to", "hf", source, place, *overwrite)
+                check(export, "--to", "hf", source, output, *overwrite)
     with pytest.raises(ValueError, match=r"model\.bin' is read, and lies in"):
         check(convert, "--from", "opennmt-py", weights, out, *overwrite)
     monkeypatch.chdir(out)

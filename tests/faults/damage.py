@@ -11,17 +11,17 @@ def damaged(content, seed):
     """Returns damaged bytes, and the kind of damage."""
     chance = random.Random(seed)
     kind = chance.choice(KINDS)
-    place = chance.randrange(max(len(content), 1))
+    index = chance.randrange(max(len(content), 1))
     if kind == "a flipped bit" and content:
-        flipped = content[place] ^ 1 << chance.randrange(8)
-        return content[:place] + bytes([flipped]) + content[place + 1 :], kind
+        flipped = content[index] ^ 1 << chance.randrange(8)
+        return content[:index] + bytes([flipped]) + content[index + 1 :], kind
     if kind == "cut off":
-        return content[:place], kind
+        return content[:index], kind
     if kind == "inserted bytes":
         inserted = chance.randbytes(chance.choice((1, 4, 100)))
-        return content[:place] + inserted + content[place:], kind
+        return content[:index] + inserted + content[index:], kind
     if kind == "zeros":
-        return content[:place] + bytes(len(content) - place), kind
+        return content[:index] + bytes(len(content) - index), kind
     if kind == "other text":
         return chance.choice(TEXTS), kind
     return b"", "empty"

@@ -57,7 +57,7 @@ def fill_the_disk(trial, seed):
 
 
 def test_a_full_disk_is_named_and_loses_nothing(trial):
-    seen = Counter(fill_the_disk(trial, seed) for seed in (1, 2, 3, 4))
+    seen = Counter(fill_the_disk(trial, seed) for seed in (1, 2))
     assert seen["a sentence named the file"]
 
 

@@ -255,20 +255,20 @@ class DamageTrial(Trial):
 
     def restart(self, variant, output, path, expected, what):
         """Runs the same command again; returns what came of it."""
-        place = path.relative_to(output)
+        file = path.relative_to(output)
         done = self.start(variant, output)[0]
         if done.wait() == 0:
             left = what_a_run_leaves(output)
             different = [name for name in left | expected if left.get(name) != expected.get(name)]
             # A file that a finished run keeps, and that its user may have edited, stays as it is.
-            different = [name for name in different if name != place.name or name not in EDITED]
-            assert not different, f"{what} of {place}, {variant}: {different} differ"
+            different = [name for name in different if name != file.name or name not in EDITED]
+            assert not different, f"{what} of {file}, {variant}: {different} differ"
             if "passed over" in done.stderr:
                 return "an earlier checkpoint was taken, " + WHOLE_AGAIN
             return WHOLE_AGAIN
         last = done.stderr.strip().splitlines()[-1]
-        assert "--debug" not in last, f"{what} of {place}: {last}"
-        assert "error: " in last, f"{what} of {place}: {last}"
-        named = (path.name in last, place.parts[0] in last)
-        assert any(named), f"{what} of {place}: {last}"
+        assert "--debug" not in last, f"{what} of {file}: {last}"
+        assert "error: " in last, f"{what} of {file}: {last}"
+        named = (path.name in last, file.parts[0] in last)
+        assert any(named), f"{what} of {file}: {last}"
         return "an error named the file or its checkpoint"
