@@ -19,7 +19,9 @@ from vanilla_transformer.training import training_arguments
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 9}
-CHECKPOINTING = {"activation_checkpointing_kwargs": {"use_reentrant": True}}
+# Transformers 5.20 has the older name alone.
+IS_NEW = "activation_checkpointing" in TokenBudgetTrainingArguments.__dataclass_fields__
+CHECKPOINTING = f"{'activation' if IS_NEW else 'gradient'}_checkpointing_kwargs"
 OPTIMIZERS = ("apollo_adamw", "paged_lion_8bit", "galore_adamw_8bit", "grokadamw", "adalomo")
 OPTIMIZERS += ("stable_adamw", "schedule_free_sgd", "adamw_torch_4bit")
 DATA = [
@@ -64,12 +66,13 @@ AFTER = [
     {"muon_momentum": 0.5},
     {"optim_args": "a=1", "optim": "muon"},
     {"fsdp": "full_shard", "optim": "muon"},
+    {"fsdp": "full_shard", "use_cpu": True},
     {"early_stopping_patience": 2},
     {"hub_strategy": "checkpoint", "push_to_hub": True},
     {"guided_alignment_head": 1},
     {"guided_alignment_weight": 0.0, "guided_alignment": "own"},
     {"guided_alignment": "own", "torch_compile": True},
-    {**CHECKPOINTING, "guided_alignment": "own"},
+    {CHECKPOINTING: {"use_reentrant": True}, "guided_alignment": "own"},
     {"auto_find_batch_size": True, "max_tokens": 100},
     {"accelerator_config": {"split_batches": True}, "max_tokens": 100},
 ]

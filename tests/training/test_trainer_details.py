@@ -190,7 +190,7 @@ def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
         tmp_path / "b",
         net=model(dropout=0.0),
         bf16=True,
-        activation_checkpointing=checkpointing,
+        gradient_checkpointing=checkpointing,  # the name that all versions have
         **options,
     )
     half.train()

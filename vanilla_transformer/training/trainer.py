@@ -178,8 +178,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
-            *args: Further arguments of transformers.
-            **options: Further arguments of transformers.
+            *args: Passed on, as are the options.
+            **options: Passed on.
 
         Raises:
             ValueError: Under the conditions of `resumed_checkpoint`.
@@ -205,12 +205,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
         """Returns the loss of one batch, after its gradient has been added.
-
-        Args:
-            model: The model, as Accelerate has prepared it.
-            inputs: The batch.
-            *args: Further arguments of transformers.
-            **options: Further arguments of transformers.
 
         Raises:
             DivergenceError: If the loss is not finite.
@@ -267,10 +261,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, its tokenizer and its code, as in transformers.
-
-        Args:
-            output_dir: Directory; None: that of the arguments.
-            _internal_call: Whether Trainer calls.
 
         Raises:
             OSError: If the disk is full.
@@ -343,10 +333,38 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 "`max_tokens` gives each process its own batches, which tensor, context and "
                 "sequence parallelism do not allow: use `per_device_train_batch_size`."
             )
-        if has_length(self.train_dataset):
-            loader = self._make_batch_loader(max_tokens)
+        order: dict[str, Any] = {
+            "seed": self.order_seed,
+            "num_processes": self.args.world_size,
+            "process_index": self.args.process_index,
+        }
+        loader: DataLoader[Any]
+        if has_length(self.train_dataset):  # all but the batches is as in the stock loader
+            stock = super().get_train_dataloader()
+            self._batch_sampler = TokenBudgetBatchSampler(
+                token_lengths(self.train_dataset, "input_ids"),
+                token_lengths(self.train_dataset, "labels"),
+                max_tokens,
+                **order,
+            )
+            options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
+            loader = DataLoader(stock.dataset, batch_sampler=self._batch_sampler, **options)
         else:
-            loader = self._make_stream_loader(max_tokens)
+            stream = TokenBudgetStream(
+                cast(Any, self.train_dataset),
+                max_tokens,
+                getattr(self.args, "stream_buffer", 10_000),
+                further_columns=() if self._guide is None else (LINKS,),
+                **order,
+            )
+            loader = DataLoader(
+                stream,
+                batch_size=None,
+                collate_fn=self.data_collator,
+                num_workers=self.args.dataloader_num_workers,
+                prefetch_factor=self.args.dataloader_prefetch_factor,
+                pin_memory=self.args.dataloader_pin_memory,
+            )
         # Each process reads only its own batches, so Accelerate must not share or dispatch them. A
         # sharding wrapper would also miss the epoch that Trainer sets on resuming, which reaches
         # only one wrapper deep.
@@ -359,40 +377,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             dispatch_batches=False,
         )
         return cast("DataLoader[Any]", prepared)
-
-    def _make_batch_loader(self, max_tokens: int) -> DataLoader[Any]:
-        """Returns the loader of a training set with a length, otherwise equal to the stock one."""
-        stock = super().get_train_dataloader()
-        self._batch_sampler = TokenBudgetBatchSampler(
-            token_lengths(self.train_dataset, "input_ids"),
-            token_lengths(self.train_dataset, "labels"),
-            max_tokens,
-            seed=self.order_seed,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-        )
-        options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
-        return DataLoader(stock.dataset, batch_sampler=self._batch_sampler, **options)
-
-    def _make_stream_loader(self, max_tokens: int) -> DataLoader[Any]:
-        """Returns the loader of a training set without a length."""
-        stream = TokenBudgetStream(
-            cast(Any, self.train_dataset),
-            max_tokens,
-            getattr(self.args, "stream_buffer", 10_000),
-            seed=self.order_seed,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-            further_columns=() if self._guide is None else (LINKS,),
-        )
-        return DataLoader(
-            stream,
-            batch_size=None,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            prefetch_factor=self.args.dataloader_prefetch_factor,
-            pin_memory=self.args.dataloader_pin_memory,
-        )
 
     @property
     def _is_stream(self) -> bool:
@@ -408,9 +392,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the number of examples per optimizer step; its mean if `max_tokens` is set.
 
         For a stream with `max_tokens` it is not known, and is that without `max_tokens`.
-
-        Args:
-            args: Arguments of the training.
         """
         if (sampler := self._batch_sampler) is None:
             return int(super().get_total_train_batch_size(args))

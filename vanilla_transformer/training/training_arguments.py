@@ -292,6 +292,11 @@ RULES_AFTER = (
         "or another `optim`.",
     ),
     Rule(
+        ("fsdp",),
+        lambda value, options: bool(value) and options.use_cpu,
+        "`{name}` {value!r} has no effect on a CPU: leave it out.",
+    ),
+    Rule(
         ("early_stopping_patience",),
         lambda _, options: options.eval_strategy == IntervalStrategy.NO,
         "`{name}` of {value} counts evaluations, but `eval_strategy` is 'no': set `eval_strategy` "
