@@ -20,6 +20,7 @@ Stack = Literal["encoder", "decoder"]
 
 _STYLES = ("-", "--", ":", "-.")  # tell curves apart without colours
 _MOST_CURVES = 8
+_HEAT_MAP: dict[str, Any] = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
 
 
 def plot_positions(model: nn.Module, stack: Stack | None = None, length: int = 64) -> "Figure":
@@ -68,21 +69,17 @@ def _find_positions(model: nn.Module, stack: Stack | None) -> tuple[str, nn.Modu
     if stack not in (None, "encoder", "decoder"):
         raise ValueError(f"`stack` is {stack!r}: choose 'encoder' or 'decoder'.")
     found = {}
+    itself = "decoder" if getattr(model, "is_causal_stack", False) else "encoder"
     for path, module in model.named_modules():
         parts = path.split(".")
         if parts[-1] == "embed_positions":
-            found[parts[-2] if len(parts) > 1 else _name_stack(model)] = module
+            found[parts[-2] if len(parts) > 1 else itself] = module
     name = stack or next((name for name in ("encoder", "decoder") if name in found), None)
     if name not in found:
         raise ValueError(
             f"The model has no {name or 'stack'} with positions; it has {list(found) or 'none'}."
         )
     return str(name), found[name]
-
-
-def _name_stack(model: nn.Module) -> str:
-    """Returns the name of a model that is a stack itself."""
-    return "decoder" if getattr(model, "is_causal_stack", False) else "encoder"
 
 
 def _compute_positions(module: nn.Module, length: int, is_causal: bool) -> Any:
@@ -96,21 +93,30 @@ def _compute_positions(module: nn.Module, length: int, is_causal: bool) -> Any:
     return module(positions[:, -1:], torch.float32, keys)
 
 
-def _draw_embedding(values: torch.Tensor, heading: str) -> "Figure":
-    """Draws values of shape (length, d_model)."""
+def _make_panels(heading: str, widths: tuple[float, float]) -> tuple["Figure", Any, Any]:
+    """Makes a figure with two panels of these relative widths."""
     figure = new_figure((9, 4))
     figure.suptitle(heading, fontsize=12)
-    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    left, right = figure.subplots(1, 2, width_ratios=widths)
+    return figure, left, right
+
+
+def _name_axes(axes: Any, title: str, x: str, y: str = "") -> None:
+    axes.set_title(title, fontsize=11)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def _draw_embedding(values: torch.Tensor, heading: str) -> "Figure":
+    """Draws values of shape (length, d_model)."""
+    figure, left, right = _make_panels(heading, (1.25, 1))
     most = values.abs().max().item() or 1.0
     image = left.imshow(values.numpy(), cmap="cividis", vmin=-most, vmax=most, aspect="auto")
-    left.set_title("value that is added", fontsize=11)
-    left.set_xlabel("dimension")
-    left.set_ylabel("position")
+    _name_axes(left, "value that is added", "dimension", "position")
     figure.colorbar(image, ax=left, pad=0.02).outline.set_visible(False)
     unit = F.normalize(values, dim=-1)
     image = right.imshow((unit @ unit.T).numpy(), cmap="Blues", vmax=1)
-    right.set_title("cosine similarity of two positions", fontsize=11)
-    right.set_xlabel("position")
+    _name_axes(right, "cosine similarity of two positions", "position")
     figure.colorbar(image, ax=right, shrink=0.9, pad=0.02).outline.set_visible(False)
     return figure
 
@@ -119,65 +125,46 @@ def _draw_rotation(cosines: torch.Tensor, sines: torch.Tensor, heading: str) -> 
     """Draws cosines and sines of shape (length, rotated_dim), as `PositionEncoding` holds them."""
     pairs = cosines.shape[-1] // 2
     angles = torch.atan2(sines, cosines)[:, pairs:].rad2deg() % 360
-    figure = new_figure((9, 4))
-    figure.suptitle(heading, fontsize=12)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
-    style = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
-    image = left.imshow(angles.numpy(), vmin=0, vmax=360, **style)
-    left.set_title("angle of the rotation", fontsize=11)
-    left.set_xlabel("pair of dimensions")
-    left.set_ylabel("position")
+    figure, left, right = _make_panels(heading, (1, 1.25))
+    image = left.imshow(angles.numpy(), vmin=0, vmax=360, **_HEAT_MAP)
+    _name_axes(left, "angle of the rotation", "pair of dimensions", "position")
     bar = figure.colorbar(image, ax=left, pad=0.02, ticks=range(0, 361, 90), format="%d°")
     bar.outline.set_visible(False)
     shown = sorted({0, pairs // 8, pairs // 4, pairs // 2})
-    for curve, pair in enumerate(shown):
-        _draw_curve(right, range(len(cosines)), cosines[:, pair], curve, len(shown), f"pair {pair}")
-    right.set_title("cosine of the angle", fontsize=11)
-    right.set_xlabel("position")
-    _finish_curves(figure, right)
+    curves = {f"pair {pair}": cosines[:, pair] for pair in shown}
+    _draw_curves(figure, right, range(len(cosines)), curves)
+    _name_axes(right, "cosine of the angle", "position")
     return figure
 
 
 def _draw_bias(biases: torch.Tensor, length: int, is_causal: bool, heading: str) -> "Figure":
     """Draws biases of shape (heads, keys) of a query at position length - 1."""
     distances = range(1 - length, 1 if is_causal else length)
-    figure = new_figure((9, 4))
-    figure.suptitle(heading, fontsize=12)
-    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    figure, left, right = _make_panels(heading, (1.25, 1))
     last = len(biases) - 1
-    shown = sorted({round(place * last / (_MOST_CURVES - 1)) for place in range(_MOST_CURVES)})
-    for curve, head in enumerate(shown):
-        _draw_curve(left, distances, biases[head], curve, len(shown), f"head {head}")
-    left.set_ylabel("bias on the score")
+    shown = sorted({round(index * last / (_MOST_CURVES - 1)) for index in range(_MOST_CURVES)})
+    _draw_curves(figure, left, distances, {f"head {head}": biases[head] for head in shown})
     edges = (distances[0] - 0.5, distances[-1] + 0.5, last + 0.5, -0.5)
-    style = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
-    image = right.imshow(biases.numpy(), extent=edges, **style)
-    right.set_ylabel("head")
+    image = right.imshow(biases.numpy(), extent=edges, **_HEAT_MAP)
     right.yaxis.get_major_locator().set_params(integer=True)
     figure.colorbar(image, ax=right, pad=0.02).outline.set_visible(False)
-    for axes in (left, right):
-        axes.set_xlabel("position of the key - position of the query")
-    _finish_curves(figure, left)
+    for axes, name in ((left, "bias on the score"), (right, "head")):
+        _name_axes(axes, "", "position of the key - position of the query", name)
     return figure
 
 
-def _draw_curve(
-    axes: Any, places: range, values: torch.Tensor, curve: int, curves: int, label: str
+def _draw_curves(
+    figure: "Figure", axes: Any, places: range, curves: dict[str, torch.Tensor]
 ) -> None:
-    """Draws one of several curves, in its own shade and style."""
+    """Draws curves, each in its own shade and style, and names them below the figure."""
     with optional_packages():
         from matplotlib import colormaps
 
-    colour = colormaps["viridis"](0.75 * curve / max(curves - 1, 1))
-    style = _STYLES[curve % len(_STYLES)]
-    axes.plot(places, values.numpy(), style, color=colour, linewidth=1.8, label=label)
-
-
-def _finish_curves(figure: "Figure", axes: Any) -> None:
+    for number, (label, values) in enumerate(curves.items()):
+        colour = colormaps["viridis"](0.75 * number / max(len(curves) - 1, 1))
+        style = _STYLES[number % len(_STYLES)]
+        axes.plot(places, values.numpy(), style, color=colour, linewidth=1.8, label=label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    handles, names = axes.get_legend_handles_labels()
-    figure.legend(
-        handles, names, loc="outside lower center", ncols=len(names), frameon=False,
-        fontsize=9, columnspacing=1.2,
-    )  # fmt: skip
+    options: dict[str, Any] = {"frameon": False, "fontsize": 9, "columnspacing": 1.2}
+    figure.legend(loc="outside lower center", ncols=len(curves), **options)

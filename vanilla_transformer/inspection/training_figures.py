@@ -1,5 +1,6 @@
 """Draws the curves of one or several trainings from the log that Trainer keeps."""
 
+import itertools
 import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,7 @@ Entries = Sequence[Mapping[str, Any]]
 
 _STATE_FILE = "trainer_state.json"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-_STYLES: tuple[Literal["-", "--", ":", "-."], ...] = (
-    "-",
-    "--",
-    ":",
-    "-.",
-)  # for shades of grey
+_STYLES = ("-", "--", ":", "-.")  # for shades of grey
 _NOT_METRICS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 _X_LABELS = {"step": "steps", "epoch": "epochs", "seconds": "seconds of training"}
 
@@ -112,9 +108,20 @@ def plot_training(
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for axes, (title, fields) in zip(grid.flat, panels.items(), strict=False):
-        for number, log in enumerate(logs):
-            _draw_run(axes, log, fields, x, number)
-        _finish_panel(axes, title, _X_LABELS[x])
+        for (number, log), field in itertools.product(enumerate(logs), fields):
+            is_metric = field.startswith("eval_")
+            axes.plot(
+                *log.curve(field, x), **_style_of(number), markersize=4,
+                linewidth=1.8 if is_metric or len(fields) == 1 else 1.0,
+                marker="o" if is_metric else "",
+            )  # fmt: skip
+        label = make_labels([title], longest=30)
+        axes.set_title(label.texts[0], fontsize=11, **label.style)
+        axes.set_xlabel(_X_LABELS[x])
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.ticklabel_format(axis="y", scilimits=(-2, 4))
+        axes.xaxis.get_major_locator().set_params(nbins=5)
         axes.set_xlim(0, 1.03 * end or 1)
     _add_legend(figure, shown.texts, shown.style, len(panels.get("loss", ())) == 2)
     return figure
@@ -216,30 +223,12 @@ def _choose_panels(logs: Sequence[TrainingLog]) -> dict[str, tuple[str, ...]]:
     return panels | ({"learning rate": ("learning_rate",)} if "learning_rate" in fields else {})
 
 
-def _draw_run(axes: Any, log: TrainingLog, fields: Sequence[str], x: str, number: int) -> None:
-    """Draws the fields of one run into a panel."""
-    for field in fields:
-        is_metric = field.startswith("eval_")
-        places, values = log.curve(field, x)
-        axes.plot(
-            places, values, linestyle=_STYLES[number % len(_STYLES)], color=_colour_of(number),
-            linewidth=1.8 if is_metric or len(fields) == 1 else 1.0,
-            marker="o" if is_metric else "", markersize=4,
-        )  # fmt: skip
-
-
-def _colour_of(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
-
-
-def _finish_panel(axes: Any, title: str, x_label: str) -> None:
-    labels = make_labels([title], longest=30)
-    axes.set_title(labels.texts[0], fontsize=11, **labels.style)
-    axes.set_xlabel(x_label)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.ticklabel_format(axis="y", scilimits=(-2, 4))
-    axes.xaxis.get_major_locator().set_params(nbins=5)
+def _style_of(number: int) -> dict[str, Any]:
+    """Returns colour and style of the lines of a run."""
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _STYLES[number % len(_STYLES)],
+    }
 
 
 def _add_legend(
@@ -249,10 +238,7 @@ def _add_legend(
     with optional_packages():
         from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=_colour_of(number), linestyle=_STYLES[number % len(_STYLES)], lw=2)
-        for number in range(len(names))
-    ]
+    handles = [Line2D([], [], **_style_of(number), lw=2) for number in range(len(names))]
     labels = list(names)
     if has_both_losses:
         handles += [Line2D([], [], color="grey", lw=1), Line2D([], [], color="grey", marker="o")]
