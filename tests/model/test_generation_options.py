@@ -1,5 +1,7 @@
 """Options of `generate()` under two vocabularies, early exit, and options that are refused."""
 
+import re
+
 import pytest
 import torch
 from transformers import GenerationConfig, WatermarkDetector, WatermarkingConfig
@@ -12,6 +14,8 @@ from vanilla_transformer import (
     VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.model.configuration_vanilla_transformer import check_rules
+from vanilla_transformer.model.generation import REFUSALS
 
 LIVELY = {"tie_word_embeddings": False, "norm_placement": "pre"}  # does not repeat one token
 SIZES = [{}, {"decoder_vocab_size": 60}, {"decoder_vocab_size": 30}]
@@ -179,10 +183,36 @@ def test_counts_are_at_least_one(tiny_model, tiny_batch, name, value):
         model.generate(**inputs, generation_config=config)
 
 
-@pytest.mark.parametrize("option", [{"guidance_scale": 1.5}, {"token_healing": True}], ids=str)
-def test_options_of_prompts_are_refused_with_an_encoder(tiny_model, tiny_batch, option):
-    with pytest.raises(ValueError, match=f"`{next(iter(option))}`.*a model with an encoder"):
-        tiny_model().generate(**source(tiny_batch()), **option)
+BROKEN = [
+    {"num_beams": 0},
+    {"num_return_sequences": -1},
+    {"assistant_early_exit": 4},
+    {"guidance_scale": 1.5},
+    {"token_healing": True},
+    {"encoder_repetition_penalty": 1.5},
+    {"encoder_no_repeat_ngram_size": 1},
+    {"assistant_tokenizer": "another"},
+    {"assistant_model": {"decoder_vocab_size": 50}},
+]
+
+
+def test_every_rule_is_broken_by_an_option(tiny_model):
+    config = tiny_model(decoder_vocab_size=60).config
+    messages = []
+    for option in BROKEN:
+        (name, value), options, others = *option.items(), GenerationConfig(), {}
+        if name == "assistant_model":
+            others = {name: tiny_model(**value)}
+        elif name == "assistant_tokenizer":
+            others = option
+        else:
+            setattr(options, name, value)
+        with pytest.raises(ValueError, match=f"`{name}`") as error:
+            check_rules(REFUSALS, config=config, options=options, others=others)
+        messages.append(str(error.value))
+    for rule in REFUSALS:
+        pattern = re.sub(r"\\\{.*?\\\}", ".*", re.escape(rule.message))
+        assert any(re.fullmatch(pattern, message) for message in messages), rule.message
 
 
 def test_guidance_works_for_a_language_model(tiny_model):

@@ -34,6 +34,27 @@ def paper_row(position, d_model):
     return row
 
 
+SCHEMES = {
+    "sinusoidal": lambda: SinusoidalPositions(33),
+    "sinusoidal_half": lambda: HalfSinusoidalPositions(33),
+    "sinusoidal_fairseq": lambda: FairseqSinusoidalPositions(33),
+    "alibi": lambda: AlibiPositions(6),
+    "rope": lambda: rotary_positions(8, 64, {"rope_type": "default", "rope_theta": 10000.0}),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_positions_do_not_follow_the_default_type(name):
+    positions = torch.tensor([[0, 1, 7, 300, 999]])
+    expected = SCHEMES[name]()(positions, torch.float32)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = SCHEMES[name]()(positions, torch.float32)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("d_model", [1, 2, 7, 16, 33, 512])
 def test_sinusoids_are_those_of_the_paper(d_model):
     positions = [0, 1, 2, 3, 10, 100, 999]

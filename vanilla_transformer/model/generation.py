@@ -22,7 +22,12 @@ from transformers.generation.candidate_generator import (
 from transformers.generation.stopping_criteria import StoppingCriteriaList, StopStringCriteria
 from transformers.generation.utils import GenerationMixin
 
-from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
+from .configuration_vanilla_transformer import (
+    BIASED_SCHEMES,
+    Rule,
+    VanillaTransformerConfig,
+    check_rules,
+)
 from .decoding_cache import decoding_cache_for
 from .pretrained_model import config_with
 
@@ -115,13 +120,9 @@ class TwoVocabularyGeneration(GenerationMixin):
         self, generation_mode: Any, generation_config: Any, generation_mode_kwargs: Any
     ) -> None:
         """Refuses options of `generate()` that cannot give the right result."""
-        _check_counts(generation_config)
-        _check_early_exit(generation_config.assistant_early_exit, self.config.decoder_layers)
-        if self.config.is_encoder_decoder:
-            _check_options_of_prompts(generation_config)
-            if not self.config.share_encoder_decoder_embeddings:
-                _check_options_of_one_vocabulary(generation_config, generation_mode_kwargs)
-            _check_assistant(self.config, generation_mode_kwargs.get("assistant_model"))
+        check_rules(
+            REFUSALS, config=self.config, options=generation_config, others=generation_mode_kwargs
+        )
         base = cast(Any, super())
         base._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
 
@@ -363,69 +364,86 @@ def _text_after(tokenizer: Any, before: list[str], token: str) -> str:
     return str(tokenizer.convert_tokens_to_string([token]))
 
 
-# Checks ------------------------------------------------------------------------------------------
+# Refusals ----------------------------------------------------------------------------------------
 
 
-def _check_counts(options: Any) -> None:
-    for name in ("num_beams", "num_return_sequences"):
-        value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {value}.")
+def _rule_of_two_vocabularies(name: str, neutral: Any, processor: str) -> Rule:
+    """Refuses an option that compares ids of the source with ids of the target."""
+    return Rule(
+        lambda config, options, others: (
+            config.is_encoder_decoder
+            and not config.share_encoder_decoder_embeddings
+            and getattr(options, name) not in (None, neutral)
+        ),
+        f"`{name}` {{options.{name}}} compares ids of the source with ids of the target, which are "
+        "of two vocabularies (`share_encoder_decoder_embeddings` is False): leave it out. If both "
+        f"sides do use the same ids, pass transformers' `{processor}` in `logits_processor`.",
+    )
 
 
-def _check_early_exit(count: int | None, layers: int) -> None:
-    if count is not None and not 1 <= count <= layers:
-        raise ValueError(
-            f"`assistant_early_exit` must be a number of the decoder's layers, 1 to {layers}, got "
-            f"{count}."
+def _predicts_other_tokens(config: Any, options: Any, others: Any) -> bool:
+    """Whether an assistant has another target vocabulary; transformers compares the sources'."""
+    assistant = getattr(others.get("assistant_model"), "config", None)
+    size = getattr(assistant, "decoder_vocab_size", None)
+    return (
+        config.is_encoder_decoder
+        and size not in (None, config.decoder_vocab_size)
+        and cast(Any, assistant).vocab_size == config.vocab_size
+    )
+
+
+REFUSALS: tuple[Rule, ...] = (
+    *(
+        Rule(
+            lambda config, options, others, name=name: (
+                getattr(options, name) is not None and getattr(options, name) < 1
+            ),
+            f"`{name}` must be at least 1, got {{options.{name}}}.",
         )
-
-
-def _check_options_of_prompts(options: Any) -> None:
-    """Refuses the options that read `input_ids` as the beginning of the generated text."""
-    if options.guidance_scale not in (None, 1):
-        raise ValueError(
-            f"`guidance_scale` {options.guidance_scale} compares two prompts of a language model; "
-            "a model with an encoder has none: leave it out."
-        )
-    if options.token_healing:
-        raise ValueError(
-            "`token_healing` repairs the end of a language model's prompt; a model with an encoder "
-            "has none: leave it out."
-        )
-
-
-def _check_options_of_one_vocabulary(options: Any, others: dict[str, Any]) -> None:
-    """Refuses the options that compare ids of the source with ids of the target."""
-    given = {
-        "encoder_repetition_penalty": options.encoder_repetition_penalty not in (None, 1.0),
-        "encoder_no_repeat_ngram_size": (options.encoder_no_repeat_ngram_size or 0) > 0,
-    }
-    processors = {
-        "encoder_repetition_penalty": "EncoderRepetitionPenaltyLogitsProcessor",
-        "encoder_no_repeat_ngram_size": "EncoderNoRepeatNGramLogitsProcessor",
-    }
-    for name in (name for name, is_given in given.items() if is_given):
-        raise ValueError(
-            f"`{name}` compares ids of the source with ids of the target, which are of two "
-            "vocabularies (`share_encoder_decoder_embeddings` is False): leave it out. If both "
-            f"sides do use the same ids, pass transformers' `{processors[name]}` in "
-            "`logits_processor`."
-        )
-    if others.get("assistant_tokenizer") is not None:
-        raise ValueError(
-            "`assistant_tokenizer` translates between the vocabularies of two models, but this "
-            "model has two (`share_encoder_decoder_embeddings` is False): use an assistant with "
-            "the same vocabularies."
-        )
-
-
-def _check_assistant(config: VanillaTransformerConfig, assistant: Any) -> None:
-    """Refuses an assistant that predicts other tokens; transformers compares the sources' sizes."""
-    size = getattr(getattr(assistant, "config", None), "decoder_vocab_size", None)
-    sizes_of_sources_agree = size is None or assistant.config.vocab_size == config.vocab_size
-    if size not in (None, config.decoder_vocab_size) and sizes_of_sources_agree:
-        raise ValueError(
-            f"`assistant_model` predicts {size} tokens, but this model "
-            f"{config.decoder_vocab_size}: use an assistant with the same target vocabulary."
-        )
+        for name in ("num_beams", "num_return_sequences")
+    ),
+    Rule(
+        lambda config, options, others: (
+            options.assistant_early_exit is not None
+            and not 1 <= options.assistant_early_exit <= config.decoder_layers
+        ),
+        "`assistant_early_exit` must be a number of the decoder's layers, 1 to "
+        "{config.decoder_layers}, got {options.assistant_early_exit}.",
+    ),
+    # These two read `input_ids` as the beginning of the generated text.
+    Rule(
+        lambda config, options, others: (
+            config.is_encoder_decoder and options.guidance_scale not in (None, 1)
+        ),
+        "`guidance_scale` {options.guidance_scale} compares two prompts of a language model; a "
+        "model with an encoder has none: leave it out.",
+    ),
+    Rule(
+        lambda config, options, others: config.is_encoder_decoder and options.token_healing,
+        "`token_healing` repairs the end of a language model's prompt; a model with an encoder has "
+        "none: leave it out.",
+    ),
+    _rule_of_two_vocabularies(
+        "encoder_repetition_penalty", 1.0, "EncoderRepetitionPenaltyLogitsProcessor"
+    ),
+    _rule_of_two_vocabularies(
+        "encoder_no_repeat_ngram_size", 0, "EncoderNoRepeatNGramLogitsProcessor"
+    ),
+    Rule(
+        lambda config, options, others: (
+            config.is_encoder_decoder
+            and not config.share_encoder_decoder_embeddings
+            and others.get("assistant_tokenizer") is not None
+        ),
+        "`assistant_tokenizer` translates between the vocabularies of two models, but this model "
+        "has two (`share_encoder_decoder_embeddings` is False): use an assistant with the same "
+        "vocabularies.",
+    ),
+    Rule(
+        _predicts_other_tokens,
+        "`assistant_model` predicts {others[assistant_model].config.decoder_vocab_size} tokens, "
+        "but this model {config.decoder_vocab_size}: use an assistant with the same target "
+        "vocabulary.",
+    ),
+)
+"""What `generate()` refuses: options that cannot give the right result with these models."""

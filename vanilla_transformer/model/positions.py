@@ -124,7 +124,7 @@ class SinusoidalPositions(nn.Module):
 
     def _frequencies_on(self, device: torch.device) -> torch.Tensor:
         """Returns the frequencies in radians per position, of shape (waves,)."""
-        even_dims = torch.arange(0, self.d_model, 2, device=device)
+        even_dims = torch.arange(0, self.d_model, 2, dtype=torch.float32, device=device)
         return torch.exp(even_dims * (-math.log(10000.0) / self.d_model))
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
@@ -161,7 +161,7 @@ class FairseqSinusoidalPositions(HalfSinusoidalPositions):
 
     def _frequencies_on(self, device: torch.device) -> torch.Tensor:
         waves = self.d_model // 2
-        numbers = torch.arange(waves, device=device)
+        numbers = torch.arange(waves, dtype=torch.float32, device=device)
         return torch.exp(numbers * (-math.log(10000.0) / (waves - 1)))
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
@@ -291,8 +291,8 @@ def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Te
         Slopes of shape (heads,).
     """
     power = 2 ** int(math.log2(num_heads))
-    exponents = torch.arange(1, power + 1, device=device) / power
-    between = (torch.arange(num_heads - power, device=device) + 0.5) / power
+    exponents = torch.arange(1, power + 1, dtype=torch.float32, device=device) / power
+    between = (torch.arange(num_heads - power, dtype=torch.float32, device=device) + 0.5) / power
     return torch.exp2(-8.0 * torch.cat([exponents, between]))
 
 
