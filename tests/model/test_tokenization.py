@@ -744,3 +744,20 @@ def test_maps_over_datasets_with_processes_and_a_stable_fingerprint(separate):
     assert Hasher.hash(encode) == before
     separate.add_tokens(["ZZ"], side="target")
     assert Hasher.hash(encode) != before
+
+
+def test_the_target_tokenizer_keeps_the_options(tmp_path):
+    options = {"model_max_length": 5, "truncation_side": "left", "padding_side": "left"}
+    train = VanillaTransformerTokenizer.train
+    tokenizer = train(["a b c"], ["x y z"], shared=False, kind="word")
+    tokenizer.save_pretrained(tmp_path)
+    loaded = VanillaTransformerTokenizer.from_pretrained(
+        tmp_path, **options, split_special_tokens=False
+    )
+    target = loaded.target_tokenizer()
+    assert {name: getattr(target, name) for name in options} == options
+    assert target.split_special_tokens is False
+    assert len(target("x y z x y z", truncation=True).input_ids) == 5
+    target.save_pretrained(tmp_path / "target")
+    again = VanillaTransformerTokenizer.from_pretrained(tmp_path / "target")
+    assert {name: getattr(again, name) for name in options} == options

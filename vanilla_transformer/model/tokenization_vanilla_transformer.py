@@ -192,12 +192,64 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                 `shared=True`; if `min_frequency` or `model_max_length` is below 1; or if
                 `min_frequency` is given for a kind that does not use it.
         """
-        _check_sides(source, target, target_kind, target_vocab_size, shared)
         kinds = (kind,) if shared else (kind, target_kind or kind)
         sizes = (vocab_size, target_vocab_size or vocab_size)
-        for side_kind, size, name in zip(kinds, sizes, ("", "target_"), strict=False):
-            _check_kind_and_size(side_kind, size, name)
-        _check_limits(kinds, min_frequency, model_max_length)
+        smallest = [len(SPECIAL_TOKENS) + (256 if kind == "byte_bpe" else 1) for kind in kinds]
+        problems = (
+            *(
+                (
+                    isinstance(texts, str),
+                    f"{name} is a single string: pass a list or another iterable of texts.",
+                )
+                for name, texts in (("source", source), ("target", target))
+            ),
+            (
+                target is None and not shared,
+                "target=None with shared=False: pass target texts, or shared=True for one "
+                "vocabulary.",
+            ),
+            *(
+                (
+                    shared and value is not None,
+                    f"{name}={value!r} has no effect with shared=True: pass shared=False, or leave "
+                    f"{name} out.",
+                )
+                for name, value in (
+                    ("target_kind", target_kind),
+                    ("target_vocab_size", target_vocab_size),
+                )
+            ),
+            *(
+                (
+                    side_kind not in KINDS,
+                    f"{name}kind={side_kind!r} is unknown: use one of {', '.join(KINDS)}.",
+                )
+                for name, side_kind in zip(("", "target_"), kinds, strict=False)
+            ),
+            *(
+                (
+                    size < least,
+                    f"{name}vocab_size={size} is too small: kind {side_kind!r} needs {least} or "
+                    f"more ({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it.",
+                )
+                for name, side_kind, size, least in zip(
+                    ("", "target_"), kinds, sizes, smallest, strict=False
+                )
+            ),
+            (min_frequency < 1, f"min_frequency={min_frequency} must be 1 or more."),
+            (
+                min_frequency > 1 and set(kinds) == {"unigram"},
+                f"min_frequency={min_frequency} has no effect on kind 'unigram': leave it out, and "
+                "choose vocab_size instead.",
+            ),
+            (
+                model_max_length is not None and model_max_length < 1,
+                f"model_max_length={model_max_length} must be 1 or more, or None.",
+            ),
+        )
+        for is_wrong, message in problems:
+            if is_wrong:
+                raise ValueError(message)
         corpora: list[Iterable[str]] = [_check_while_reading(source, "source")]
         if target is not None:
             corpora.append(_check_while_reading(target, "target"))
@@ -262,8 +314,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """
         if not self.separate_vocabularies:
             return self
-        names = {name: getattr(self, name) for name in _CORE_TOKEN_NAMES}
-        return type(self)(tokenizer_object=self._backend_of("target"), **names)
+        kept = (*_CORE_TOKEN_NAMES, "model_max_length", "padding_side", "truncation_side")
+        options = {name: getattr(self, name) for name in (*kept, "split_special_tokens")}
+        return type(self)(tokenizer_object=self._backend_of("target"), **options)
 
     @property
     def _tokenizer(self) -> Tokenizer | None:
@@ -618,8 +671,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         if kwargs.get("_from_pipeline") != "text-generation":
             return tokenizer
         prompts = tokenizer.target_tokenizer()
-        for name in ("model_max_length", "padding_side", "truncation_side"):
-            setattr(prompts, name, getattr(tokenizer, name))
         prompts.add_eos_token = False
         return prompts
 
@@ -748,30 +799,6 @@ def _explain_text_error(batch: object, error: Exception) -> Exception:
     return error
 
 
-def _check_sides(
-    source: Iterable[str],
-    target: Iterable[str] | None,
-    target_kind: str | None,
-    target_vocab_size: int | None,
-    shared: bool,
-) -> None:
-    for name, texts in (("source", source), ("target", target)):
-        if isinstance(texts, str):
-            raise ValueError(
-                f"{name} is a single string: pass a list or another iterable of texts."
-            )
-    if not shared and target is None:
-        raise ValueError(
-            "target=None with shared=False: pass target texts, or shared=True for one vocabulary."
-        )
-    for name, value in (("target_kind", target_kind), ("target_vocab_size", target_vocab_size)):
-        if shared and value is not None:
-            raise ValueError(
-                f"{name}={value!r} has no effect with shared=True: pass shared=False, or leave "
-                f"{name} out."
-            )
-
-
 def _detect_kind(state: dict[str, Any]) -> str | None:
     """Returns the kind of a saved backend, or None if it is not one of `KINDS`."""
     parts = (state["model"]["type"], (state["decoder"] or {}).get("type"))
@@ -783,29 +810,6 @@ def _detect_kind(state: dict[str, Any]) -> str | None:
         ("WordLevel", "Fuse"): "char",
         ("BPE", "ByteLevel"): "byte_bpe",
     }.get(parts)
-
-
-def _check_kind_and_size(kind: str, vocab_size: int, name: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"{name}kind={kind!r} is unknown: use one of {', '.join(KINDS)}.")
-    smallest = len(SPECIAL_TOKENS) + (256 if kind == "byte_bpe" else 1)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"{name}vocab_size={vocab_size} is too small: kind {kind!r} needs {smallest} or more "
-            f"({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it."
-        )
-
-
-def _check_limits(kinds: tuple[str, ...], min_frequency: int, model_max_length: int | None) -> None:
-    if min_frequency < 1:
-        raise ValueError(f"min_frequency={min_frequency} must be 1 or more.")
-    if min_frequency > 1 and set(kinds) == {"unigram"}:
-        raise ValueError(
-            f"min_frequency={min_frequency} has no effect on kind 'unigram': leave it out, and "
-            "choose vocab_size instead."
-        )
-    if model_max_length is not None and model_max_length < 1:
-        raise ValueError(f"model_max_length={model_max_length} must be 1 or more, or None.")
 
 
 def _check_while_reading(texts: Iterable[str], name: str) -> Iterator[str]:
