@@ -128,29 +128,6 @@ def test_tuples_can_be_the_rule_of_the_config_of_other_models(tiny_model, tiny_b
     torch.testing.assert_close(found[0], expected[0])
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "alibi"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_masks_of_four_dimensions_say_what_those_of_two_say(
-    tiny_model, tiny_batch, attention, positions
-):
-    model, batch = tiny_model(attention=attention, position_embedding_type=positions), tiny_batch()
-    expected, real = model(**batch), batch["decoder_attention_mask"].bool()
-    source_len, target_len = batch["input_ids"].shape[1], real.shape[1]
-    causal = torch.ones(target_len, target_len).tril().bool() & real[:, None, None]
-    encoded = model.get_encoder()(
-        batch["input_ids"],
-        attention_mask=batch["attention_mask"].bool()[:, None, None].expand(-1, -1, source_len, -1),
-    )
-    for mask in (causal, torch.zeros(causal.shape).masked_fill(~causal, -3e38)):
-        found = model(
-            encoder_outputs=encoded,
-            attention_mask=batch["attention_mask"],
-            decoder_input_ids=batch["decoder_input_ids"],
-            decoder_attention_mask=mask,
-        )
-        torch.testing.assert_close(found.logits[real], expected.logits[real])
-
-
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope"])
 def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch, positions):
     with FakeTensorMode(allow_non_fake_inputs=True):

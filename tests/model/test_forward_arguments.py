@@ -190,13 +190,16 @@ def test_masks_of_four_dimensions_count_tokens(
     batch = tiny_batch(side=side)
     real, expected = batch["decoder_attention_mask"].bool(), model(**batch).logits
     source, causal = four_dimensional(batch, lines)
-    for kind in (torch.bool, torch.long, torch.int32, torch.uint8):
-        encoded = model.get_encoder()(batch["input_ids"], attention_mask=source.to(kind))
+    for kind in (torch.bool, torch.long, torch.int32, torch.uint8, torch.float32):
+        masks = [mask.to(kind) for mask in (source, source[:, :, :1], causal)]
+        if kind == torch.float32:  # added to the scores
+            masks = [(1 - mask) * -3e38 for mask in masks]
+        encoded = model.get_encoder()(batch["input_ids"], attention_mask=masks[0])
         found = model(
             encoder_outputs=encoded,
-            attention_mask=source[:, :, :1].to(kind),
+            attention_mask=masks[1],
             decoder_input_ids=batch["decoder_input_ids"],
-            decoder_attention_mask=causal.to(kind),
+            decoder_attention_mask=masks[2],
         )
         torch.testing.assert_close(found.logits[real], expected[real])
 
@@ -240,6 +243,44 @@ def test_a_mask_that_could_mean_two_things_is_refused(tiny_model, tiny_batch, cl
         del inputs["decoder_attention_mask"]
         with pytest.raises(ValueError, match=f"`attention_mask`.*{message}"):
             model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
+
+
+@pytest.mark.parametrize("width", [5, 9, 12])
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_mask_is_as_long_as_its_tokens(tiny_model, tiny_batch, cls, width):
+    model, mask = tiny_model(cls), torch.ones(3, width, dtype=torch.long)
+    inputs = inputs_for(model, tiny_batch())
+    for name in (name for name in inputs if name.endswith("attention_mask")):
+        length = inputs[name.replace("attention_mask", "input_ids")].shape[1]
+        with pytest.raises(ValueError, match=rf"`{name}`.*\(3, {width}\).* {length} tokens"):
+            model(**{**inputs, name: mask})
+    if model.config.is_encoder_decoder:
+        encoded = model.get_encoder()(inputs.pop("input_ids"))
+        with pytest.raises(ValueError, match=rf"`attention_mask`.*\(3, {width}\).* 7 tokens"):
+            model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
+
+
+def test_a_mask_counts_the_tokens_in_the_cache(tiny_model, tiny_batch):
+    model, ids = tiny_model(VanillaTransformerForCausalLM), tiny_batch()["input_ids"]
+    cache = model(ids[:, :4], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=r"`attention_mask`.*\(3, 3\).* 3 tokens after 4"):
+        model(ids[:, 4:], torch.ones(3, 3), past_key_values=cache)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generation_refuses_a_mask_that_counts_more_than_its_ids(tiny_model, tiny_batch, cache):
+    """The start token, which `generate()` adds to both, is counted twice."""
+    model, ids = tiny_model(), tiny_batch()["input_ids"]
+    options = {"cache_implementation": cache, "max_new_tokens": 3}
+    target = {"decoder_input_ids": ids[:, :3], "decoder_attention_mask": torch.ones(3, 4)}
+    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*\(3, 5\).* 4 tokens"):
+        model.generate(ids, **target, **options)
+    language_model = tiny_model(VanillaTransformerForCausalLM)
+    for padding in (0, 1):
+        mask = torch.ones(3, 9)
+        mask[:, :padding] = 0
+        with pytest.raises(ValueError, match=r"`attention_mask`.*\(3, 9\).* 7 tokens"):
+            language_model.generate(ids, attention_mask=mask, **options)
 
 
 def test_a_mask_of_one_line_does_not_hide_later_tokens_from_a_decoder(tiny_model, tiny_batch):

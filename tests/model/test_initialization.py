@@ -112,6 +112,9 @@ def test_embeddings_and_other_projections(initializer):
     table = model.get_input_embeddings().weight
     assert table.std().item() == pytest.approx(gain * 96**-0.5, rel=0.03)
     assert not table[1].any()
+    vectors = {name: one for name, one in model.named_parameters() if one.ndim == 1}
+    for name, one in vectors.items():
+        assert (one == ("norm" in name and name.endswith("weight"))).all(), name
     bound = math.sqrt(6 / (96 + 300)) * (0.5 if initializer == "half_xavier" else 1)
     assert model.lm_head.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
 

@@ -29,6 +29,7 @@ from .configuration_vanilla_transformer import (
     check_rules,
 )
 from .decoding_cache import decoding_cache_for
+from .inputs import check_mask
 from .pretrained_model import config_with
 
 
@@ -125,6 +126,25 @@ class TwoVocabularyGeneration(GenerationMixin):
         )
         base = cast(Any, super())
         base._validate_generation_mode(generation_mode, generation_config, generation_mode_kwargs)
+
+    def _expand_inputs_for_generation(self, *args: Any, **kwargs: Any) -> Any:
+        """Repeats the inputs for beams and samples.
+
+        The ids of the decoder are complete here. The lengths of their mask and positions are
+        checked now, because a static cache gets a mask of four dimensions in place of this one.
+        """
+        ids, is_whole = kwargs["input_ids"], kwargs.get("past_key_values") is None
+        if self.config.is_encoder_decoder:
+            check_mask("decoder_attention_mask", kwargs.get("decoder_attention_mask"), ids.shape[1])
+        elif is_whole and "inputs_embeds" not in kwargs:
+            check_mask("attention_mask", kwargs.get("attention_mask"), ids.shape[1])
+            positions = kwargs.get("position_ids")  # made from a mask that may be dropped since
+            if positions is not None and positions.shape[-1] != ids.shape[1]:
+                raise ValueError(
+                    f"`attention_mask` or `position_ids` has the shape {tuple(positions.shape)}, "
+                    f"but a row has {ids.shape[1]} tokens: give one value for each."
+                )
+        return cast(Any, super())._expand_inputs_for_generation(*args, **kwargs)
 
     def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments
         self, generation_config: Any, model_kwargs: dict[str, Any], generation_mode: Any, *args: Any

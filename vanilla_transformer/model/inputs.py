@@ -91,7 +91,7 @@ def select_arguments(
     Args:
         kwargs: The further arguments.
         implementation: The attention implementation, which may have arguments of its own.
-        is_causal: See above.
+        is_causal: Whether the stack is a decoder.
 
     Returns:
         The arguments to hand down, in a dictionary of their own, with `is_causal` only where it is
@@ -146,21 +146,29 @@ def _not_accepted(names: set[str], implementation: Callable[..., Any]) -> set[st
 # Masks -------------------------------------------------------------------------------------------
 
 
-def check_mask(name: str, mask: Any, queries: int | None = None) -> Any:
+def check_mask(
+    name: str,
+    mask: Any,
+    length: int | None = None,
+    past: int | torch.Tensor = 0,
+    is_causal: bool = False,
+) -> Any:
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
     Args:
-        name: See above.
-        mask: See above.
-        queries: For a decoder, the number of its tokens: with one line for all of them, a mask of
-            four dimensions could not hide later tokens. None: not a decoder.
+        name: Name of the argument, for messages.
+        mask: In any form.
+        length: Number of the current tokens of a row. None: it is checked elsewhere.
+        past: Number of tokens in the cache. A tensor, as of a static cache, is not read.
+        is_causal: Whether the mask is a decoder's: with one line for all of its tokens, a mask of
+            four dimensions could not hide later ones.
 
     Returns:
         The mask. One of four dimensions and of whole numbers becomes boolean.
 
     Raises:
-        ValueError: If the mask has another number of dimensions or of lines, or if its values do
-            not tell whether it is to be added to the scores.
+        ValueError: If the mask has another shape, or if its values do not tell whether it is to be
+            added to the scores.
     """
     if not isinstance(mask, torch.Tensor):
         return mask
@@ -177,10 +185,18 @@ def check_mask(name: str, mask: Any, queries: int | None = None) -> Any:
             if is_wrong(mask):
                 found = explanation.format(dtype=mask.dtype, smallest=mask.min().item())
                 raise ValueError(f"`{name}` has {found}")
-    if mask.dim() == 4 and queries not in (None, shape[2]):
+    is_known = isinstance(past, int) and not is_tracing()
+    expected = length + past if length is not None and is_known else None
+    if mask.dim() == 2 and expected not in (None, shape[1]):
+        earlier = f" after {past} in the cache" if past else ""
+        raise ValueError(
+            f"`{name}` has the shape {shape}, but a row has {length} tokens{earlier}: give 1 for "
+            f"each token and 0 for padding, of the shape {(shape[0], expected)}."
+        )
+    if mask.dim() == 4 and is_causal and length not in (None, shape[2]):
         raise ValueError(
             f"`{name}` has the shape {shape}, but a decoder needs a line for each of "
-            f"its {queries} tokens, to hide later ones: give two dimensions, (batch, "
+            f"its {length} tokens, to hide later ones: give two dimensions, (batch, "
             "length), or a causal mask."
         )
     is_plain = mask.dim() == 2 or mask.is_floating_point() or mask.dtype == torch.bool
@@ -348,10 +364,10 @@ def given_position_ids(
     """Returns the positions that a caller gives in one form or another.
 
     Args:
-        name: See above.
-        position_ids: See above.
-        attention_mask: See above. With one, a row is one sequence.
-        embeds: See above.
+        name: Name of the argument, for messages.
+        position_ids: Of any shape, or None.
+        attention_mask: With one, a row is one sequence.
+        embeds: Embeddings of the current tokens.
         arguments: May hold the boundaries of sequences instead: `cu_seq_lens_q` holds 0 and the
             end of each sequence of the only row, `seq_idx` the number of its sequence for each
             token, of shape (batch, length).

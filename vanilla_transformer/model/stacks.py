@@ -153,10 +153,16 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         config, attend = choose_attention(self.config, bool(kwargs.get("output_attentions")))
         arguments = select_arguments(kwargs, attend, self.is_causal_stack)
         batch = layout.padded_like(embeds)
-        queries = batch.shape[1] if self.is_causal_stack else None
-        attention_mask = check_mask(f"{self.prefix}attention_mask", attention_mask, queries)
         pair = cache if isinstance(cache, EncoderDecoderCache) else None
         own_cache = cache if pair is None else pair.self_attention_cache
+        past = 0 if own_cache is None else own_cache.get_seq_length()
+        attention_mask = check_mask(
+            f"{self.prefix}attention_mask",
+            attention_mask,
+            batch.shape[1],
+            past,
+            self.is_causal_stack,
+        )
         name = f"{self.prefix}position_ids"
         given = given_position_ids(name, position_ids, attention_mask, batch, arguments)
         numbers, key_numbers = number_tokens(
@@ -178,11 +184,12 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         )
         rows_per_source = rows_per_source_of(pair)
         if source is not None:
+            source = source_layout.padded_like(source)
             source_mask = create_bidirectional_mask(
                 config=config,
                 inputs_embeds=batch,
-                attention_mask=check_mask("attention_mask", source_mask),
-                encoder_hidden_states=source_layout.padded_like(source),
+                attention_mask=check_mask("attention_mask", source_mask, source.shape[1]),
+                encoder_hidden_states=source,
             )
             source_mask = mask_per_source(source_mask, rows_per_source, batch.shape[1])
         return CallContext(
