@@ -156,19 +156,13 @@ WRONG = {
     "empty text": ({"q": ""}, "missing q parameter"),
     "empty list": ({"q": []}, "missing q parameter"),
     "no source": ({"source": None}, "missing source parameter"),
-    "number for a text": (
-        {"q": 3},
-        r"`q` is 3: it should be a valid string or should be a valid list",
-    ),
+    "number for a text": ({"q": 3}, r"`q` is 3: it should be a valid string or"),
     "number in a list": ({"q": [LINE, 3]}, r"`q\[1\]` is 3"),
     "null in a list": ({"q": [LINE, None]}, r"`q\[1\]` is null"),
-    "unknown format": ({"format": "pdf"}, "`format` is \"pdf\": it should be 'text' or 'html'"),
+    "unknown format": ({"format": "pdf"}, '`format` is "pdf"'),
     "unknown field that is null": ({"sauce": None}, "Unknown field"),
     "unknown field": ({"sauce": "en"}, 'Unknown field "sauce": use q, source'),
-    "negative number": (
-        {"alternatives": -1},
-        "`alternatives` is -1: it should be greater than or equal to 0",
-    ),
+    "negative number": ({"alternatives": -1}, "`alternatives` is -1"),
     "huge number": ({"alternatives": 10**30}, "`alternatives` is 1000000"),
     "fraction": ({"alternatives": 1.5}, "`alternatives` is 1.5"),
     "flag for a number": ({"alternatives": True}, "`alternatives` is true"),
@@ -179,51 +173,34 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_fields_are_named(server, case):
-    changes, message = WRONG[case]
-    given = {"q": LINE, "source": "en", "target": "de", **changes}
-    status, _, found = server.post("/translate", given)
-    assert status == 400
-    assert re.search(message, found["error"])
-    assert set(found) == {"error"}
-
-
 WRONG_SEARCHES = {
     "unknown model": ({"model": "no"}, 404, "There is no model 'no': use one of en-de, toy"),
     "no model": ({"model": None}, 400, "give `model`, one of en-de, toy"),
     "no texts": ({"texts": None}, 400, "missing texts parameter"),
-    "wide beam": (
-        {"num_beams": 99999},
-        400,
-        "`num_beams` is 99999: it should be less than or equal to 4",
-    ),
+    "wide beam": ({"num_beams": 99999}, 400, "`num_beams` is 99999"),
     "more outputs than beams": ({"n_best": 3, "num_beams": 2}, 400, "the search keeps 2"),
     "temperature without sampling": ({"temperature": 0.5}, 400, "`temperature` 0.5 .*`do_sample`"),
     "penalty of one beam": ({"num_beams": 1, "length_penalty": 2}, 400, "`length_penalty` 2"),
     "temperature": ({"do_sample": True, "temperature": 1e300}, 400, "`temperature` is 1e.300"),
-    "length penalty": (
-        {"length_penalty": -1e9},
-        400,
-        "`length_penalty` is -1000000000.0: it should be greater than or equal to -10",
-    ),
+    "length penalty": ({"length_penalty": -1e9}, 400, "`length_penalty` is -1000000000.0"),
     "no new tokens": ({"max_new_tokens": 0}, 400, "`max_new_tokens` is 0"),
-    "text for a number": (
-        {"num_beams": "2"},
-        400,
-        '`num_beams` is "2": it should be a valid integer',
-    ),
-    "text for a flag": ({"scores": "yes"}, 400, '`scores` is "yes": it should be a valid boolean'),
+    "text for a number": ({"num_beams": "2"}, 400, '`num_beams` is "2"'),
+    "text for a flag": ({"scores": "yes"}, 400, '`scores` is "yes"'),
 }
 
 
-@pytest.mark.parametrize("case", WRONG_SEARCHES)
-def test_wrong_searches_are_named(server, case):
-    changes, status, message = WRONG_SEARCHES[case]
-    given = {"texts": LINE, "model": "toy", **changes}
-    found = server.post("/v1/generate", given)
+@pytest.mark.parametrize("case", [*WRONG, *WRONG_SEARCHES])
+def test_wrong_fields_are_named(server, case):
+    if case in WRONG:
+        path, given, status = "/translate", {"q": LINE, "source": "en", "target": "de"}, 400
+        changes, message = WRONG[case]
+    else:
+        path, given = "/v1/generate", {"texts": LINE, "model": "toy"}
+        changes, status, message = WRONG_SEARCHES[case]
+    found = server.post(path, {**given, **changes})
     assert found[0] == status
     assert re.search(message, found[2]["error"])
+    assert set(found[2]) == {"error"}
 
 
 BODIES = {
