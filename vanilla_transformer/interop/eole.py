@@ -101,19 +101,11 @@ SAME_IN_BOTH = {
 
 
 def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Converts a model of Eole with a transformer encoder and decoder.
+    """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`.
 
     Args:
         source: Directory of the model.
         changes: Config fields that differ from the model's options.
-
-    Returns:
-        The model, with a tokenizer, and with a function that runs Eole if it is installed.
-
-    Raises:
-        FileNotFoundError: If a file is missing.
-        ValueError: If a file is broken, or if weights do not fit. One error lists all options that
-            have no counterpart here.
     """
     folder = Path(source)
     config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))

@@ -90,21 +90,13 @@ def read_fairseq(
     dicts: str | Path | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Converts a checkpoint of a fairseq `transformer` model.
+    """Reads a checkpoint of a fairseq `transformer` model: see `interop.formats`.
 
     Args:
         source: The checkpoint, such as `checkpoint_best.pt`.
         dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
             the checkpoint, if they are there.
         changes: Config fields that differ from the checkpoint's options.
-
-    Returns:
-        The model, with a tokenizer if the dictionaries were found.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If the file is no such checkpoint or holds code, if a dictionary does not fit,
-            or if weights do not fit. One error lists all options that have no counterpart here.
     """
     checkpoint = read_training_checkpoint(source, INERT_CLASSES)
     weights = checkpoint.get("model")

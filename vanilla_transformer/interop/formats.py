@@ -1,7 +1,10 @@
 """The formats that models are read from, each with the function that reads it.
 
-A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`.
-This module imports neither torch nor transformers, so the command line can read it at once.
+A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`. It
+raises an OSError if a file does not exist, and a ValueError if a file is broken or holds code, if
+an option of the source has no counterpart here, or if the weights do not fit. One error lists all
+problems of a kind. This module imports neither torch nor transformers, so the command line can read
+it at once.
 """
 
 from collections.abc import Callable, Mapping

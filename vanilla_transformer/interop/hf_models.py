@@ -62,20 +62,11 @@ TOKENIZER_PACKAGES = {"fsmt": ("sacremoses",), "bart": (), "blenderbot": ()}
 
 
 def read_hf_model(source: str | Path, kind: str) -> Imported:
-    """Reads a model of transformers, with its tokenizer.
+    """Reads a model of transformers, with its tokenizer: see `interop.formats`.
 
     Args:
         source: Directory of the model, or its name on the Hub.
         kind: Key of `FAMILIES`.
-
-    Returns:
-        The model.
-
-    Raises:
-        OSError: If there is no such model.
-        ModuleNotFoundError: If a package is missing that the tokenizer needs.
-        ValueError: If the source is of another kind, if its weights do not fit, or if it has an
-            option that no config here expresses.
     """
     family = _find_family(kind, source)
     tokenizer = load_tokenizer(source, TOKENIZER_PACKAGES.get(kind, ("sentencepiece",)))

@@ -96,19 +96,11 @@ _REMEDY_FOR_OLD_FILES = (
 
 
 def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Converts a checkpoint of an OpenNMT-py transformer.
+    """Reads a checkpoint of an OpenNMT-py transformer: see `interop.formats`.
 
     Args:
         source: The checkpoint, such as `model_step_100000.pt`, of version 3.
         changes: Config fields that differ from the checkpoint's options.
-
-    Returns:
-        The model, with a tokenizer, and with a function that runs OpenNMT-py if it is installed.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is no such checkpoint or holds code, or if weights do not fit. One
-            error lists all options that have no counterpart here.
     """
     try:
         checkpoint = read_training_checkpoint(source)

@@ -75,21 +75,13 @@ def read_with_table(
     key: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Converts a file of weights with a table.
+    """Reads a file of weights with a table: see `interop.formats`.
 
     Args:
         source: File of weights, as `read_state_dict` takes it.
         table: YAML file: see the module's docstring.
         key: Entry of the file that holds the weights.
         changes: Config fields that differ from the table's.
-
-    Returns:
-        The model.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If a file is broken, or if the weights and the table do not fit: one error lists
-            all that is missing, left over or of another shape.
     """
     read = read_table(table)
     given = {**read.config, **(changes or {})}
@@ -103,18 +95,7 @@ def read_with_table(
 
 
 def read_table(path: str | Path) -> RenameTable:
-    """Reads a table from a YAML file.
-
-    Args:
-        path: The file: see the module's docstring.
-
-    Returns:
-        The table.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is not YAML, or not a table. One error lists all problems.
-    """
+    """Reads a table from a YAML file; one error lists all its problems."""
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("weights"), dict):
         raise ValueError(

@@ -11,7 +11,7 @@ decoder's layers are copies that fall back to ReLU. Such a model has no counterp
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +45,9 @@ TOKEN_FIELDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 
 
-@dataclass(frozen=True)
-class Positions:
-    """The positions of the source.
-
-    Attributes:
-        scheme: "learned", "none", or a name in `SINUSOIDS`.
-        tables: Names of the table in the source: one for both sides, or one for each; may be empty
-            for sinusoids.
-    """
-
-    scheme: str
-    tables: tuple[str, ...] = ()
+Positions = tuple[str, tuple[str, ...]]
+"""The scheme, "learned", "none" or a name in `SINUSOIDS`, and the names of the stored tables: one for
+both sides, or one for each; of sinusoids, there may be none."""
 
 
 def read_torch(
@@ -73,7 +64,7 @@ def read_torch(
     rename: str | Path | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Converts the state dict of a model around `nn.Transformer`.
+    """Reads the state dict of a model around `nn.Transformer`: see `interop.formats`.
 
     Args:
         source: File of weights, as `read_state_dict` takes it.
@@ -90,14 +81,6 @@ def read_torch(
         key: Entry of the file that holds the weights.
         rename: YAML file of rules for names, applied first: null drops a weight.
         changes: Config fields, the ids of special tokens among them.
-
-    Returns:
-        The model, with a function that computes logits with `nn.Transformer`.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If an option is missing or wrong, if a table of positions does not hold
-            sinusoids, or if weights are missing, left over or of another shape.
     """
     fields = {
         "encoder_attention_heads": heads,
@@ -115,7 +98,7 @@ def read_torch(
     names = {"source": source_embedding, "target": target_embedding, "generator": generator}
     prefix = _find_prefix(state_dict, names, read)
     renamed = _rename_torch(state_dict, prefix, names, "pre" if norm_first else "post", read)
-    shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read.scheme}
+    shown = {**_fields_of_weights(renamed.weights), "position_embedding_type": read[0]}
     config, weights = fit_weights(renamed, {**shown, **fields}, [r".*norm\.bias"])
     note = "The norms of the source have no bias. Those of this model have one, which is zero."
     return Imported(
@@ -136,14 +119,14 @@ def _read_positions(text: str) -> Positions:
             f"`positions` is {text!r}: write learned:NAME, learned:SOURCE_NAME,TARGET_NAME, "
             f"sinusoidal, sinusoidal:NAME or none; the schemes are {list(most)}."
         )
-    return Positions(scheme, tables)
+    return scheme, tables
 
 
 def _find_prefix(
     state_dict: Mapping[str, torch.Tensor], names: Mapping[str, str], positions: Positions
 ) -> str:
     """Checks that the named weights are there, and returns the prefix of `nn.Transformer`."""
-    named = [names["source"], names["target"], f"{names['generator']}.weight", *positions.tables]
+    named = [names["source"], names["target"], f"{names['generator']}.weight", *positions[1]]
     problems = [f"`{name}` is not in it" for name in dict.fromkeys(named) if name not in state_dict]
     prefixes = [match[1] for name in state_dict if (match := _FIRST.fullmatch(name))]
     if len(prefixes) != 1:
@@ -168,6 +151,7 @@ def _rename_torch(
     `names` are those of the "source" and "target" embedding and of the "generator". Norms have the
     slot "pre" or "post".
     """
+    scheme, stored = positions
     start = re.escape(prefix)
     layer, here = rf"{start}(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
     cross = rf"{start}decoder\.layers\.(\d+)\.multihead_attn\."
@@ -177,9 +161,9 @@ def _rename_torch(
         ("decoder", 2): "encoder_attn",
         ("decoder", 3): "feed_forward",
     }
-    tables: dict[str, tuple[str, ...]] = dict.fromkeys(positions.tables, ())
-    if positions.scheme == "learned":
-        for name, stack in zip((positions.tables * 2)[:2], ("encoder", "decoder"), strict=True):
+    tables: dict[str, tuple[str, ...]] = dict.fromkeys(stored, ())
+    if scheme == "learned":
+        for name, stack in zip((stored * 2)[:2], ("encoder", "decoder"), strict=True):
             tables[name] = (*tables[name], f"model.{stack}.embed_positions.weight")
     for side, table in (("source", SOURCE_TABLE), ("target", TARGET_TABLE)):
         tables[names[side]] = (*tables.get(names[side], ()), table)  # one may stand for both
@@ -204,11 +188,10 @@ def _rename_torch(
         rf"{re.escape(names['generator'])}\.(\w+)": r"lm_head.\1",
         **{re.escape(name): Edit(targets) for name, targets in tables.items()},
     }
-    stored = positions.tables if positions.scheme in SINUSOIDS else ()
-    wrong = find_wrong_sinusoids({name: state_dict[name] for name in stored}, positions.scheme)
+    computed = stored if scheme in SINUSOIDS else ()
+    wrong = find_wrong_sinusoids({name: state_dict[name] for name in computed}, scheme)
     flat = {
-        name: tensor.squeeze() if name in positions.tables else tensor
-        for name, tensor in state_dict.items()
+        name: tensor.squeeze() if name in stored else tensor for name, tensor in state_dict.items()
     }
     renamed = rename_weights(flat, rules)
     return replace(renamed, problems=(*renamed.problems, *wrong))
@@ -241,16 +224,17 @@ def _logits_of_torch(
 ) -> SourceLogits:
     """Returns a function that computes logits with `nn.Transformer` itself."""
     weights: Weights = {name: tensor.float() for name, tensor in state_dict.items()}
+    scheme, tables = positions
 
     def embed(ids: torch.Tensor, table: str, side: int) -> torch.Tensor:
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         embeds: torch.Tensor = F.embedding(ids, weights[table]) * scale
-        if positions.scheme == "none":
+        if scheme == "none":
             return embeds
-        if positions.scheme == "learned":
-            stored = weights[positions.tables[min(side, len(positions.tables) - 1)]]
+        if scheme == "learned":
+            stored = weights[tables[min(side, len(tables) - 1)]]
             return embeds + stored.squeeze()[: ids.shape[1]]
-        return embeds + sinusoids(positions.scheme, ids.shape[1], config.d_model)
+        return embeds + sinusoids(scheme, ids.shape[1], config.d_model)
 
     def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         model = _rebuild_source(weights, prefix, config)

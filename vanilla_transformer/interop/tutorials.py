@@ -138,24 +138,16 @@ def read_tutorial(
     source_pad: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Reads a file of weights of a published system.
+    """Reads a file of weights of a published system: see `interop.formats`.
 
     Args:
         source: File of weights, as `read_state_dict` takes it.
-        system: "system-a" to "system-e".
+        system: "system-a" to "system-e". Of system B, only the encoder is converted.
         heads: Number of attention heads.
         rename: YAML file of rules for names, as `convert_tutorial` takes them.
         key: Entry of the file that holds the weights.
         source_pad: As `source_pad_token_id` of `convert_tutorial`.
         changes: Config fields that differ from the preset.
-
-    Returns:
-        The model. It has an output projection, except for system B: that is a bare model, and only
-        its encoder holds converted weights.
-
-    Raises:
-        FileNotFoundError: If a file does not exist.
-        ValueError: If a file is broken, or as `convert_tutorial`.
     """
     rules = {} if rename is None else read_rename_rules(rename)
     config, weights = convert_tutorial(
