@@ -46,8 +46,8 @@ _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 
 
 Positions = tuple[str, tuple[str, ...]]
-"""The scheme, "learned", "none" or a name in `SINUSOIDS`, and the names of the stored tables: one for
-both sides, or one for each; of sinusoids, there may be none."""
+"""The scheme ("learned", "none" or a name in `SINUSOIDS`) and the names of the stored tables: one
+for both sides, or one for each; of sinusoids, there may be none."""
 
 
 def read_torch(
