@@ -33,7 +33,7 @@ def build_page(models: PageModels, text: str = "") -> gr.Blocks:
 
     Args:
         models: The models that can be chosen.
-        text: What stands in the text field at first. It is run when the page opens.
+        text: Text that the page opens with, and runs.
 
     Returns:
         The page, as Gradio's `Blocks`.

@@ -143,10 +143,10 @@ class PageEvents:
         """Draws what is chosen of a result; returns `Parts.drawn`."""
         return list(EMPTY if found is None else draw_found(found, Choice(*choices)))
 
-    def look(self, place: str | None, found: Found | None, *choices: Any) -> list[Any]:
+    def look(self, chosen: str | None, found: Found | None, *choices: Any) -> list[Any]:
         """Looks into another output; returns what was found and `Parts.drawn`."""
-        if found is not None and place is not None:
-            line, rank = map(int, place.split("."))
+        if found is not None and chosen is not None:
+            line, rank = map(int, chosen.split("."))
             found = look_into(self.models, found, line, rank)
         return [found, *self.draw(found, *choices)]
 

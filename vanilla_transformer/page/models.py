@@ -361,7 +361,7 @@ def check_text(text: str | None) -> tuple[str, ...]:
     """Splits a text into lines, after a check that the page can take it.
 
     Args:
-        text: What stands in the text field.
+        text: What a person has typed.
 
     Returns:
         The lines that are not blank, without line breaks.

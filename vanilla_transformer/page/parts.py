@@ -22,7 +22,7 @@ Heads = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Parts:
-    """The components of the page, in the order in which they stand."""
+    """The components of the page, from top to bottom."""
 
     title: gr.HTML
     text: gr.Textbox
@@ -138,7 +138,7 @@ def aligning_head(model: PageModel) -> tuple[int, int]:
 def ticked_heads(kind: str, layer: int, off: HeadsOff) -> list[int]:
     """Returns the heads of a layer that are off."""
     module = KINDS[kind][0]
-    return sorted(head for name, place, head in off if (name, place) == (module, layer))
+    return sorted(head for name, number, head in off if (name, number) == (module, layer))
 
 
 def _make_controls(models: PageModels, text: str) -> dict[str, Any]:

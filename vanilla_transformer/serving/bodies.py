@@ -51,7 +51,7 @@ def content_type(request: Request, takes_forms: bool = False) -> str:
 
     Args:
         request: The request.
-        takes_forms: Whether it may be a form; no type stands for values in the address alone.
+        takes_forms: Whether it may be a form; without a type, values are in the address alone.
 
     Raises:
         RequestError: With status 415 if it is something else.

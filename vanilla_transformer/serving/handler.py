@@ -1,4 +1,4 @@
-"""The handler of Hugging Face Inference Endpoints, which stands as `handler.py` beside a model.
+"""The handler of Hugging Face Inference Endpoints, which is `handler.py` beside a model.
 
 `python -m vanilla_transformer.serving.handler MODEL` writes this file and a `requirements.txt` into
 the directory of a saved model. This package is not needed there: the directory has the model's

@@ -57,7 +57,7 @@ class HtmlText:
     references: tuple[dict[str, str], ...]
 
     def join(self, outputs: Callable[[int], str]) -> str:
-        """Puts an output, in which markup is escaped, in the place of each text.
+        """Replaces each text by an output, in which markup is escaped.
 
         Args:
             outputs: Returns the output for a number of `texts`.
