@@ -1,4 +1,4 @@
-"""The private names of transformers that this package uses, each with its reason.
+"""The private names of transformers and datasets that this package uses, each with its reason.
 
 A new version of transformers may drop or rename them without notice. `LOADING` names what a saved
 model needs, also as remote code; `TRAINING` what `training` needs on top of it. A test looks every
@@ -82,6 +82,18 @@ LOADING = (
         ("_validate_generation_mode",),
         "`generate()` refuses options that cannot give the right result with two vocabularies",
         "a check of the settings that a model class may extend",
+    ),
+    PrivateNames(
+        _GENERATION,
+        ("_expand_inputs_for_generation",),
+        "a mask that is too long or too short is refused before a static cache replaces it",
+        "a check of the inputs that a model class may extend",
+    ),
+    PrivateNames(
+        _GENERATION,
+        ("_prepare_cache_for_generation",),
+        "`generate()` takes a cache with room for all tokens, and the ONNX model one of its own",
+        "a method of the model class that makes the cache",
     ),
     PrivateNames(
         _GENERATION,
@@ -197,6 +209,12 @@ TRAINING = (
         ("self._created_lr_scheduler",),
         "a second call of `train` makes the schedule anew",
         "an option that takes a function for the schedule",
+    ),
+    PrivateNames(
+        "datasets.arrow_dataset.Dataset",
+        ("self._fingerprint",),
+        "a resumed run finds its encoded data, whatever directory its tokenizer was loaded from",
+        "an argument of `map` for what its result depends on",
     ),
     PrivateNames(
         "transformers.trainer_jit_checkpoint.CheckpointManager",
