@@ -16,8 +16,8 @@ from vanilla_transformer.model.token_layout import (
     PADDED,
     TOKEN_STEP,
     layout_of,
-    source_places,
-    target_places,
+    source_slots,
+    target_slots,
 )
 
 
@@ -156,8 +156,8 @@ def test_a_mask_that_is_no_plain_padding_mask_removes_no_padding(tiny_model, tin
     assert rows_seen(model, batch)["decoder"] == 18
     del batch["attention_mask"]
     assert rows_seen(model, batch)["encoder"] == 21
-    assert source_places(None, (3, 7)) is None
-    assert target_places(batch["labels"], None, (3, 5)) is None
+    assert source_slots(None, (3, 7)) is None
+    assert target_slots(batch["labels"], None, (3, 5)) is None
 
 
 def test_gradient_checkpointing(tiny_model, tiny_batch):

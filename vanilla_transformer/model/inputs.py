@@ -33,7 +33,7 @@ from .modes import has_readable_values, is_tracing
 logger = logging.get_logger(__name__)
 
 IGNORE_INDEX = -100
-"""The label of a place where there is nothing to predict."""
+"""The label of a slot where there is nothing to predict."""
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
@@ -239,7 +239,7 @@ def tokens_of(mask: torch.Tensor) -> torch.Tensor:
     """Finds the tokens behind a mask of two dimensions, or of four in both directions.
 
     Returns:
-        True for each token, False for padding: a place that no query may attend to. Of shape
+        True for each token, False for padding: a slot that no query may attend to. Of shape
         (batch or 1, length).
     """
     return mask != 0 if mask.dim() == 2 else allowed_by(mask).any(dim=1).any(dim=1)
@@ -382,13 +382,13 @@ def given_position_ids(
     batch, length = embeds.shape[:2]
     ends, numbers = (arguments.get(name) for name in BOUNDARIES)
     if position_ids is None and attention_mask is None and ends is not None:
-        places = torch.arange(length, device=ends.device)
-        sequence = torch.searchsorted(ends, places, right=True) - 1
-        position_ids = (places - ends.long()[sequence])[None]
+        slots = torch.arange(length, device=ends.device)
+        sequence = torch.searchsorted(ends, slots, right=True) - 1
+        position_ids = (slots - ends.long()[sequence])[None]
     elif position_ids is None and attention_mask is None and numbers is not None:
-        places = torch.arange(numbers.shape[1], device=numbers.device).expand_as(numbers)
+        slots = torch.arange(numbers.shape[1], device=numbers.device).expand_as(numbers)
         changes = F.pad(numbers[:, 1:] != numbers[:, :-1], (1, 0), value=True)
-        position_ids = places - places.where(changes, 0).cummax(-1).values
+        position_ids = slots - slots.where(changes, 0).cummax(-1).values
     if position_ids is None:
         return None
     if tuple(position_ids.shape) not in ((batch, length), (1, length)):
@@ -558,6 +558,6 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str) 
     if (outside := _first_outside(labels, classes, IGNORE_INDEX)) is not None:
         raise ValueError(
             f"`labels` contains the class {outside}, but the model has classes 0 "
-            f"to {classes - 1}: set `num_labels` in the config, or use {IGNORE_INDEX} for places "
-            "without a label."
+            f"to {classes - 1}: set `num_labels` in the config, or use {IGNORE_INDEX} where "
+            "there is no label."
         )

@@ -88,8 +88,8 @@ from .token_layout import (
     TokenLayout,
     TrainingShortcuts,
     layout_of,
-    source_places,
-    target_places,
+    source_slots,
+    target_slots,
 )
 
 
@@ -153,7 +153,7 @@ class VanillaTransformerModel(EmbeddingModel):
 
         Args:
             shortcuts: The shortcuts that the call may take.
-            inputs: Arguments of the forward. A cache holds every place, so padding is computed.
+            inputs: Arguments of the forward. A cache holds every slot, so padding is computed.
             labels: Of shape (batch, target_len), -100 where there is nothing to predict.
 
         Returns:
@@ -166,8 +166,8 @@ class VanillaTransformerModel(EmbeddingModel):
             states = None if encoded is None else encoded[0]
             source_shape = batch_shape(states, inputs["input_ids"], inputs["inputs_embeds"])
             target_shape = batch_shape(inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"])
-            source = source_places(inputs["attention_mask"], source_shape)
-            target = target_places(labels, inputs["decoder_attention_mask"], target_shape)
+            source = source_slots(inputs["attention_mask"], source_shape)
+            target = target_slots(labels, inputs["decoder_attention_mask"], target_shape)
         return StepPlan(
             source=layout_of(source),
             target=layout_of(target),

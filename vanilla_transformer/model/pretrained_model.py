@@ -292,7 +292,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, **target}
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
-        """Saves weights, configs and code, and removes the probe of weights that stood there.
+        """Saves weights, configs and code, and removes the probe of the weights before them.
 
         Args:
             save_directory: The directory to write to. It is created if it does not exist.

@@ -66,7 +66,7 @@ from .positions import (
     rotary_positions,
 )
 from .pretrained_model import VanillaTransformerPreTrainedModel, config_of_decoder_only
-from .token_layout import PADDED, TokenLayout, layout_of, source_places
+from .token_layout import PADDED, TokenLayout, layout_of, source_slots
 
 logger = logging.get_logger(__name__)
 
@@ -329,7 +329,7 @@ class VanillaTransformerEncoder(TransformerStack):
         if layout is None:
             shape = batch_shape(input_ids, inputs_embeds)
             is_free = self.active_shortcuts(kwargs).padding_free
-            layout = layout_of(source_places(attention_mask, shape) if is_free else None)
+            layout = layout_of(source_slots(attention_mask, shape) if is_free else None)
         embeds = self.embed(input_ids, inputs_embeds, layout)
         context = self.make_context(embeds, attention_mask, position_ids, layout, kwargs)
         hidden_states = self.add_positions(embeds, context)

@@ -1,4 +1,4 @@
-"""Which places of a batch are computed: all, or in padding-free training only the tokens.
+"""Which slots of a batch are computed: all, or in padding-free training only the tokens.
 
 Embeddings, projections, feed-forward, norms and the output projection map each position by itself.
 In padding-free training they run on a tensor of shape (1, tokens, ...), which holds the tokens of
@@ -35,14 +35,14 @@ NO_SHORTCUTS = TrainingShortcuts(padding_free=False, chunked_loss=False, lazy_lo
 TOKEN_STEP = 64
 """Large batches on a CPU, under autocast, compute a multiple of this number of tokens.
 
-A batch with too little padding for this computes all its places.
+A batch with too little padding for this computes all its slots.
 """
 
 _LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
 
 class TokenLayout:
-    """The layout of states that hold every place of a batch: each method returns its input."""
+    """The layout of states that hold every slot of a batch: each method returns its input."""
 
     def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of a tensor of shape (batch or 1, length, ...)."""
@@ -68,14 +68,14 @@ class PaddingFreeLayout(TokenLayout):
     """The layout of states that hold the tokens of a batch only.
 
     Args:
-        is_token: True for each place to compute, of shape (batch, length).
-        indices: The same places as indices into the flattened batch, of shape (tokens,).
+        is_token: True for each slot to compute, of shape (batch, length).
+        indices: The same slots as indices into the flattened batch, of shape (tokens,).
     """
 
     def __init__(self, is_token: torch.Tensor, indices: torch.Tensor) -> None:
         self.shape = is_token.shape
         self.indices = indices
-        # For each place the index of its token; padding repeats the token before it.
+        # For each slot the index of its token; padding repeats the token before it.
         self.sources = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
 
     def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
@@ -112,20 +112,20 @@ class _SelectTokens(torch.autograd.Function):
     """`index_select` of distinct rows, whose gradient is copied rather than added."""
 
     @staticmethod
-    def forward(ctx: Any, places: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, slots: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(indices)
-        ctx.num_places = len(places)
-        return places.index_select(0, indices)
+        ctx.num_slots = len(slots)
+        return slots.index_select(0, indices)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         (indices,) = ctx.saved_tensors
-        places = gradient.new_zeros(ctx.num_places, *gradient.shape[1:])
-        return places.index_copy_(0, indices, gradient), None
+        slots = gradient.new_zeros(ctx.num_slots, *gradient.shape[1:])
+        return slots.index_copy_(0, indices, gradient), None
 
 
 class _RepeatTokens(torch.autograd.Function):
-    """Gives each place of a batch a token; only the places of real tokens pass a gradient back."""
+    """Gives each slot of a batch a token; only the slots of real tokens pass a gradient back."""
 
     @staticmethod
     def forward(
@@ -145,8 +145,8 @@ class StepPlan:
     """What one call computes; made by the outermost model and handed down.
 
     Attributes:
-        source: The places of the source that are computed.
-        target: The places of the target that are computed.
+        source: The slots of the source that are computed.
+        target: The slots of the target that are computed.
         chunked_loss: Whether the loss may be computed in chunks, without full logits.
         lazy_logits: Whether the output's tensors are computed when they are read.
     """
@@ -158,9 +158,9 @@ class StepPlan:
 
 
 def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
-    """Makes the layout of the given places, of shape (batch, length), or `PADDED` for all places.
+    """Makes the layout of the given slots, of shape (batch, length), or `PADDED` for all slots.
 
-    Large batches on a CPU, under autocast, also compute some other places: see `TOKEN_STEP`. On a
+    Large batches on a CPU, under autocast, also compute some other slots: see `TOKEN_STEP`. On a
     GPU this waits for the device once, for the number of tokens.
     """
     if is_token is not None:
@@ -187,10 +187,10 @@ def _round_up(is_token: torch.Tensor) -> torch.Tensor:
     return rounded.view(is_token.shape)
 
 
-def source_places(
+def source_slots(
     attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Finds the places of a source that must be computed: all except padding.
+    """Finds the slots of a source that must be computed: all except padding.
 
     A row that is masked completely is computed completely: some implementations of attention
     average over it.
@@ -200,8 +200,8 @@ def source_places(
         shape: (batch, source_len).
 
     Returns:
-        True for each such place, of shape (batch, source_len). None if the mask is not of this
-        kind: then all places must be computed.
+        True for each such slot, of shape (batch, source_len). None if the mask is not of this
+        kind: then all slots must be computed.
     """
     if attention_mask is None or not _is_plain_tensor(attention_mask, shape):
         return None
@@ -209,14 +209,14 @@ def source_places(
     return real | ~real.any(-1, keepdim=True)
 
 
-def target_places(
+def target_slots(
     labels: torch.Tensor | None, attention_mask: torch.Tensor | None, shape: tuple[int, ...]
 ) -> torch.Tensor | None:
-    """Finds the places of a target that must be computed: those that the loss depends on.
+    """Finds the slots of a target that must be computed: those that the loss depends on.
 
-    Later places of a row attend to a place without a label, so only the places after the last
-    label, and those that the mask hides, are left out. A row in which a hidden place has a label is
-    computed completely: the place may attend to nothing, and some implementations of attention
+    Later slots of a row attend to a slot without a label, so only the slots after the last
+    label, and those that the mask hides, are left out. A row in which a hidden slot has a label is
+    computed completely: the slot may attend to nothing, and some implementations of attention
     average over such a row.
 
     Args:
@@ -226,8 +226,8 @@ def target_places(
         shape: (batch, target_len).
 
     Returns:
-        True for each such place, of shape (batch, target_len). None if they are not known: then all
-        places must be computed.
+        True for each such slot, of shape (batch, target_len). None if they are not known: then all
+        slots must be computed.
     """
     if attention_mask is not None and not _is_plain_tensor(attention_mask, shape):
         return None
