@@ -3,11 +3,16 @@
 Shapes: `position_ids` is (batch or 1, length), with values from 0. "length with the past" is the
 number of keys: the cached ones and the new ones. rotated_dim is the number of dimensions of a head
 that RoPE rotates, at most head_dim.
+
+Every forward takes `position_ids`, the positions of the tokens or queries; `dtype`, the type of the
+result; and `key_position_ids`, those of the keys, of shape (batch or 1, length with the past). Only
+a bias needs them. None: equal to `position_ids`. It returns an encoding with one part.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -107,16 +112,7 @@ class SinusoidalPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Computes an embedding for the given positions.
-
-        Args:
-            position_ids: Positions of the tokens.
-            dtype: Type of the result.
-            key_position_ids: Not used.
-
-        Returns:
-            An encoding with `embedding`.
-        """
+        """Computes an embedding for the given positions."""
         frequencies = self._frequencies_on(position_ids.device)
         angles = (position_ids[..., None] + self.offset).float() * frequencies
         table = self._join_waves(angles.sin(), angles.cos())
@@ -218,16 +214,7 @@ class RotaryPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Computes a rotation for the given positions.
-
-        Args:
-            position_ids: Positions of the tokens.
-            dtype: Not used. The rotation is in float32.
-            key_position_ids: Not used. Keys are rotated before they are cached.
-
-        Returns:
-            An encoding with `rotation`.
-        """
+        """Computes a rotation, in float32; keys are rotated before they are cached."""
         angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
         cosines = angles.cos()[:, None] * self.magnitude
         sines = angles.sin()[:, None] * self.magnitude
@@ -316,17 +303,7 @@ class AlibiPositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Computes the biases between queries and keys.
-
-        Args:
-            position_ids: Positions of the queries.
-            dtype: Type of the result.
-            key_position_ids: Positions of the keys, of shape (batch or 1, length with the past).
-                None: equal to `position_ids`.
-
-        Returns:
-            An encoding with `bias`.
-        """
+        """Computes the biases between queries and keys."""
         keys = position_ids if key_position_ids is None else key_position_ids
         distances = (position_ids[:, None, :, None] - keys[:, None, None, :]).abs()
         slopes = alibi_slopes(self.num_heads, position_ids.device)
@@ -362,17 +339,7 @@ class RelativePositions(nn.Module):
         dtype: torch.dtype,
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
-        """Looks up the biases between queries and keys.
-
-        Args:
-            position_ids: Positions of the queries.
-            dtype: Type of the result.
-            key_position_ids: Positions of the keys, of shape (batch or 1, length with the past).
-                None: equal to `position_ids`.
-
-        Returns:
-            An encoding with `bias`.
-        """
+        """Looks up the biases between queries and keys."""
         keys = position_ids if key_position_ids is None else key_position_ids
         buckets = self._buckets_of(keys[:, None, :] - position_ids[:, :, None])
         bias = F.embedding(buckets, self.weight)  # (batch or 1, queries, keys, heads)
@@ -414,14 +381,6 @@ class LearnedPositions(nn.Module):
         key_position_ids: torch.Tensor | None = None,
     ) -> PositionEncoding:
         """Looks up an embedding for the given positions.
-
-        Args:
-            position_ids: Positions of the tokens.
-            dtype: Type of the result.
-            key_position_ids: Not used.
-
-        Returns:
-            An encoding with `embedding`.
 
         Raises:
             ValueError: If a position has no vector. On devices other than the CPU, where reading
@@ -494,13 +453,33 @@ TRAINED_LENGTH = "original_max_position_embeddings"
 """A parameter that some types use; for the others, a warning says that it has no effect."""
 
 COMMON_PARAMETERS = ("rope_type", "rope_theta", "partial_rotary_factor")
-LOWER_BOUNDS = {  # each number must be above its bound
-    **dict.fromkeys(("rope_theta", TRAINED_LENGTH), 1),
-    **dict.fromkeys(("partial_rotary_factor", "factor", "attention_factor"), 0),
-    **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_slow", "beta_fast"), 0),
-    **dict.fromkeys(("mscale", "mscale_all_dim"), 0),
-}
 FACTOR_LISTS = ("short_factor", "long_factor")
+
+
+def _is_finite_above(bound: float, value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and bound < cast(float, value) < math.inf
+
+
+def _are_factors(value: object) -> bool:
+    return isinstance(value, list) and all(_is_finite_above(0, number) for number in value)
+
+
+ROPE_VALUES: dict[tuple[str, ...], tuple[Callable[[Any], bool], str]] = {
+    ("rope_theta", TRAINED_LENGTH): (partial(_is_finite_above, 1), "a finite number above 1"),
+    (
+        *("partial_rotary_factor", "factor", "attention_factor", "low_freq_factor"),
+        *("high_freq_factor", "beta_slow", "beta_fast", "mscale", "mscale_all_dim"),
+    ): (partial(_is_finite_above, 0), "a finite number above 0"),
+    FACTOR_LISTS: (_are_factors, "a list of finite numbers above 0"),
+    ("factor",): (lambda value: value >= 1, "a number of at least 1"),
+    ("partial_rotary_factor",): (lambda value: value <= 1, "a number up to 1"),
+    ("truncate",): (lambda value: isinstance(value, bool), "True or False"),
+}
+"""What the values of parameters must be."""
+
+ROPE_ORDER = (("low_freq_factor", 1, "high_freq_factor", 2), ("beta_slow", 1, "beta_fast", 32))
+"""Pairs of parameters, each with its default, of which the first must be smaller."""
 
 
 def with_rope_defaults(
@@ -560,35 +539,17 @@ def _find_name_problem(parameters: Mapping[str, Any]) -> str | None:
 
 def _find_value_problem(parameters: Mapping[str, Any]) -> str | None:
     """Describes a value of the wrong type or out of its range."""
-    for name, value in parameters.items():
-        if name in LOWER_BOUNDS and not _is_finite_above(LOWER_BOUNDS[name], value):
-            return f"must have a finite number above {LOWER_BOUNDS[name]} for `{name}`"
-        if name in FACTOR_LISTS and not (
-            isinstance(value, list) and all(_is_finite_above(0, number) for number in value)
-        ):
-            return f"must have a list of finite numbers above 0 for `{name}`"
-    if parameters.get("factor", 1) < 1:
-        return "must have a number of at least 1 for `factor`"
-    if parameters.get("partial_rotary_factor", 1) > 1:
-        return "must have a number up to 1 for `partial_rotary_factor`"
-    if not isinstance(parameters.get("truncate", True), bool):
-        return "must have True or False for `truncate`"
-    for low, high, low_default, high_default in (
-        ("low_freq_factor", "high_freq_factor", 1, 2),
-        ("beta_slow", "beta_fast", 1, 32),
-    ):
+    for names, (is_legal, demand) in ROPE_VALUES.items():
+        for name in names:
+            if name in parameters and not is_legal(parameters[name]):
+                return f"must have {demand} for `{name}`"
+    for low, low_default, high, high_default in ROPE_ORDER:
         if not parameters.get(low, low_default) < parameters.get(high, high_default):
             return (
                 f"must have a smaller number for `{low}` than for `{high}` "
                 f"({high_default} by default)"
             )
     return None
-
-
-def _is_finite_above(bound: float, value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return bound < value < math.inf
 
 
 def check_rope_fits_heads(

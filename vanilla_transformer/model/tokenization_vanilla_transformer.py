@@ -80,8 +80,9 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     Sides: `decode` and `batch_decode` expect **target** ids (generated ids and labels) unless
     `side="source"` is given. `len()`, `vocab_size`, `get_vocab` and the conversions between ids and
-    tokens use the **source** vocabulary unless `side="target"` is given. `target_vocab_size` is the
-    number of target ids. With a shared vocabulary, both sides are the same.
+    tokens use the **source** vocabulary unless `side="target"` is given; another value is an error.
+    `target_vocab_size` is the number of target ids. With a shared vocabulary, both sides are the
+    same.
 
     Special tokens in texts: by default, `"</s>"` inside a text is encoded as its characters and
     never as the end of the sequence (`split_special_tokens=True`). The same holds for `<s>`,
@@ -473,68 +474,24 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         *,
         side: Side | None = None,
     ) -> str | list[str]:
-        """Converts ids to tokens.
-
-        Args:
-            ids: One or more ids.
-            skip_special_tokens: Whether to leave out special tokens.
-            side: Vocabulary to use: "source" (the default) or "target".
-
-        Returns:
-            One or more tokens, with None for an id outside the vocabulary.
-
-        Raises:
-            ValueError: If `side` is unknown.
-        """
+        """Converts one or more ids to tokens: None for an id outside the vocabulary."""
         with self._on_side(side):
             return super().convert_ids_to_tokens(ids, skip_special_tokens)
 
     def convert_tokens_to_ids(
         self, tokens: str | list[str], *, side: Side | None = None
     ) -> int | list[int]:
-        """Converts tokens to ids.
-
-        Args:
-            tokens: One or more tokens.
-            side: Vocabulary to use: "source" (the default) or "target".
-
-        Returns:
-            One or more ids, with the id of `<unk>` for a token outside the vocabulary.
-
-        Raises:
-            ValueError: If `side` is unknown.
-        """
+        """Converts one or more tokens to ids; a token outside the vocabulary is `<unk>`."""
         with self._on_side(side):
             return super().convert_tokens_to_ids(tokens)
 
     def convert_tokens_to_string(self, tokens: list[str], *, side: Side | None = None) -> str:
-        """Joins tokens to a text.
-
-        Args:
-            tokens: Tokens of one text.
-            side: Vocabulary of the tokens: "source" (the default) or "target".
-
-        Returns:
-            The text.
-
-        Raises:
-            ValueError: If `side` is unknown.
-        """
+        """Joins the tokens of one text to that text."""
         with self._on_side(side):
             return super().convert_tokens_to_string(tokens)
 
     def get_vocab(self, *, side: Side | None = None) -> dict[str, int]:
-        """Returns a vocabulary, including added tokens.
-
-        Args:
-            side: Vocabulary to return: "source" (the default) or "target".
-
-        Returns:
-            A new dictionary from token to id.
-
-        Raises:
-            ValueError: If `side` is unknown.
-        """
+        """Returns a vocabulary, including added tokens, as a new dictionary from token to id."""
         with self._on_side(side):
             return super().get_vocab()
 
@@ -550,14 +507,10 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         Args:
             new_tokens: One or more tokens, as strings or `tokenizers.AddedToken`.
             special_tokens: Whether decoding can skip them.
-            side: Vocabulary to extend: "source" (the default) or "target". A shared vocabulary is
-                extended for both sides.
+            side: Vocabulary to extend; a shared one is extended for both sides.
 
         Returns:
             The number of tokens that were new. Resize the model's embeddings by that number.
-
-        Raises:
-            ValueError: If `side` is unknown.
         """
         with self._on_side(side):
             return super().add_tokens(new_tokens, special_tokens=special_tokens)
@@ -587,13 +540,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
     def train_new_from_iterator(self, *args: Any, **kwargs: Any) -> Self:
         """Trains a new shared vocabulary with the kind and options of this one.
-
-        Args:
-            *args: See `TokenizersBackend.train_new_from_iterator`.
-            **kwargs: See `TokenizersBackend.train_new_from_iterator`.
-
-        Returns:
-            A new tokenizer.
 
         Raises:
             ValueError: If this tokenizer has separate vocabularies.
@@ -659,13 +605,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
 
         The pipeline "text-generation" gets one for prompts of a language model: it uses the target
         vocabulary, which is the language model's, and does not end a prompt with `</s>`.
-
-        Args:
-            *args: See `TokenizersBackend.from_pretrained`.
-            **kwargs: See there.
-
-        Returns:
-            The tokenizer.
         """
         tokenizer: Any = super().from_pretrained(*args, **kwargs)
         if kwargs.get("_from_pipeline") != "text-generation":
@@ -692,13 +631,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         cls, trust_remote_code: bool = False, **kwargs: Any
     ) -> dict[str, Any]:
         """Checks that the files exist; `from_pretrained` calls it before `__init__` reads them.
-
-        Args:
-            trust_remote_code: Not used.
-            **kwargs: Arguments of `__init__`.
-
-        Returns:
-            The unchanged arguments.
 
         Raises:
             FileNotFoundError: If `tokenizer.json` is missing, or if `target_tokenizer.json` is
