@@ -108,8 +108,10 @@ def fold_residual_scale(draft: Draft) -> Draft:
     common = draft.fields["residual_scale"]
     scales = {stack: common if scale is None else scale for stack, scale in own.items()}
 
+    last = re.compile(r".*(_attn\.out_proj|feed_forward\.fc2)\.(weight|bias)")
+
     def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor * scales[name.split(".")[1]] if _is_last_projection(name) else tensor
+        return tensor * scales[name.split(".")[1]] if last.fullmatch(name) else tensor
 
     # The factors of DeepNorm and Admin would be filled in again.
     nothing = {f"{stack}_residual_scale": None for stack in _STACKS} | {"initializer": "xavier"}
@@ -253,10 +255,6 @@ def _copy_wide(tensor: torch.Tensor) -> torch.Tensor:
     """Copies a tensor to the CPU in float32 or a wider type, in which factors lose nothing."""
     tensor = tensor.detach().cpu()
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
-
-
-def _is_last_projection(name: str) -> bool:
-    return bool(re.search(r"(_attn\.out_proj|feed_forward\.fc2)\.(weight|bias)$", name))
 
 
 def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,6 @@ A rule is a regular expression for a whole name, and what becomes of the weights
 The first rule that matches counts. A name that matches no rule stays as it is.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,15 @@ TABLES = {
     "decoder": (TARGET_TABLE, SHARED_TABLE, "lm_head.weight"),
 }
 """The matrices that tell the size of each vocabulary, the first that is there."""
+
+HIDDEN_FIELDS = (
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "pad_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+)
+"""Fields that no weight shows, and whose defaults would be wrong silently."""
 
 MATCH_SECONDS = 1.0
 """Time in which one rule must match one name; an expression that backtracks may take hours."""
@@ -94,6 +102,20 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise ValueError(f"{summary}: {len(problems)} problem(s). {remedy}".rstrip() + listed)
+
+
+def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
+    """Raises an error if fields that no weight shows are not given.
+
+    Args:
+        fields: The fields that are given.
+        remedy: A sentence on where to give them.
+
+    Raises:
+        ValueError: If one is missing.
+    """
+    missing = [f"`{name}` is missing" for name in HIDDEN_FIELDS if name not in fields]
+    raise_problems("Fields that no weight shows are not given", missing, remedy)
 
 
 # Renaming ----------------------------------------------------------------------------------------
@@ -274,7 +296,9 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
             lost.append(inner_name)
         else:
             sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
-            sizes[f"{stack}_layers"] = _count_layers(renamed, stack)
+            layers = regex.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
+            found = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
+            sizes[f"{stack}_layers"] = 1 + max(found)
         if "decoder" in stacks:
             matrix = _find_matrix(renamed, TABLES[stack])
             if matrix is None:
@@ -292,11 +316,6 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
         problems += [f"`{name}`, a matrix that tells sizes, is missing" for name in lost]
         raise_problems("The weights show no sizes", problems, remedy)
     return sizes
-
-
-def _count_layers(renamed: RenamedWeights, stack: str) -> int:
-    layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
-    return 1 + max(int(match[1]) for name in renamed.weights if (match := layers.fullmatch(name)))
 
 
 def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor | None:

@@ -114,7 +114,9 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
         if not isinstance(checkpoint.get(name), dict)
     ]
     raise_problems(f"{str(source)!r} is no checkpoint of OpenNMT-py", missing)
-    options, weights = checkpoint["opt"], _collect_weights(checkpoint)
+    output = {n.removeprefix("0."): tensor for n, tensor in checkpoint["generator"].items()}
+    weights = {**checkpoint["model"], **{f"generator.{n}": tensor for n, tensor in output.items()}}
+    options = checkpoint["opt"]
     vocabularies = (checkpoint["vocab"].get("src"), checkpoint["vocab"].get("tgt"))
     problems = [*_find_unknown_options(options), *find_vocabulary_problems(vocabularies)]
     raise_problems("The model cannot be converted", problems)
@@ -141,15 +143,6 @@ def _read_weights_beside(path: Path) -> dict[str, Any]:
         part = "generator" if name.startswith("generator.") else "model"
         parts[part][name.removeprefix("generator.")] = tensor
     return parts if found else {}
-
-
-def _collect_weights(checkpoint: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns the weights of the stacks and of the output projection, without empty buffers."""
-    output = {
-        f"generator.{name.removeprefix('0.')}": tensor
-        for name, tensor in checkpoint["generator"].items()
-    }
-    return {**checkpoint["model"], **output}
 
 
 def _find_unknown_options(options: Mapping[str, Any]) -> list[str]:

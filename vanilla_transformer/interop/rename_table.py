@@ -39,19 +39,11 @@ from vanilla_transformer.interop.match_weights import (
     Edit,
     Rules,
     build_model,
+    check_hidden_fields,
     fit_weights,
     raise_problems,
     rename_weights,
 )
-
-MUST_BE_GIVEN = (
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "pad_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-)
-"""Fields that no weight shows, and whose defaults would be wrong without a word."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +77,7 @@ def read_with_table(
     """
     read = read_table(table)
     given = {**read.config, **(changes or {})}
-    forgotten = [name for name in MUST_BE_GIVEN if name not in given]
-    if forgotten:
-        raise ValueError(
-            f"`config` in {str(table)!r} lacks {forgotten}, which no weight shows: add them there."
-        )
+    check_hidden_fields(given, f"Add them to `config` in {str(table)!r}.")
     renamed = rename_weights(read_state_dict(source, key), read.rules)
     return Imported(build_model(*fit_weights(renamed, given, read.zeros)))
 

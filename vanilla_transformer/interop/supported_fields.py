@@ -62,7 +62,7 @@ def fields_beyond(
 
 
 def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
-    """Returns the fields that change what a model computes; None becomes what it stands for.
+    """Returns the fields that change what a model computes; None becomes the value it means.
 
     Args:
         config: The model's config.

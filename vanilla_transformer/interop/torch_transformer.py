@@ -31,6 +31,7 @@ from vanilla_transformer.interop.match_weights import (
     Weights,
     are_equal,
     build_model,
+    check_hidden_fields,
     fit_weights,
     raise_problems,
     rename_weights,
@@ -38,9 +39,6 @@ from vanilla_transformer.interop.match_weights import (
 from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-
-TOKEN_FIELDS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
-"""Fields that no weight shows, and whose defaults would be wrong without a word."""
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
 
@@ -90,8 +88,7 @@ def read_torch(
         "activation_function": activation,
         **(changes or {}),
     }
-    forgotten = [f"`{name}` is missing" for name in TOKEN_FIELDS if name not in fields]
-    raise_problems("Ids that no weight shows are not given", forgotten, "Give them with --set.")
+    check_hidden_fields(fields, "Give them with --set.")
     rules = {} if rename is None else read_rename_rules(rename)
     state_dict = rename_weights(read_state_dict(source, key), rules).weights
     read = _read_positions(positions)
