@@ -275,52 +275,6 @@ def positions_from_causal_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     return (allowed_by(attention_mask)[:, 0].sum(-1) - 1).clamp(min=0)
 
 
-def query_position_ids(
-    embeds: torch.Tensor,
-    attention_mask: Any,
-    past_len: int | torch.Tensor = 0,
-    is_causal: bool = False,
-) -> torch.Tensor:
-    """Numbers the current tokens of each row, counting tokens only.
-
-    With a static cache `generate()` passes the causal mask instead of a padding mask: there, the
-    position of a token is the number of earlier tokens that it may attend to.
-
-    Returns:
-        Positions of shape (batch or 1, length).
-    """
-    length = embeds.shape[1]
-    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
-    if dims == 2 or (dims == 4 and not is_causal):
-        return positions_from_mask(tokens_of(attention_mask))[:, -length:].to(embeds.device)
-    position_ids = torch.arange(length, device=embeds.device)[None] + past_len
-    if dims == 4:
-        return torch.minimum(positions_from_causal_mask(attention_mask), position_ids)
-    return position_ids
-
-
-def key_position_ids(
-    embeds: torch.Tensor, attention_mask: Any, cache: Cache | None
-) -> torch.Tensor:
-    """Numbers all keys of the decoder, those in the cache included.
-
-    A static cache has room for later keys: they get some position and are masked.
-
-    Returns:
-        Positions of shape (batch or 1, length with the past).
-    """
-    length = embeds.shape[1]
-    if cache is not None:
-        length, _ = cache.get_mask_sizes(length, 0)
-    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
-    if dims == 4:
-        return positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
-    if dims == 2:
-        position_ids = positions_from_mask(tokens_of(attention_mask)).to(embeds.device)
-        return F.pad(position_ids, (0, length - position_ids.shape[1]))
-    return torch.arange(length, device=embeds.device)[None]
-
-
 def number_tokens(
     position_ids: torch.Tensor | None,
     embeds: torch.Tensor,
@@ -339,11 +293,21 @@ def number_tokens(
     """
     if position_ids is not None and not _has_past(cache):
         return position_ids, position_ids
-    past_len = 0 if cache is None else cache.get_seq_length()
-    queries = query_position_ids(embeds, attention_mask, past_len, is_causal)
-    if not is_causal:
-        return queries, queries
-    keys = key_position_ids(embeds, attention_mask, cache)
+    length = key_len = embeds.shape[1]
+    past_len: int | torch.Tensor = 0
+    if cache is not None:
+        past_len, (key_len, _) = cache.get_seq_length(), cache.get_mask_sizes(length, 0)
+    dims = attention_mask.dim() if isinstance(attention_mask, torch.Tensor) else 0
+    keys = torch.arange(key_len, device=embeds.device)[None]
+    queries = keys[:, :length] + past_len
+    if dims == 4 and is_causal:  # `generate()` passes this one with a static cache
+        queries = torch.minimum(positions_from_causal_mask(attention_mask), queries)
+        keys = positions_from_mask(allowed_by(attention_mask)[:, 0, -1])
+    elif dims:
+        keys = positions_from_mask(tokens_of(attention_mask)).to(embeds.device)
+        queries = keys[:, -length:]
+        if cache is not None:  # a static one has room for later keys: they are masked
+            keys = F.pad(keys, (0, key_len - keys.shape[1]))
     if position_ids is None:
         return queries, keys
     return position_ids, keys + (position_ids[:, -1:] - queries[:, -1:])
