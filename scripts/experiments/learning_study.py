@@ -212,8 +212,7 @@ class Settings:
 
     Attributes:
         task: "pronunciation", or name of the directory and languages.
-        texts: What `digest_of` returns. None: they are not read yet, or the run was finished
-            before runs recorded them.
+        texts: What `digest_of` returns. None: they are not read yet.
         muon_learning_rate: None: the run has no Muon.
         Others: As in `StudyArguments`.
     """
@@ -505,17 +504,15 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         The lines as `train` made them. A last line that was cut off is left out; if a run stands
-        there twice, its first line counts. Settings that a line does not record are None.
+        there twice, its first line counts. A line without one of the settings of today is left out.
     """
-    unknown = dict.fromkeys(one.name for one in fields(Settings))
+    names = {one.name for one in fields(Settings)}
     found: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
             result: Any = json.loads(line)
-            if not isinstance(result, dict):
-                continue
-            result["settings"] = {**unknown, **result["settings"]}
-            found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
+            if isinstance(result, dict) and result["settings"].keys() == names:
+                found.setdefault(json.dumps(result["settings"], sort_keys=True), result)
         except ValueError:
             continue
     return list(found.values())
@@ -550,12 +547,6 @@ def carry_out(options: StudyArguments) -> None:
     finished = [result["settings"] for result in read_results(path)]
     left = [settings for settings in own if asdict(settings) not in finished]
     print(f"{len(own)} runs, {len(own) - len(left)} of them finished before", flush=True)
-    if old := sum(None in (one["texts"], one["threads"]) for one in finished):
-        print(
-            f"{old} lines of {path} do not record their texts and threads: they stay in the "
-            "report, and do not count as finished before",
-            flush=True,
-        )
     if not left:
         return
     task, shown = make_task(options, texts), varied_settings([asdict(one) for one in own])
@@ -653,7 +644,7 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
     others = {name: scheme[name] for name in shown if name not in known}
     if others.get("texts"):
         others["texts"] = others["texts"][:8]
-    words += [f"{name} {'unknown' if value is None else value}" for name, value in others.items()]
+    words += [f"{name} {value}" for name, value in others.items()]
     return ", ".join(words) or "all runs"
 
 

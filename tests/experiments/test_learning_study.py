@@ -215,29 +215,6 @@ def test_results_of_other_texts_or_threads_are_not_reused(corpus, tmp_path, monk
     assert "threads 2, texts " in table
 
 
-def test_lines_without_texts_and_threads_are_reported_and_not_reused(
-    corpus, tmp_path, monkeypatch, capsys
-):
-    study = options(corpus, tmp_path, norm_placements=["pre"], steps=2)
-    (settings,) = (asdict(one) for one in list_runs(study))
-    del settings["texts"], settings["threads"]
-    append_result(tmp_path / "runs.jsonl", make_result(2.0, 1) | {"settings": settings})
-    main([*words_of(study), "--report_only"])
-    assert "| all runs | 1 | 0 | 2.000 |" in capsys.readouterr().out
-    monkeypatch.setattr(learning_study, "make_task", lambda *_: None)
-    monkeypatch.setattr(
-        learning_study,
-        "train",
-        lambda settings, task: make_result(1.0, 1) | {"settings": asdict(settings)},
-    )
-    main(words_of(study))
-    printed = capsys.readouterr().out
-    assert "1 runs, 0 of them finished before" in printed
-    assert "1 lines of" in printed
-    assert "| threads 1, texts " in printed
-    assert "| threads unknown, texts unknown | 1 | 0 | 2.000 |" in printed
-
-
 def make_result(loss, seed, **changes):
     settings = asdict(list_runs(StudyArguments("nowhere"))[0]) | {"seed": seed, **changes}
     return {
