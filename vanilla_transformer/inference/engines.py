@@ -58,31 +58,25 @@ class Engine(Protocol):
     def generate(
         self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
     ) -> list[list[Hypothesis]]:
-        """Computes `search.n_best` outputs for each source.
+        """Computes `search.n_best` outputs for each source, best first.
 
         Args:
             sources: Ids of each source, the end included.
-            search: The search.
+            search: Decides everything about the outputs.
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
-
-        Returns:
-            The outputs of each source, best first, in the order of the sources.
         """
 
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int | None
     ) -> list[list[float]]:
-        """Computes the log-probability of each token of given targets.
+        """Computes the log-probability in nats of each token of given targets.
 
         Args:
             sources: Ids of each source, the end included.
             targets: Ids of each target, the end included, without the start.
             batch_tokens: Largest size of a batch, in tokens with padding.
             start: The token before the first one. None: that of the config.
-
-        Returns:
-            A number in nats for each token of each target, in the order of the targets.
         """
 
 
@@ -225,12 +219,7 @@ class TransformersEngine:
 
 
 def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothesis:
-    """Takes the tokens between the start and the end.
-
-    Args:
-        sequence: Ids that `generate()` returned for one output, with the start and padding.
-        settings: The settings of the search.
-    """
+    """Takes the tokens between the start and the end of what `generate()` returned."""
     ends = settings.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     ids = sequence[1:]
@@ -245,11 +234,6 @@ def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> 
 
     The end that `forced_eos_token_id` puts there is not the model's. An output that ends with
     padding was stopped by something else, such as `stop_strings`.
-
-    Args:
-        output: The output.
-        settings: The settings of the search.
-        longest: Longest output in tokens, the end included.
     """
     forced = settings.forced_eos_token_id is not None
     ended = (output.end is not None and not forced) or output.ids[-1:] == (settings.pad_token_id,)

@@ -255,9 +255,9 @@ class Translator:
                 engine, or the tokenizer does not show the words that are to be aligned.
         """
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
-        search = self.resolve_search(n_best, None if metric is None else candidates, **options)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
-        call = self._plan_search(search, details, batch_tokens)
+        among = None if metric is None else candidates
+        call = self.plan_call(n_best, details, batch_tokens, among, **options)
         if isinstance(texts, str):
             (output,) = self._translate_stream([texts], call, metric, n_best, progress=False)
             return output
@@ -267,15 +267,12 @@ class Translator:
     def resolve_search(
         self, n_best: int | None = None, candidates: int | None = None, **options: Any
     ) -> Search:
-        """Decides how outputs are searched for: the saved settings, and those of a call.
+        """Combines the saved settings with those of a call; see `Search.resolve`.
 
         Args:
             n_best: Outputs per text. None: one.
             candidates: Number of outputs among which one is chosen. None: all are wanted.
             **options: Settings of the search by their names in `GenerationConfig`.
-
-        Returns:
-            The search.
 
         Raises:
             SearchError: If an option is wrong, or has no effect.
@@ -287,9 +284,10 @@ class Translator:
 
     def plan_call(
         self,
-        n_best: int = 1,
+        n_best: int | None = None,
         details: Details | None = None,
         batch_tokens: int = 4096,
+        candidates: int | None = None,
         **options: Any,
     ) -> "TranslatorCall":
         """Decides what `compute_segments` computes, and with which engine.
@@ -298,23 +296,18 @@ class Translator:
         `translate`, for callers that put the segments of several texts into batches of their own.
 
         Args:
-            n_best: Outputs per text.
+            n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            **options: Settings of the search by their names in `GenerationConfig`.
-
-        Returns:
-            The plan.
+            candidates: See above.
+            **options: See above.
 
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
         """
-        search = self.resolve_search(n_best, **options)
-        return self._plan_search(search, details or Details(), batch_tokens)
-
-    def _plan_search(self, search: Search, details: Details, batch_tokens: int) -> "TranslatorCall":
+        search = self.resolve_search(n_best, candidates, **options)
         engine = self._engine_without(self.engine.problems(search))
-        return TranslatorCall(search, engine, details, batch_tokens)
+        return TranslatorCall(search, engine, details or Details(), batch_tokens)
 
     def split_texts(self, texts: list[str]) -> "SplitTexts":
         """Splits texts into lines, and long lines into sentences or words; encodes all of them.
@@ -368,10 +361,6 @@ class Translator:
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments.
 
-        Args:
-            segments: Segments of any texts, as `split_texts` returns them.
-            call: What to compute.
-
         Returns:
             `n_best` outputs for each segment, best first.
         """
@@ -405,12 +394,9 @@ class Translator:
         """Makes the outputs of a text from those of its segments.
 
         Args:
-            document: The text.
-            outputs: What `compute_segments` returned for all segments of `split_texts`.
+            document: One text of `split_texts`.
+            outputs: What `compute_segments` returned for all of its segments.
             call: What was computed.
-
-        Returns:
-            `n_best` outputs, best first.
         """
         return [
             join_segments(
@@ -423,25 +409,13 @@ class Translator:
         ]
 
     def source_tokens(self, ids: Ids) -> tuple[str, ...]:
-        """Returns the tokens of a segment.
-
-        Args:
-            ids: Ids of the segment, as `split_texts` returns them.
-        """
+        """Returns the tokens of a segment, whose ids `split_texts` returned."""
         return tuple(tokens_of_ids(self.tokenizer, ids, "source"))
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch_tokens: int = 4096
     ) -> list[Score]:
-        """Computes how probable given targets are.
-
-        Args:
-            sources: Source texts.
-            targets: A target text for each source.
-            batch_tokens: Largest size of a batch, in tokens with padding.
-
-        Returns:
-            A score for each pair.
+        """Computes how probable given targets are: a score for each pair.
 
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
@@ -462,11 +436,6 @@ class Translator:
         """Aligns given targets with their sources, by cross-attention.
 
         The heads are those that `config.alignment_heads` names; see `TransformersEngine`.
-
-        Args:
-            sources: Source texts.
-            targets: A target text for each source.
-            batch_tokens: Largest size of a batch, in tokens with padding.
 
         Returns:
             The links of each pair. A pair with a blank side has none.
