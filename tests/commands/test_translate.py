@@ -227,12 +227,6 @@ def test_generate_names_its_successor():
     assert "vanilla-transformer translate --engine transformers" in done.stderr
 
 
-def test_undecodable_bytes_name_their_line(trained, tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"a dog\n\xff\xfe\n")
-    done = command("translate", trained, "--input", tmp_path / "in.txt")
-    assert "line 2" in done.stderr.splitlines()[-1]
-
-
 def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, capsys):
     text = f"\ufeff{LINES[0]}\r\n\n \u2028\u0085\n{LINES[2]}\x00\n{LINES[2]}"
     (tmp_path / "in.gz").write_bytes(gzip.compress(text.encode()))
@@ -280,15 +274,6 @@ def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
     )
     assert done.stdout == "1\n"
     assert "Error" not in done.stderr
-
-
-def test_a_name_that_ends_in_gz_is_packed(trained, tmp_path):
-    (tmp_path / "in").write_text("a dog sees a cat .\n", encoding="utf-8")
-    argv = [str(trained), "--input", str(tmp_path / "in"), "--output"]
-    translate([*argv, str(tmp_path / "out.gz")])
-    translate([*argv, str(tmp_path / "out")])
-    with gzip.open(tmp_path / "out.gz", "rt", encoding="utf-8") as stream:
-        assert stream.read() == (tmp_path / "out").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
