@@ -195,6 +195,14 @@ def tiny_batch():
     return make_batch
 
 
+@pytest.fixture(scope="session", autouse=True)
+def exports(tmp_path_factory):
+    """The folder of models that CTranslate2 has read: no test touches that of the user."""
+    folder = tmp_path_factory.mktemp("exports")
+    os.environ["VANILLA_TRANSFORMER_CACHE"] = str(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def forget_what_was_compiled(request):
     """Torch compiles a function a limited number of times in a process."""

@@ -17,11 +17,6 @@ SOURCES = ["a dog sees a cat .", "", "a bird finds a child ."]
 TARGETS = ["Hund sieht Katze .", "", "Vogel findet Kind ."]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 @pytest.fixture
 def files(tmp_path):
     for name, lines in (("s", SOURCES), ("t", TARGETS)):

@@ -13,15 +13,11 @@ from toy import command
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference.translator import Translator
 
 translate, score = partial(run_subcommand, "translate"), partial(run_subcommand, "score")
 LINES = ["a dog sees a cat .", "", "a bird finds a child ."]
 OUTPUTS = "Hund sieht Katze .\n\nVogel findet Kind .\n"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture
@@ -46,22 +42,13 @@ def test_json_lines_hold_scores(trained, capsys):
 
 
 def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, capsys):
-    from vanilla_transformer.inference.translator import Translator
-
-    whole = Translator.translate
-
-    def killed(self, texts, **options):
-        yield from list(whole(self, texts, **options))[:1]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Translator, "translate", killed)
+    interrupt_after(1, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         translate([str(trained), *files, "--resume"])
     unfinished = tmp_path / "out.de.unfinished"
     assert unfinished.read_text(encoding="utf-8") == "Hund sieht Katze .\n"
     with unfinished.open("a", encoding="utf-8") as stream:
         stream.write("\nVogel fi")
-    monkeypatch.setattr(Translator, "translate", whole)
     with pytest.raises(ValueError, match="another num_beams"):
         translate([str(trained), *files, "--resume", "--num-beams", "2"])
     translate([str(trained), *files, "--resume"])
@@ -81,8 +68,6 @@ def test_outputs_that_are_cut_off_are_counted(trained):
 
 def interrupt_after(count, monkeypatch, output=None):
     """Makes the next translation stop after some outputs; they may be replaced."""
-    from vanilla_transformer.inference.translator import Translator
-
     whole = Translator.translate
 
     def killed(self, texts, **options):
@@ -167,7 +152,6 @@ def test_targets_are_scored(trained, tmp_path, capsys):
     ("options", "message"),
     [
         (["--resume", "a dog"], "--resume needs --input and --output"),
-        (["--input", "x", "a dog"], "not both"),
         (["--minimum-risk", "chrf", "--n-best", "2", "a"], "not both"),
         (["--candidates", "4", "a"], "--candidates needs --minimum-risk"),
         (["--ensemble-with", "x", "--compute-type", "int8", "a"], "no --ensemble-with"),

@@ -1,8 +1,7 @@
 """Token-budget batches: bounds, order, and real training runs."""
 
-import json
+from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import run_two_processes
-from token_budget_run import EXAMPLES, MAX_TOKENS, trainer
+from small import assert_resumes_exactly, record_batches, trainer
+from transformers import MarianConfig, MarianMTModel
 
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
@@ -155,54 +154,62 @@ def test_token_lengths():
 # Training
 
 
+EXAMPLES = 101
+
+
+def examples() -> Dataset:
+    """Returns examples whose source tokens are 4 + the index of the example."""
+    sizes = np.random.default_rng(0).integers(2, 20, size=(EXAMPLES, 2))
+    return Dataset.from_dict(
+        {
+            "input_ids": [[4 + i] * n for i, n in enumerate(sizes[:, 0])],
+            "attention_mask": [[1] * n for n in sizes[:, 0]],
+            "labels": [[4 + i] * (n - 1) + [2] for i, n in enumerate(sizes[:, 1])],
+        }
+    )
+
+
+def make_trainer(folder, **options):
+    """Returns a trainer of a model of another class, which records its batches."""
+    torch.manual_seed(0)
+    sizes = {f"{side}_layers": 1 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_attention_heads": 1 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": 8 for side in ("encoder", "decoder")}
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = MarianConfig(vocab_size=4 + EXAMPLES, d_model=8, **sizes, **tokens)
+    options = {"max_tokens": 160, "num_train_epochs": 3, "logging_steps": 1, **options}
+    return record_batches(trainer(folder, net=MarianMTModel(config), data=examples(), **options))
+
+
+def numbers(run):
+    """Returns the indices of the examples of each batch."""
+    return [(batch["input_ids"][:, 0] - 4).tolist() for batch in run.seen]
+
+
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_resumed_run_sees_the_same_batches(tmp_path, accumulation):
-    options = {"gradient_accumulation_steps": accumulation, "dataloader_num_workers": 0}
-    whole = trainer(tmp_path / "whole", save_strategy="no", **options)
-    whole.train()
-    per_epoch = len(whole.seen) // 3
-    assert sorted(chain(*whole.seen[:per_epoch])) == list(range(EXAMPLES))
-    assert whole.seen[:per_epoch] != whole.seen[per_epoch : 2 * per_epoch]
-    assert max(whole.sizes) <= MAX_TOKENS
-
+    make = partial(make_trainer, gradient_accumulation_steps=accumulation)
+    per_epoch = len(make(tmp_path).get_train_dataloader())
     stop = (per_epoch + per_epoch // 2) // accumulation  # in the middle of the second epoch
-    first = trainer(tmp_path / "parts", stop_at=stop, save_steps=stop, **options)
-    first.train()
-    second = trainer(tmp_path / "parts", save_strategy="no", **options)
-    second.train(resume_from_checkpoint=True)
-    assert 0 < len(first.seen) % per_epoch < len(first.seen) < len(whole.seen)
-    assert first.seen + second.seen == whole.seen
-    for name, weight in whole.model.state_dict().items():
-        torch.testing.assert_close(second.model.state_dict()[name], weight, rtol=0, atol=0)
-
-
-def test_two_processes_share_and_resume(tmp_path):
-    codes, errors = run_two_processes(Path(__file__).with_name("token_budget_run.py"), tmp_path)
-    assert codes == [0, 0], errors
-    reports = [json.loads((tmp_path / f"process_{i}.json").read_text()) for i in range(2)]
-    per_epoch = len(reports[0]["whole"]) // 3
-    assert per_epoch < reports[0]["stopped_at"] < 2 * per_epoch
-    first_epoch = chain(*(chain(*report["whole"][:per_epoch]) for report in reports))
-    assert sorted(first_epoch) == list(range(EXAMPLES))
-    for report in reports:
-        assert len(report["whole"]) == 3 * per_epoch
-        assert report["resumed"] == report["whole"]
-        assert max(report["sizes"]) <= MAX_TOKENS
-    scores = [report["evaluation"]["eval_wer"] for report in reports]
-    assert scores[0] == scores[1]
-    assert reports[0]["predictions"] == EXAMPLES
+    runs = assert_resumes_exactly(make, tmp_path, stop)
+    whole, first, second = map(numbers, runs)
+    assert len(whole) == 3 * per_epoch
+    assert sorted(chain(*whole[:per_epoch])) == list(range(EXAMPLES))
+    assert whole[:per_epoch] != whole[per_epoch : 2 * per_epoch]
+    seen = runs[0].seen
+    assert max(one["input_ids"].numel() + one["labels"].numel() for one in seen) <= 160
+    assert 0 < len(first) % per_epoch < len(first) < len(whole)
+    assert first + second == whole
 
 
 def test_samples_are_counted(tmp_path):
-    run = trainer(tmp_path, max_steps=4, save_strategy="no")
-    run.train()
-    batches = len(run.get_train_dataloader())
-    expected = round(EXAMPLES / batches)
+    run = make_trainer(tmp_path)
+    expected = round(EXAMPLES / len(run.get_train_dataloader()))
     assert run.get_total_train_batch_size(run.args) == expected
 
 
 def test_without_a_budget_batches_are_stock(tmp_path):
     options = {"max_tokens": None, "per_device_train_batch_size": 50, "num_train_epochs": 1}
-    run = trainer(tmp_path, save_strategy="no", **options)
+    run = make_trainer(tmp_path, **options)
     run.train()
-    assert list(map(len, run.seen)) == [50, 50, 1]
+    assert list(map(len, numbers(run))) == [50, 50, 1]

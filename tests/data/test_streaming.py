@@ -4,9 +4,8 @@ from itertools import chain, islice
 
 import numpy as np
 import pytest
-import torch
 from datasets import IterableDataset
-from small import losses, model, trainer
+from small import assert_resumes_exactly, losses, model, trainer
 from torch.utils.data import DataLoader
 
 from vanilla_transformer.data.streaming import TokenBudgetStream
@@ -112,10 +111,9 @@ def test_a_worker_gives_the_same_order_and_two_are_refused():
         load(2)
 
 
-def run(folder, stop_at=None, **options):
-    made = trainer(
+def run(folder, **options):
+    return trainer(
         folder,
-        stop_at=stop_at,
         data=dataset(),
         net=model(dropout=0.3),
         max_tokens=BUDGET,
@@ -126,24 +124,14 @@ def run(folder, stop_at=None, **options):
         learning_rate=0.01,
         **options,
     )
-    return made
 
 
 def test_a_run_resumes_exactly_in_a_later_epoch(tmp_path):
-    whole = run(tmp_path / "whole")
-    whole.train()
-    assert len(losses(whole)) == 24
     per_epoch = len(taken(iter(stream())))
     stop = per_epoch * 5 // 8  # with two batches a step: in the second epoch
     assert per_epoch < 2 * stop < 2 * per_epoch
-    saving = {"save_strategy": "steps", "save_steps": stop}
-    stopped = run(tmp_path / "parts", stop_at=stop, **saving)
-    stopped.train()
-    resumed = run(tmp_path / "parts")
-    resumed.train(resume_from_checkpoint=True)
-    assert losses(resumed) == losses(whole)
-    for name, value in whole.model.state_dict().items():
-        assert torch.equal(resumed.model.state_dict()[name], value), name
+    whole, *_ = assert_resumes_exactly(run, tmp_path, stop)
+    assert len(losses(whole)) == 24
 
 
 @pytest.mark.parametrize(

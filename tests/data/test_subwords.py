@@ -1,6 +1,7 @@
 """Sampled subwords: distributions, equality of the decoded text, and resumption of runs."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from random import Random
 
@@ -9,24 +10,15 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SIZES, losses
+from small import assert_resumes_exactly, model, record_batches, trainer
 from toy import arguments
-from transformers import DataCollatorForSeq2Seq, set_seed
-from watch import StopAt
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
 from vanilla_transformer.data.subwords import SampledSubwords, SubwordSampler
-from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import SubwordEpochs
-from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
-from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 STEMS = ("low", "new", "wid")
 WORDS = [stem + ending for stem in STEMS for ending in ("er", "est")]
@@ -181,85 +173,53 @@ def test_what_cannot_be_sampled_is_refused(kind, options, message):
         pairs(kind, **options)
 
 
-class Recording(TokenBudgetSeq2SeqTrainer):
-    def training_step(self, model, inputs, *args, **kwargs):
-        self.seen.append(inputs["input_ids"].tolist())
-        return super().training_step(model, inputs, *args, **kwargs)
-
-
-def trainer(folder, stop_at=None, **options):
-    set_seed(1)
+def make_trainer(folder, **options):
     rows, _ = pairs()
-    tokenizer = rows.samplers["source"].tokenizer
-    config = VanillaTransformerConfig(vocab_size=len(tokenizer), **SIZES)
-    net = VanillaTransformerForConditionalGeneration(config)
-    made = Recording(
-        model=net,
-        args=TokenBudgetTrainingArguments(
-            str(folder),
-            **{
-                "max_tokens": 300,
-                "per_device_train_batch_size": 9,
-                "num_train_epochs": 3,
-                "report_to": "none",
-                "use_cpu": True,
-                "disable_tqdm": True,
-                "logging_steps": 1,
-                "save_strategy": "no",
-                **options,
-            },
-        ),
-        train_dataset=rows,
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=net),
-        callbacks=[SubwordEpochs(rows), *([StopAt(stop_at)] if stop_at else [])],
+    return record_batches(
+        trainer(
+            folder,
+            net=model(vocab_size=len(rows.samplers["source"].tokenizer)),
+            data=rows,
+            callbacks=[SubwordEpochs(rows)],
+            **{"max_tokens": 300, "num_train_epochs": 3, "logging_steps": 1, **options},
+        )
     )
-    made.seen = []
-    return made
+
+
+def source_ids(run):
+    return [batch["input_ids"].tolist() for batch in run.seen]
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dataloader_num_workers": 1}, {"max_tokens": None}],
+    [{}, {"dataloader_num_workers": 1}, {"max_tokens": None, "per_device_train_batch_size": 9}],
     ids=["budget", "workers", "stock batches"],
 )
 def test_a_run_sees_new_subwords_in_each_epoch_and_resumes_exactly(tmp_path, options):
-    whole = trainer(tmp_path / "whole", **options)
-    whole.train()
-    per_epoch = len(whole.seen) // 3
+    make = partial(make_trainer, **options)
+    per_epoch = len(make(tmp_path).get_train_dataloader())
+    runs = assert_resumes_exactly(make, tmp_path, per_epoch + per_epoch // 2)
+    whole, stopped, resumed = map(source_ids, runs)
     rows_of = [
-        sorted(
-            tuple(t for t in row if t != 1)
-            for batch in whole.seen[start:][:per_epoch]
-            for row in batch
-        )
-        for start in (0, per_epoch)
+        sorted(tuple(t for t in row if t != 1) for batch in epoch for row in batch)
+        for epoch in (whole[:per_epoch], whole[per_epoch:][:per_epoch])
     ]
     assert len(rows_of[0]) == len(rows_of[1]) == len(SOURCES)
     assert rows_of[0] != rows_of[1]
-    stop = per_epoch + per_epoch // 2
-    stopped = trainer(
-        tmp_path / "p", stop_at=stop, **{**options, "save_strategy": "steps", "save_steps": stop}
-    )
-    stopped.train()
-    resumed = trainer(tmp_path / "p", **options)
-    resumed.train(resume_from_checkpoint=True)
-    if not options.get("dataloader_num_workers"):
-        assert stopped.seen + resumed.seen == whole.seen
-    assert losses(resumed) == losses(whole)
+    assert stopped + resumed == whole
 
 
 def test_workers_that_stay_see_the_epochs(tmp_path):
-    whole = trainer(tmp_path / "a", num_train_epochs=2)
-    whole.train()
-    options = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}
-    staying = trainer(tmp_path / "b", num_train_epochs=2, **options)
-    staying.train()
-    assert staying.seen == whole.seen
+    staying = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}
+    seen = []
+    for options in ({}, staying):
+        run = make_trainer(tmp_path, num_train_epochs=2, **options)
+        run.train()
+        seen.append(source_ids(run))
+    assert seen[0] == seen[1]
 
 
 def test_an_option_of_a_run(corpus, tmp_path):
     options = {"max_steps": 2, "bpe_dropout": 0.3, "tokenizer_kind": "bpe", "vocab_size": 90}
     argv = arguments(corpus, tmp_path, "train", "validation", save_strategy="no", **options)
-    parsed = parse_arguments(argv)
-    figures = run.run(parsed, run.load_parallel_data(parsed.data))
-    assert figures["train_loss"] > 0
+    assert main(argv)["train_loss"] > 0

@@ -20,11 +20,6 @@ TEXTS = [" ".join(random.Random(number).choices("abcdefghijklmnop", k=6)) for nu
 WORDS = ["hello wörld , the cat's mat .", "a cafe\u0301 ☃ snow", "你好 世界 x"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path / "cache"))
-
-
 def random_model(words, **changes):
     """A model with weights that make it attend to something."""
     sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 3}

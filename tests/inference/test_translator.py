@@ -22,16 +22,8 @@ SOURCES = [f"a {noun} {verb} a {other} ." for noun, other in PAIRS for verb in V
 SEARCHES = [{"num_beams": 1}, {"num_beams": 4}, {"num_beams": 3, "n_best": 3}]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("VANILLA_TRANSFORMER_CACHE", str(folder))
-        yield folder
-
-
 @pytest.fixture(scope="module")
-def engines(trained, cache):
+def engines(trained):
     names = ("transformers", "ctranslate2", "int8")
     return {name: Translator.from_pretrained(str(trained), name, "cpu") for name in names}
 
@@ -261,16 +253,16 @@ def test_other_weights_in_an_older_format_make_another_export(tmp_path):
     assert len(digests) == 3
 
 
-def test_the_export_is_made_once_for_the_same_weights(trained, cache, monkeypatch):
+def test_the_export_is_made_once_for_the_same_weights(trained, exports, monkeypatch):
     Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
-    before = sorted(path.name for path in (cache / "ctranslate2").iterdir())
+    before = sorted(path.name for path in (exports / "ctranslate2").iterdir())
 
     def fail(*arguments):
         raise AssertionError("exported again")
 
     monkeypatch.setattr("vanilla_transformer.inference.ctranslate2_engine.load_weights", fail)
     Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
-    assert sorted(path.name for path in (cache / "ctranslate2").iterdir()) == before
+    assert sorted(path.name for path in (exports / "ctranslate2").iterdir()) == before
     with pytest.raises(AssertionError, match="exported again"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
 

@@ -35,9 +35,6 @@ def test_every_architecture_field_is_an_option(tmp_path):
         "lm_head_bias": True,
     }
     VanillaTransformerConfig(**changes)
-
-
-def test_no_architecture_option_means_the_defaults(tmp_path):
     assert parse_arguments(["--output_dir", str(tmp_path)]).architecture == {}
 
 
@@ -61,12 +58,9 @@ def test_a_file_holds_arguments_and_the_command_line_wins(tmp_path, suffix):
     assert arguments.recipe == recipe
 
 
-def test_bad_arguments_say_what_is_wrong(tmp_path, capsys):
+def test_a_recipe_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.yaml"):
         parse_arguments([str(tmp_path / "nowhere.yaml")])
-    (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
-    with pytest.raises(ValueError, match="one mapping"):
-        parse_arguments([str(tmp_path / "list.yaml")])
 
 
 @pytest.mark.parametrize("source", ["command", "file"])
@@ -98,6 +92,7 @@ def test_files_hold_odd_values(tmp_path):
         ("a.json", b'{"a": 1', r"a\.json' cannot be read"),
         ("a.yaml", b"seed: 1\nx: \xff\n", r"a\.yaml, line 2: byte 0xff"),
         ("a.yaml", b"", "one mapping"),
+        ("a.yaml", b"- 1\n- 2\n", "one mapping"),
         ("a.yaml", b"seed: 1\nd_model: 8\nseed: 2\n", r"a\.yaml' cannot .* 'seed' occurs twice"),
         ("a.json", b'{"seed": 1, "seed": 2}', r"a\.json' cannot be read: 'seed' occurs twice"),
         ("a.yaml", b"d_model: 8\nd-model: 9\n", r"a\.yaml' cannot .* 'd_model' occurs twice"),

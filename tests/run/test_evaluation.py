@@ -28,10 +28,7 @@ def odd_corpus(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_score_is_the_same_wherever_it_is_computed(
-    odd_corpus, tmp_path, capsys, monkeypatch, name
-):
-    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path / "cache"))
+def test_a_score_is_the_same_wherever_it_is_computed(odd_corpus, tmp_path, capsys, name):
     options = {"num_train_epochs": 3, "position_embedding_type": "learned"}
     options |= {"max_position_embeddings": 12, **SEARCHES[name]}
     argv = arguments(odd_corpus, tmp_path / "run", "train", "test", **options)

@@ -38,13 +38,6 @@ def guided(corpus, links, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.mark.parametrize("engine", ["transformers", "ctranslate2"])
 def test_the_trained_head_aligns_the_outputs_of_both_engines(guided, engine):
     translator = Translator.from_pretrained(str(guided), engine, "cpu")

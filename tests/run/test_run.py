@@ -1,7 +1,6 @@
 """Whole runs in processes of their own: and what they leave."""
 
 import json
-import subprocess
 
 import pytest
 from small import run_in_two_processes
@@ -64,25 +63,10 @@ def test_fine_tuning_starts_from_the_saved_model_and_its_tokenizer(trained, corp
     )
 
 
-def test_fine_tuning_does_not_change_the_architecture_silently(trained, corpus, tmp_path):
-    changes = {"model_name_or_path": trained, "norm_placement": "post"}
-    done = command("train", *arguments(corpus, tmp_path / "tuned", **changes))
-    assert "do not fit the architecture" in done.stderr.splitlines()[-1]
-
-
-def test_other_models_and_damaged_weights_are_refused(trained, corpus, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "config.json").write_text('{"model_type": "marian"}')
-    done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=other))
+def test_other_models_are_refused(corpus, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "marian"}')
+    done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=tmp_path))
     assert "holds a model of type 'marian'" in done.stderr.splitlines()[-1]
-
-    damaged = tmp_path / "damaged"
-    subprocess.run(["cp", "-r", trained, damaged], check=True)
-    weights = damaged / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    done = command("translate", damaged, "a dog")
-    assert "damaged" in done.stderr.splitlines()[-1]
 
 
 def test_two_processes_train_one_model(corpus, tmp_path):

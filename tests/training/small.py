@@ -65,8 +65,8 @@ def linked_rows(count=24, seed=0):
 
 def model(**changes):
     torch.manual_seed(0)
-    config = VanillaTransformerConfig(vocab_size=len(tokenizer()), **{**SIZES, **changes})
-    return VanillaTransformerForConditionalGeneration(config)
+    sizes = {"vocab_size": len(tokenizer()), **SIZES, **changes}
+    return VanillaTransformerForConditionalGeneration(VanillaTransformerConfig(**sizes))
 
 
 def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None, **options):
@@ -108,6 +108,36 @@ def logged(run, name):
 
 def losses(run):
     return logged(run, "loss")
+
+
+def assert_resumes_exactly(make, folder, stop, saved_at=None):
+    """A run that stops and is resumed ends as a whole one; returns the three trainers.
+
+    `make(folder, **options)` makes a trainer.
+    """
+    whole = make(folder / "whole")
+    whole.train()
+    saving = {"save_strategy": "steps", "save_steps": saved_at or stop}
+    stopped = make(folder / "parts", stop_at=stop, **saving)
+    stopped.train()
+    resumed = make(folder / "parts")
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.record.resumed_step == (saved_at or stop)
+    assert losses(resumed) == losses(whole)
+    assert_same_weights(resumed, whole)
+    return whole, stopped, resumed
+
+
+def record_batches(run):
+    """Keeps the inputs of each training batch in `run.seen`."""
+    run.seen, step = [], run.training_step
+
+    def recorded(model, inputs, *args, **kwargs):
+        run.seen.append(inputs)
+        return step(model, inputs, *args, **kwargs)
+
+    run.training_step = recorded
+    return run
 
 
 def rates(run):

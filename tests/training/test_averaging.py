@@ -11,8 +11,7 @@ from toy import arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.averaging import (
     AverageCheckpoints,
     average_checkpoints,
@@ -231,8 +230,7 @@ def test_options_of_a_run(corpus, tmp_path):
     steps = {"max_steps": 6, "save_steps": 2, "eval_steps": 2}
     strategies = {"save_strategy": "steps", "eval_strategy": "steps", "metrics": "wer"}
     argv = arguments(corpus, tmp_path, "train", "validation", average_best=2, **steps, **strategies)
-    parsed = parse_arguments(argv)
-    run.run(parsed, run.load_parallel_data(parsed.data))
+    main(argv)
     mean = expected_mean(select_checkpoints(tmp_path, 2, "wer"))
     for name, value in weights(tmp_path).items():
         torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)

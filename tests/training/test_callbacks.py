@@ -15,8 +15,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import ShowTranslations
 
 SOURCES = ["one two", "two three four", "three", "four one"]
@@ -114,8 +113,7 @@ def test_an_option_of_a_run_shows_validation_examples_here_and_in_tensorboard(
 ):
     options = {"show_every": 2, "show_examples": 1, "max_steps": 2, "save_strategy": "no"}
     argv = arguments(corpus, tmp_path, "train", "validation", report_to="tensorboard", **options)
-    parsed = parse_arguments(argv)
-    run.run(parsed, run.load_parallel_data(parsed.data))
+    main(argv)
     first = (corpus / "val.en").read_text(encoding="utf-8").splitlines()[0]
     text = capsys.readouterr().out
     assert shown(text)[1] == f"  source     {first}"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from datasets import IterableDataset
-from small import linked_rows, losses, model, rows, tokenizer, trainer
+from small import assert_resumes_exactly, linked_rows, losses, model, rows, tokenizer, trainer
 from test_rdrop import Gradients
 from transformers import DataCollatorForSeq2Seq
 
@@ -158,16 +158,8 @@ def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path, extr
         net = model(dropout=0.3, decoder_layers=3, decoder_layerdrop=0.2)
         return trainer(folder, net=net, data=linked_rows(), **{**options, **more})
 
-    whole = run(tmp_path / "whole")
-    whole.train()
+    whole, *_ = assert_resumes_exactly(run, tmp_path, 3)
     assert whole.model.config.alignment_heads == [[1, 0]]
-    saved = {"save_strategy": "steps", "save_steps": 3}
-    run(tmp_path / "parts", stop_at=3, **saved).train()
-    resumed = run(tmp_path / "parts")
-    resumed.train(resume_from_checkpoint=True)
-    assert losses(resumed) == losses(whole)
-    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, other)
 
 
 def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from small import assert_same_weights, losses, model, trainer
+from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, TrainerCallback
 
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -89,21 +89,15 @@ def test_the_mean_is_what_is_evaluated(tmp_path):
         assert other.evaluate()["eval_loss"] == pytest.approx(by_step[step], rel=1e-5)
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, elsewhere):
-    whole, _ = run(tmp_path / "whole")
-    whole.train()
-    stopped, _ = run(tmp_path / "parts", stop_at=5)
-    stopped.train()
-    checkpoint = tmp_path / "parts" / "checkpoint-3"
-    if elsewhere:  # the stock Trainer does not tell the callback where
-        checkpoint = checkpoint.rename(tmp_path / "moved")
-        mean = ExponentialMovingAverage(DECAY, checkpoint)
-        resumed = trainer(tmp_path / "new", callbacks=[mean], max_steps=8, **SAVED)
-        Seq2SeqTrainer.train(resumed, str(checkpoint))
-    else:
-        resumed, _ = run(tmp_path / "parts")
-        resumed.train(resume_from_checkpoint=str(checkpoint))
+def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path):
+    whole, *_ = assert_resumes_exactly(
+        lambda *args, **options: run(*args, **options)[0], tmp_path, 5, 3
+    )
+    # The stock Trainer does not tell the callback where the checkpoint is.
+    checkpoint = (tmp_path / "parts" / "checkpoint-3").rename(tmp_path / "moved")
+    mean = ExponentialMovingAverage(DECAY, checkpoint)
+    resumed = trainer(tmp_path / "new", callbacks=[mean], max_steps=8, **SAVED)
+    Seq2SeqTrainer.train(resumed, str(checkpoint))
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
 

@@ -2,10 +2,11 @@
 
 import copy
 import json
+from functools import partial
 
 import pytest
 import torch
-from small import assert_same_weights, losses, model, rates, trainer
+from small import assert_resumes_exactly, model, rates, trainer
 from torch import nn
 from watch import StopAt
 
@@ -280,16 +281,7 @@ def rates_of(optimizer):
     ids=["accumulation", "bf16", "plateau"],
 )
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, options):
-    whole = run(tmp_path / "whole", **options)
-    whole.train()
-    stopped = run(tmp_path / "parts", **options)
-    stopped.add_callback(StopAt(4))
-    stopped.train()
-    resumed = run(tmp_path / "parts", **options)
-    resumed.train(resume_from_checkpoint=True)
-    assert resumed.record.resumed_step == 4
-    assert losses(resumed) == losses(whole)
-    assert_same_weights(resumed, whole)
+    assert_resumes_exactly(partial(run, **options), tmp_path, 4)
 
 
 def test_a_run_makes_the_groups_that_trainer_makes(tmp_path):

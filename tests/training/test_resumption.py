@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from small import assert_same_weights, losses, model, trainer
+from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
 from transformers import TrainerCallback
 from watch import StopAt
 
@@ -288,22 +288,18 @@ class SignalAt(TrainerCallback):
 
 @pytest.mark.parametrize("mean", [[], [0.5]])
 def test_a_training_that_is_terminated_goes_on_to_the_last_bit(tmp_path, mean):
-    def make(folder, **options):
+    def make(folder, stop_at=None, **options):
         callbacks = [ExponentialMovingAverage(decay) for decay in mean]
         options |= {"gradient_accumulation_steps": 2, "save_steps": 100}
-        return run(tmp_path / folder, callbacks=callbacks, **options)
+        options |= {"enable_jit_checkpoint": stop_at is not None}
+        made = run(folder, callbacks=callbacks, **options)
+        if stop_at:
+            made.add_callback(SignalAt(made, stop_at - 1))
+        return made
 
-    whole = make("whole")
-    whole.train()
-    terminated = make("parts", enable_jit_checkpoint=True)
-    terminated.add_callback(SignalAt(terminated, 2))
-    terminated.train()
+    _, terminated, _ = assert_resumes_exactly(make, tmp_path, 3)
     assert terminated.was_terminated
     assert (tmp_path / "parts" / "checkpoint-3").is_dir()
-    resumed = make("parts")
-    resumed.train(resume_from_checkpoint=True)
-    assert losses(resumed) == losses(whole)
-    assert_same_weights(resumed, whole)
 
 
 def test_callbacks_that_transformers_restores_end_the_training_as_well(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import IterableDataset
-from small import losses, model, rows, tokenizer, trainer
+from small import losses, model, record_batches, rows, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
 from transformers import (
@@ -16,12 +16,9 @@ from transformers import (
     GenerationConfig,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
 )
-from watch import StopAt
 
-from vanilla_transformer.run import training_run as run
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.metrics import GenerationMetrics
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
@@ -43,21 +40,17 @@ def stock(folder, net, eval_rows, metrics=None, **options):
 
 
 def test_padding_by_minus_100_in_predictions_and_labels_is_scored(tmp_path):
-    words = tokenizer()
-    seen = []
-    scorer = GenerationMetrics(words, ["bleu", "wer"])
+    scorer, seen = GenerationMetrics(tokenizer(), ["bleu", "wer"]), []
 
     def score(prediction):
         seen.append(prediction)
         return scorer(prediction)
 
     made = stock(tmp_path, model(), rows(7), score, per_device_eval_batch_size=2, **GENERATE)
-    figures = made.evaluate(max_length=6)
+    assert "eval_bleu" in made.evaluate(max_length=6)
     assert (seen[0].label_ids == -100).any()
     seen[0].predictions[:, -1] = -100  # as where processes or batches differ in length
-    again = scorer(seen[0])
-    assert {"bleu", "wer", "gen_len"} <= again.keys()
-    assert "eval_bleu" in figures
+    assert {"bleu", "wer", "gen_len"} <= scorer(seen[0]).keys()
     assert len(scorer.last_predictions) == 7
 
 
@@ -97,8 +90,7 @@ def test_an_evaluation_leaves_the_settings_of_the_model(tmp_path):
 def test_a_checkpoint_holds_how_it_was_evaluated(corpus, tmp_path):
     options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     argv = arguments(corpus, tmp_path, "train", "validation", **options)
-    parsed = parse_arguments(argv)
-    run.run(parsed, run.load_parallel_data(parsed.data))
+    main(argv)
     for folder in (tmp_path, tmp_path / "checkpoint-1"):
         saved = GenerationConfig.from_pretrained(folder)
         assert (saved.num_beams, saved.max_length, saved.early_stopping) == (2, 16, True)
@@ -213,9 +205,12 @@ def test_autocast_of_the_model_alone(dtype):
 # The best model, and when to stop ---------------------------------------------------------------
 
 
-def script_of_scores(name, values):
+def scored(folder, values, patience=None, name="wer", **options):
+    """A trainer whose metric has these values, one per evaluation."""
     scores = iter(values)
-    return lambda prediction: {name: next(scores)}
+    extra = {"compute_metrics": lambda prediction: {name: next(scores)}}
+    options = {"max_steps": 6, "metric_for_best_model": name, **CHOOSING, **options}
+    return trainer(folder, early_stopping_patience=patience, extra=extra, **options)
 
 
 CHOOSING = {
@@ -237,49 +232,17 @@ CHOOSING = {
 )
 @pytest.mark.parametrize("prefix", ["", "eval_"])
 def test_the_best_by_a_score_and_an_early_stop(tmp_path, name, values, best, last, prefix):
-    made = trainer(
-        tmp_path,
-        max_steps=6,
-        metric_for_best_model=prefix + name,
-        early_stopping_patience=2,
-        callbacks=[EarlyStoppingCallback(2)],
-        extra={"compute_metrics": script_of_scores(name, values)},
-        **CHOOSING,
-    )
+    stops = [EarlyStoppingCallback(2)]
+    options = {"metric_for_best_model": prefix + name, "callbacks": stops}
+    made = scored(tmp_path, values, 2, name, **options)
     made.train()
     assert made.args.greater_is_better is (name != "wer")
     assert made.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
     assert made.state.global_step == last
 
 
-def test_patience_survives_an_interruption(tmp_path):
-    def make(values, **options):
-        return trainer(
-            tmp_path,
-            max_steps=6,
-            metric_for_best_model="wer",
-            early_stopping_patience=3,
-            extra={"compute_metrics": script_of_scores("wer", values)},
-            **{**CHOOSING, **options},
-        )
-
-    first = make([1.0, 2.0, 3.0])
-    first.add_callback(StopAt(3))
-    first.train()
-    second = make([4.0, 5.0, 6.0])
-    second.train(resume_from_checkpoint=True)
-    assert second.state.global_step == 4
-
-
 def test_a_trainer_that_has_stopped_early_trains_again(tmp_path):
-    made = trainer(
-        tmp_path,
-        max_steps=6,
-        metric_for_best_model="wer",
-        early_stopping_patience=2,
-        extra={"compute_metrics": script_of_scores("wer", [1.0, 2.0, 3.0] * 2)},
-        **CHOOSING,
-    )
+    made = scored(tmp_path, [1.0, 2.0, 3.0] * 2, 2)
     for _ in range(2):
         made.train()
         assert made.state.global_step == 3
@@ -289,42 +252,21 @@ def test_options_of_a_run_stop_it_and_choose_by_an_error_rate(corpus, tmp_path):
     options = {"max_steps": 8, "learning_rate": 0, "metrics": "wer", "early_stopping_patience": 2}
     options |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}
     argv = arguments(corpus, tmp_path, "train", "validation", **options, warmup_steps=0)
-    parsed = parse_arguments(argv)
-    run.run(parsed, run.load_parallel_data(parsed.data))
+    main(argv)
     used = torch.load(tmp_path / "training_args.bin", weights_only=False)
     assert (used.metric_for_best_model, used.greater_is_better) == ("wer", False)
     state = (tmp_path / "trainer_state.json").read_text()
     assert '"global_step": 3,' in state
 
 
-def stopping(folder, values, patience, **options):
-    return trainer(
-        folder,
-        max_steps=8,
-        metric_for_best_model="wer",
-        early_stopping_patience=patience,
-        extra={"compute_metrics": script_of_scores("wer", values)},
-        **{**CHOOSING, **options},
-    )
-
-
-@pytest.mark.parametrize(("patience", "last"), [(None, 8), (1, 2), (4, 5)])
-def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, patience, last):
-    first = stopping(tmp_path, [1.0, 2.0], 3)
-    first.add_callback(StopAt(2))
-    first.train()
-    second = stopping(tmp_path, [3.0] * 8, patience)
+@pytest.mark.parametrize(
+    ("before", "after", "last"), [(3, None, 6), (3, 1, 2), (3, 3, 4), (3, 4, 5), (None, 2, 4)]
+)
+def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, before, after, last):
+    scored(tmp_path, [1.0, 2.0], before, stop_at=2).train()
+    second = scored(tmp_path, [3.0] * 6, after)
     second.train(resume_from_checkpoint=True)
     assert second.state.global_step == last
-
-
-def test_patience_may_begin_with_a_resumed_run(tmp_path):
-    first = stopping(tmp_path, [1.0, 2.0], None)
-    first.add_callback(StopAt(2))
-    first.train()
-    second = stopping(tmp_path, [3.0] * 8, 2)
-    second.train(resume_from_checkpoint=True)
-    assert second.state.global_step == 4
 
 
 def test_a_metric_that_is_named_stays(corpus, tmp_path):
@@ -336,8 +278,7 @@ def test_a_metric_that_is_named_stays(corpus, tmp_path):
         ("plateau", {"lr_scheduler_type": "reduce_lr_on_plateau"}, "loss"),
     ]:
         argv = arguments(corpus, tmp_path / name, "train", "validation", **chosen, **options)
-        parsed = parse_arguments(argv)
-        run.run(parsed, run.load_parallel_data(parsed.data))
+        main(argv)
         used = torch.load(tmp_path / name / "training_args.bin", weights_only=False)
         assert used.metric_for_best_model == metric
 
@@ -357,21 +298,18 @@ def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
     assert made.evaluate()["eval_wer"] == figures["eval_wer"]
 
 
-class Calls(TrainerCallback):
-    def __init__(self, function):
-        self.function = function
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        self.function()
-
-
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
-    """NEFTune divides by the length of the embeddings, which packing would change."""
+    """NEFTune divides by the length of the embeddings, which padding-free training would change."""
     net = model(dropout=0.0).train()
     assert net.active_shortcuts({}).padding_free
     made = trainer(tmp_path, net=net, max_steps=1, neftune_noise_alpha=5.0)
-    seen = []
-    made.add_callback(Calls(lambda: seen.append(net.active_shortcuts({}).padding_free)))
+    seen, step = [], made.training_step
+
+    def watched(*args):
+        seen.append(net.active_shortcuts({}).padding_free)
+        return step(*args)
+
+    made.training_step = watched
     made.train()
     assert seen == [False]
     assert net.active_shortcuts({}).padding_free
@@ -379,16 +317,10 @@ def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
 
 def test_the_examples_of_a_stream_are_counted(tmp_path):
     options = {"max_steps": 6, "max_tokens": 64, "stream_buffer": 24}
-    whole = trainer(tmp_path, data=IterableDataset.from_generator(rows), **options)
-    seen = []
-    compute_loss = whole.compute_loss
-
-    def counted(model, inputs, *args, **kwargs):
-        seen.append(len(inputs["labels"]))
-        return compute_loss(model, inputs, *args, **kwargs)
-
-    whole.compute_loss = counted
+    data = IterableDataset.from_generator(rows)
+    whole = record_batches(trainer(tmp_path, data=data, **options))
     figures = whole.train().metrics
-    assert len(seen) == 6
+    assert len(whole.seen) == 6
     by_rate = figures["train_samples_per_second"] / figures["train_steps_per_second"]
-    assert by_rate == pytest.approx(sum(seen) / 6, rel=0.05)  # both figures are rounded
+    seen = sum(len(batch["labels"]) for batch in whole.seen)
+    assert by_rate == pytest.approx(seen / 6, rel=0.05)  # both figures are rounded
