@@ -110,17 +110,10 @@ class GrowingCache(DynamicCache):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Adds the keys and values of new tokens of a layer.
+        """Adds the keys and values of new tokens of a layer; all in the base class's shapes.
 
-        Args:
-            key_states: Of shape (rows, key_value_heads, new tokens, head_dim).
-            value_states: Of the same shape.
-            layer_idx: Index of the layer.
-            *args: As for the base class.
-            **kwargs: As for the base class.
-
-        Returns:
-            Keys and values of all tokens, of shape (rows, key_value_heads, tokens, head_dim).
+        Keys and values are (rows, key_value_heads, new tokens, head_dim); those of all tokens are
+        returned.
         """
         count = key_states.shape[2]
         if layer_idx == 0:  # decided once for all layers of a call
