@@ -187,26 +187,28 @@ def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch, capl
         Translator.from_pretrained(str(trained), device="cpu", compute_type="int8")
 
 
+def with_settings(trained, folder, **changes):
+    """Copies a model and changes its saved settings of the search."""
+    settings = GenerationConfig.from_pretrained(shutil.copytree(trained, folder))
+    settings.update(**changes)
+    settings.save_pretrained(folder)
+    return str(folder)
+
+
 def test_a_model_that_was_trained_with_greedy_search_has_the_fast_engine(trained, tmp_path):
     """A training without options of the search saves one beam, and earlier ones saved `False`."""
-    folder = shutil.copytree(trained, tmp_path / "model")
-    settings = GenerationConfig.from_pretrained(folder)
-    settings.update(num_beams=1, early_stopping=False)
-    settings.save_pretrained(folder)
-    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    folder = with_settings(trained, tmp_path / "model", num_beams=1, early_stopping=False)
+    translator = Translator.from_pretrained(folder, "ctranslate2", "cpu")
     assert translator.translate(LINE, num_beams=5) == OUTPUT
 
 
 def test_settings_that_name_their_defaults_suit_every_engine(trained, tmp_path):
     """The stock `Seq2SeqTrainer` saves them after an evaluation."""
-    folder = shutil.copytree(trained, tmp_path / "model")
-    settings = GenerationConfig.from_pretrained(folder)
-    settings.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
-    settings.save_pretrained(folder)
-    for engine in ("ctranslate2", "int8"):
-        translator = Translator.from_pretrained(str(folder), engine, "cpu")
+    defaults = GenerationConfig._get_default_generation_params()
+    folder = with_settings(trained, tmp_path / "model", **defaults, defaults_only=True)
+    for engine in ("int8", "ctranslate2"):
+        translator = Translator.from_pretrained(folder, engine, "cpu")
         assert translator.translate([LINE], num_beams=2)[0] == OUTPUT
-    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
     with pytest.raises(ValueError, match=r"`repetition_penalty` is 1\.5"):
         translator.translate(LINE, repetition_penalty=1.5)
 

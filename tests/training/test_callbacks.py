@@ -5,51 +5,24 @@ import sys
 
 import pytest
 import torch
+from small import assert_same_weights, model, tokenizer, trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.data import Dataset
 from toy import SIZES, arguments
-from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import ShowTranslations
 
-SOURCES = ["one two", "two three four", "three", "four one"]
-TARGETS = ["eins zwei", "zwei drei vier", "drei", "vier eins"]
-
-
-class Pairs(Dataset):
-    def __init__(self, tokenizer):
-        self.rows = tokenizer(SOURCES, text_target=TARGETS)
-
-    def __len__(self):
-        return len(SOURCES)
-
-    def __getitem__(self, index):
-        return {name: values[index] for name, values in self.rows.items()}
+SOURCES = ["w1 w2", "w2 w3 w4", "w3", "w4 w1"]
+TARGETS = ["w11 w12", "w12 w13 w14", "w13", "w14 w11"]
 
 
 @pytest.fixture
 def make_trainer(tmp_path):
     def make(**options):
-        tokenizer = VanillaTransformerTokenizer.train(SOURCES, TARGETS, kind="word")
-        torch.manual_seed(0)
-        config = VanillaTransformerConfig(vocab_size=len(tokenizer), dropout=0.3, **SIZES)
-        model = VanillaTransformerForConditionalGeneration(config)
-        training = {"max_steps": 4, "report_to": "none", "save_strategy": "no", "use_cpu": True}
-        return Seq2SeqTrainer(
-            model=model,
-            args=Seq2SeqTrainingArguments(
-                tmp_path, disable_tqdm=True, learning_rate=0.01, **{**training, **options}
-            ),
-            train_dataset=Pairs(tokenizer),
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            processing_class=tokenizer,
-        )
+        encoded = tokenizer()(SOURCES, text_target=TARGETS)
+        data = [dict(zip(encoded, row, strict=True)) for row in zip(*encoded.values(), strict=True)]
+        options = {"max_steps": 4, "learning_rate": 0.01, **options}
+        return trainer(tmp_path, net=model(dropout=0.3, **SIZES), data=data, **options)
 
     return make
 
@@ -68,7 +41,7 @@ def test_it_shows_every_so_many_steps(make_trainer, capsys):
     lines = shown(capsys.readouterr().out)
     assert len(lines) == 2 * (1 + 2 * 4)
     assert [line.split(":")[0] for line in lines if line.startswith("step")] == ["step 2", "step 4"]
-    assert lines[1:3] == ["  source     one two", "  reference  eins zwei"]
+    assert lines[1:3] == ["  source     w1 w2", "  reference  w11 w12"]
     assert [line.split()[0] for line in lines[1:5]] == ["source", "reference", "forced", "greedy"]
 
 
@@ -92,8 +65,7 @@ def test_training_is_the_same_with_and_without_it(make_trainer):
     watched = show(make_trainer(), 1)
     watched.train()
     assert torch.equal(torch.get_rng_state(), after)
-    for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    assert_same_weights(watched, plain)
     assert watched.model.training == plain.model.training
 
 

@@ -125,21 +125,25 @@ def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
         torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
 
 
+def plain_and_guided(folder, **options):
+    """Returns the losses of a run without links and of one with links, by step."""
+    runs = [
+        trainer(folder, net=model(dropout=0.0), logging_steps=1, **options, **extra)
+        for extra in ({}, GUIDED)
+    ]
+    for run in runs:
+        run.train()
+    return [losses(run) for run in runs]
+
+
 def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path):
-    options = {"max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 24}
-    options["train_sampling_strategy"] = "sequential"
     net = model(dropout=0.0)
     inputs = batch(net, 24)
     links = recorded_loss(net.train(), inputs, GuidedHead(0, 0, 1.0, own=False))
     mean = links.item() / int((inputs["labels"] != -100).sum())
-    found = []
-    for name, extra in (("plain", {}), ("guided", GUIDED)):
-        run = trainer(
-            tmp_path / name, net=model(dropout=0.0), data=linked_rows(), **options, **extra
-        )
-        run.train()
-        found.append(losses(run)[1])
-    assert found[1] - found[0] == pytest.approx(0.5 * mean, rel=1e-3)
+    options = {"per_device_train_batch_size": 24, "train_sampling_strategy": "sequential"}
+    plain, guided = plain_and_guided(tmp_path, data=linked_rows(), max_steps=1, **options)
+    assert guided[1] - plain[1] == pytest.approx(0.5 * mean, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -163,33 +167,18 @@ def test_a_run_learns_links_names_the_head_and_resumes_to_the_bit(tmp_path, extr
 
 
 def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
-    made = linked_rows(4)
-    for row in made:
-        row["labels"] = [-100] * len(row["labels"])
-    run = trainer(tmp_path / "labels", data=made, max_steps=1, logging_steps=1, **GUIDED)
-    run.train()
-    assert losses(run)[1] == 0
+    unlabelled = [{**row, "labels": [-100] * len(row["labels"])} for row in linked_rows(4)]
+    assert plain_and_guided(tmp_path, data=unlabelled, max_steps=1)[1] == {1: 0}
     unlinked = [{**row, "alignment": []} for row in rows()]
-    options = {"max_steps": 2, "logging_steps": 1}
-    runs = [
-        trainer(tmp_path, net=model(dropout=0.0), data=unlinked, **options, **extra)
-        for extra in ({}, GUIDED)
-    ]
-    for run in runs:
-        run.train()
-    assert losses(runs[0]) == losses(runs[1])
+    plain, guided = plain_and_guided(tmp_path, data=unlinked, max_steps=2)
+    assert plain == guided
 
 
 def test_a_stream_of_examples_may_have_links(tmp_path):
+    options = {"max_steps": 2, "max_tokens": 64, "stream_buffer": 12}
     stream = IterableDataset.from_generator(linked_rows)
-    options = {"max_steps": 2, "max_tokens": 64, "stream_buffer": 12, "logging_steps": 1}
-    runs = [
-        trainer(tmp_path, net=model(dropout=0.0), data=stream, **options, **extra)
-        for extra in ({}, GUIDED)
-    ]
-    for run in runs:
-        run.train()
-    assert losses(runs[1])[1] > losses(runs[0])[1]
+    plain, guided = plain_and_guided(tmp_path, data=stream, **options)
+    assert guided[1] > plain[1]
 
 
 def test_an_adapter_can_be_guided(tmp_path):

@@ -75,6 +75,7 @@ def measured(folder, steps, **options):
     return sum(right) / len(right), alignment_error_rate(found, links)
 
 
+@pytest.mark.slow
 def test_a_guided_head_learns_the_links_in_a_few_steps(tmp_path):
     exact, rate = measured(tmp_path, 140, guided_alignment="links", guided_alignment_weight=0.5)
     assert rate < 0.05
