@@ -59,6 +59,7 @@ def test_links_go_from_words_to_tokens_and_back():
     assert links == ((0, 1), (0, 2), (1, 1), (1, 2), (2, 0))
     assert word_links(links, source, target) == ((0, 1), (1, 0))
     assert word_links([(3, 0)], source, target) == ()
+    assert word_links([(1, 0), (0, 0)], [range(1), range(1)], [range(2, 3)]) == ((0, 2),)
 
 
 def test_a_token_over_white_space_belongs_to_all_its_words():

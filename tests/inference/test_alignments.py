@@ -10,7 +10,6 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
-from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.ctranslate2 import aligning_heads
@@ -152,7 +151,3 @@ def test_what_cannot_be_aligned_is_refused():
         translator.align(TEXTS[:1], ["a"])
     with pytest.raises(ValueError, match="ask for `return_word_alignment`"):
         _ = translator.translate("a", return_alignment=True).pharaoh
-
-
-def test_a_link_to_any_token_of_a_word_is_a_link_to_the_word():
-    assert word_links([(1, 0), (0, 0)], [range(1), range(1)], [range(2, 3)]) == ((0, 2),)

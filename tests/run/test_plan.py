@@ -15,7 +15,7 @@ from vanilla_transformer.run.loading import (
     make_model,
     new_config,
 )
-from vanilla_transformer.run.output_directory import OutputDirectory, resolve_output_directory
+from vanilla_transformer.run.output_directory import resolve_output_directory
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.training_run import run
@@ -124,17 +124,6 @@ def test_a_limited_tokenizer_is_a_copy():
     assert (limited.model_max_length, tokenizer.model_max_length) == (5, before)
     assert limited("w1 w2 w3")["input_ids"] == tokenizer("w1 w2 w3")["input_ids"]
     assert limit_length(tokenizer, None) is tokenizer
-
-
-def test_the_trainer_gets_what_the_plan_decides(tmp_path):
-    search = GenerationConfig(max_length=9, num_beams=3, length_penalty=0.5)
-    search.save_pretrained(tmp_path / "search")
-    options = ["--generation_config", str(tmp_path / "search"), "--overwrite"]
-    plan, _ = plan_of(tmp_path / "out", *options)
-    assert plan.directory == OutputDirectory(tmp_path / "out", None, True)
-    assert plan.search.settings.length_penalty == 0.5
-    assert plan.training.generation_config is None
-    assert plan.training.predict_with_generate
 
 
 def test_a_run_changes_nothing_that_it_is_given(corpus, tmp_path):

@@ -134,36 +134,6 @@ def test_the_length_penalty_is_evaluated_and_saved(corpus, tmp_path):
     assert lengths[-9.0] < lengths[9.0]
 
 
-@pytest.mark.parametrize(("penalty", "beams"), [("nan", 2), ("inf", 2), ("1.5", 1)])
-def test_a_length_penalty_without_effect_is_refused(corpus, tmp_path, penalty, beams):
-    changes = {"generation_num_beams": beams, "generation_length_penalty": penalty}
-    with pytest.raises(ValueError, match=r"length.penalty"):
-        main(arguments(corpus, tmp_path / "out", "train", **changes))
-
-
-def test_a_greedy_run_leaves_the_penalty_of_the_saved_model(copy, corpus, tmp_path):
-    """`GenerationConfig.save_pretrained` refuses a penalty beside one beam."""
-    search = GenerationConfig.from_pretrained(copy)
-    search.update(num_beams=3, length_penalty=0.7, early_stopping=True)
-    search.save_pretrained(copy)
-    changes = {"model_name_or_path": copy, "max_steps": 1, "generation_num_beams": 1}
-    main(arguments(corpus, tmp_path / "greedy", "train", **changes))
-    kept = GenerationConfig.from_pretrained(tmp_path / "greedy")
-    assert (kept.num_beams, kept.length_penalty) == (1, None)
-
-
-def test_a_search_that_could_not_be_saved_is_refused_before_the_training(copy, corpus, tmp_path):
-    settings = json.loads((copy / "generation_config.json").read_text())
-    settings |= {"num_beams": 1, "length_penalty": 0.7}
-    (copy / "generation_config.json").write_text(json.dumps(settings))
-    argv = arguments(corpus, tmp_path / "out", "train", model_name_or_path=copy, max_steps=1)
-    with pytest.raises(ValueError, match=r"contradict each other .*length_penalty"):
-        main(without(argv, "generation_num_beams"))
-    changes = {"max_steps": 1, "generation_config": copy / "generation_config.json"}
-    with pytest.raises(ValueError, match=r"cannot be loaded .*length_penalty"):
-        main(arguments(corpus, tmp_path / "out", "train", **changes))
-
-
 def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path):
     out = tmp_path / "out"
     figures = main(arguments(corpus, out, model_name_or_path=trained, do_train=False))
@@ -333,6 +303,7 @@ def test_the_best_checkpoints_are_saved_by_the_first_metric(corpus, tmp_path):
     [
         ({"num_return_sequences": 2, "num_beams": 2}, "`num_return_sequences` 2, but an evalua"),
         ({"num_beams": 0}, "`num_beams` 0"),
+        ({"num_beams": 1, "length_penalty": 0.7}, "cannot be loaded .*length_penalty"),
     ],
 )
 def test_searches_that_cannot_be_scored_are_refused_before_the_training(
