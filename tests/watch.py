@@ -28,3 +28,14 @@ class StopAt(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         control.should_training_stop = state.global_step == self.step
+
+
+def callback(event, function):
+    """Returns a callback that calls a function of state, control and model at an event."""
+    made = TrainerCallback()
+
+    def called(args, state, control, model=None, **kwargs):
+        function(state, control, model)
+
+    setattr(made, event, called)
+    return made

@@ -216,14 +216,6 @@ def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, c
     assert lines[4] == "Vogel findet Kind ."
 
 
-def test_lines_may_stand_after_options(trained, capsys):
-    options = ["--num_beams", "3", "--n-best", "3", "--device", "cpu"]
-    translate([str(trained), *options, LINES[0], ""])
-    lines = capsys.readouterr().out.split("\n")
-    assert lines[0] == "Hund sieht Katze ."
-    assert lines[3:] == ["", "", "", ""]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,11 +9,7 @@ from dataclasses import fields
 import datasets
 import pytest
 from datasets import Dataset, DatasetDict
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, HfArgumentParser, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, HfArgumentParser
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.arguments import DataArguments
@@ -370,11 +366,7 @@ def test_arguments_parse_and_are_checked():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c", "d", "e"]
-    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    backend.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    return VanillaTransformerTokenizer.train(["a b c d e"], kind="word")
 
 
 TEXTS = {"source": ["a b", "a b c", "a"], "target": ["d", "d e", "d e d e"]}

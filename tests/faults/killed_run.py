@@ -13,34 +13,30 @@ from pathlib import Path
 import torch
 from datasets import IterableDataset
 from small import losses, model, rows, trainer
-from transformers import TrainerCallback
+from watch import callback
 
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 SAVED_AT, KILLED_AT, STEPS = 6, 8, 10
 
 
-class KillAt(TrainerCallback):
-    """Kills this process, as the kernel does when the machine is out of memory."""
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == KILLED_AT:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def pairs():
-    yield from rows(60)
-
-
 def main(folder, *actions):
     torch.set_num_threads(1)
+
+    def kill(state, control, net):
+        """Kills this process, as the kernel does when the machine is out of memory."""
+        if action == "kill" and state.global_step == KILLED_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     for action, kind in (text.split(":") for text in actions):
-        data = rows(60) if kind == "buckets" else IterableDataset.from_generator(pairs)
+        data = rows(60)
+        if kind == "stream":
+            data = IterableDataset.from_generator(rows, gen_kwargs={"count": 60})
         run = trainer(
             Path(folder, f"{kind}_whole" if action == "whole" else kind),
             data=data,
             net=model(dropout=0.3),
-            callbacks=[ExponentialMovingAverage(0.9), *([KillAt()] if action == "kill" else [])],
+            callbacks=[ExponentialMovingAverage(0.9), callback("on_step_end", kill)],
             max_tokens=60,
             stream_buffer=25,
             max_steps=STEPS,

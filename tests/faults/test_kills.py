@@ -6,6 +6,7 @@ disks, and prints what happened.
 
 import random
 from collections import Counter
+from itertools import count
 
 import pytest
 from trials import VARIANTS, DamageTrial, what_a_run_leaves
@@ -66,17 +67,19 @@ def test_damaged_files_of_a_run_are_named_or_written_anew(trial):
     assert len(happened) > 1
 
 
+def show(capsys, title, counts):
+    with capsys.disabled():
+        print(f"\n{title}:", *(f"\n  {n} {what}" for what, n in counts.most_common()))
+
+
 @pytest.mark.long
 def test_many_kills(trial, capsys):
-    kills, seed = 0, 10_000
     trial.seen.clear()
-    for seed in range(1, 11):
-        kills += trial.kill_a_new_interpreter(seed)
+    kills = sum(trial.kill_a_new_interpreter(seed) for seed in range(1, 11))
+    seeds = count(10_001)
     while kills < LONG:
-        seed += 1
-        kills += trial.kill_and_restart(seed)
-    with capsys.disabled():
-        print(f"\n{kills} kills:", *(f"\n  {n} {what}" for what, n in trial.seen.most_common()))
+        kills += trial.kill_and_restart(next(seeds))
+    show(capsys, f"{kills} kills", trial.seen)
 
 
 @pytest.mark.long
@@ -84,12 +87,10 @@ def test_many_damaged_files(trial, capsys):
     trial.seen.clear()
     for seed in range(20_000, 20_000 + LONG):
         trial.damage_and_restart(seed)
-    with capsys.disabled():
-        print(f"\n{LONG} files:", *(f"\n  {n} {what}" for what, n in trial.seen.most_common()))
+    show(capsys, f"{LONG} files", trial.seen)
 
 
 @pytest.mark.long
 def test_many_full_disks(trial, capsys):
-    seen = Counter(fill_the_disk(trial, seed) for seed in range(30_000, 30_060))
-    with capsys.disabled():
-        print("\n60 full disks:", *(f"\n  {n} {what}" for what, n in seen.most_common()))
+    seeds = range(30_000, 30_060)
+    show(capsys, "60 full disks", Counter(fill_the_disk(trial, seed) for seed in seeds))

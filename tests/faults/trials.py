@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import forks
 from damage import damaged
+from small import start_two_processes
 
 PROGRAM = Path(__file__).with_name("doomed_run.py")
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16}
@@ -123,14 +123,7 @@ class Trial:
         common = {"DOOM": doom, "CLOCK": str(clock), "TZ": zone}
         if world == 1:
             return [forks.start(PROGRAM, *argv, environment=common)]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world)}
-        return [
-            forks.start(PROGRAM, *argv, environment=common | {"RANK": rank, "LOCAL_RANK": rank})
-            for rank in map(str, range(world))
-        ]
+        return start_two_processes(PROGRAM, *argv, **common)
 
     def kill_and_restart(self, seed, variant=None, world=None, kills=None):
         """Kills a run a few times and lets it end; returns the number of kills.

@@ -1,7 +1,5 @@
 """A run with guided alignment, from files to outputs with links."""
 
-import json
-
 import pytest
 from test_run_refusals import contents
 from toy import NOUNS, VERBS, arguments
@@ -51,27 +49,18 @@ def test_the_trained_head_aligns_the_outputs_of_both_engines(guided, engine):
 
 
 def test_the_head_is_named_in_the_config_and_the_command_on_the_card(guided):
-    config = VanillaTransformerConfig.from_pretrained(guided)
-    assert config.alignment_heads == [[0, 1]]
-    assert json.loads((guided / "config.json").read_text())["alignment_heads"] == [[0, 1]]
+    assert VanillaTransformerConfig.from_pretrained(guided).alignment_heads == [[0, 1]]
     assert "--guided_alignment" in (guided / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{LINKS}\n" * 399, "has 399 lines, but there are 400 training pairs"),
-        (f"{LINKS}\n" * 399 + "6-0\n", "line 400: the link 6-0 names word 6 of the source"),
-        (None, "does not exist"),
-    ],
-)
-def test_a_file_that_does_not_fit_changes_nothing(corpus, tmp_path, text, message):
+def test_a_file_that_does_not_fit_changes_nothing(corpus, tmp_path):
     path = tmp_path / "train.align"
-    if text is not None:
-        path.write_text(text)
     (tmp_path / "run").mkdir()
     argv = arguments(corpus, tmp_path / "run", "train", guided_alignment=path)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        main(argv)
+    path.write_text(f"{LINKS}\n" * 399 + "6-0\n")
+    with pytest.raises(ValueError, match="line 400: the link 6-0 names word 6 of the source"):
         main(argv)
     assert contents(tmp_path / "run") == {}
 

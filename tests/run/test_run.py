@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from small import run_in_two_processes
 from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
@@ -54,15 +53,6 @@ def test_a_directory_in_use_is_not_overwritten(trained, corpus):
     assert (trained / "model.safetensors").read_bytes() == before
 
 
-def test_fine_tuning_starts_from_the_saved_model_and_its_tokenizer(trained, corpus, tmp_path):
-    argv = arguments(corpus, tmp_path / "tuned", "validation", model_name_or_path=trained)
-    done = command("train", *argv)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert results(tmp_path / "tuned")["eval_loss"] == pytest.approx(
-        results(trained)["eval_loss"], rel=1e-4
-    )
-
-
 def test_other_models_are_refused(corpus, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "marian"}')
     done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=tmp_path))
@@ -76,28 +66,6 @@ def test_two_processes_train_one_model(corpus, tmp_path):
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "2 CPU processes" in card
     assert "```bash\nvanilla-transformer train --" in card
-
-
-def test_learned_positions_truncate_what_is_too_long(corpus, tmp_path):
-    changes = {"position_embedding_type": "learned", "max_position_embeddings": 5, "max_steps": 2}
-    done = command("train", *arguments(corpus, tmp_path / "out", **changes))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "truncated 400 of 400 source texts to 5 tokens" in done.stderr
-    said = command("translate", tmp_path / "out", "a dog sees a cat and a bird .")
-    assert said.returncode == 0, said.stderr[-2000:]
-
-
-def test_a_yaml_file_gives_arguments_and_the_command_line_overrides_it(corpus, tmp_path):
-    argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=2)
-    pairs = zip(argv[::2], argv[1::2], strict=True)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("".join(f"{name[2:]}: {value}\n" for name, value in pairs))
-    done = command("train", recipe, "--d_model", "16", "--report_to", "tensorboard")
-    assert done.returncode == 0, done.stderr[-2000:]
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["d_model"] == 16
-    assert list((tmp_path / "out").rglob("events.out.tfevents*"))
-    assert "warmup_steps: 20" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_recipes_for_more_data(trained, tmp_path):

@@ -164,16 +164,21 @@ def launch(program, *arguments):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def run_two_processes(program, *arguments):
-    """Runs a program in two processes; returns their exit codes and the errors of the first."""
+def start_two_processes(program, *arguments, **environment):
+    """Starts a program in two processes, which find each other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    common = {**_environment_of_a_program(), **address, "WORLD_SIZE": "2"}
-    running = [
+    common = {**environment, **address, "WORLD_SIZE": "2"}
+    return [
         forks.start(program, *arguments, environment={**common, "RANK": rank, "LOCAL_RANK": rank})
         for rank in "01"
     ]
+
+
+def run_two_processes(program, *arguments):
+    """Runs a program in two processes; returns their exit codes and the errors of the first."""
+    running = start_two_processes(program, *arguments, **_environment_of_a_program())
     codes = [process.wait() for process in running]
     return codes, running[0].stderr[-3000:]
 

@@ -3,49 +3,35 @@
 import pytest
 import torch
 from small import trainer
-from transformers import TrainerCallback
+from watch import callback
 
 from vanilla_transformer.training.finite_values import DivergenceError, FiniteValues
 
 SAVED = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "save_total_limit": 1}
 
 
-class Spoil(TrainerCallback):
-    """Changes weights or gradients at a step."""
+def spoilt(folder, event, step, **options):
+    """A trainer whose weights become NaN at an event."""
 
-    def __init__(self, when, step, change):
-        self.step, self.change = step, change
-        setattr(self, when, self.spoil)
+    def spoil(state, control, net):
+        if state.global_step == step:
+            torch.nn.init.constant_(next(net.parameters()), torch.nan)
 
-    def spoil(self, args, state, control, model=None, **kwargs):
-        if state.global_step == self.step:
-            with torch.no_grad():
-                self.change(next(model.parameters()))
+    return trainer(folder, callbacks=[callback(event, spoil)], **{**SAVED, **options})
 
 
-def spoilt(folder, *given, **options):
-    return trainer(folder, callbacks=[Spoil(*given)], **{**SAVED, **options})
-
-
-def to_nan(parameter):
-    parameter.fill_(torch.nan)
-
-
-def test_a_loss_that_is_not_finite_stops_the_training(tmp_path):
-    run = spoilt(tmp_path, "on_step_begin", 2, to_nan)
-    with pytest.raises(DivergenceError, match=r"loss at step 3 is nan\. .* checkpoints are kept"):
-        run.train()
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
-
-
-def test_weights_that_are_not_finite_are_not_saved(tmp_path):
-    run = spoilt(tmp_path, "on_step_end", 4, to_nan)
-    with pytest.raises(DivergenceError, match=r"weights .* after step 4 are not finite"):
-        run.train()
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
-    run = spoilt(tmp_path / "last", "on_step_end", 6, to_nan, save_strategy="no")
-    with pytest.raises(DivergenceError, match="after step 6"):
-        run.train()
+@pytest.mark.parametrize(
+    ("event", "step", "options", "message", "kept"),
+    [
+        ("on_step_begin", 2, {}, r"loss at step 3 is nan\. .* checkpoints are kept", 1),
+        ("on_step_end", 4, {}, r"weights .* after step 4 are not finite", 1),
+        ("on_step_end", 6, {"save_strategy": "no"}, "after step 6", 0),
+    ],
+)
+def test_what_is_not_finite_stops_the_training(tmp_path, event, step, options, message, kept):
+    with pytest.raises(DivergenceError, match=message):
+        spoilt(tmp_path, event, step, **options).train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"][:kept]
 
 
 def test_a_gradient_that_is_not_finite_changes_no_weight(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from datasets import IterableDataset
 from small import assert_resumes_exactly, linked_rows, losses, model, rows, tokenizer, trainer
-from test_rdrop import Gradients
+from test_rdrop import gradients_of_a_step
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.training.guided_alignment import (
@@ -104,25 +104,19 @@ def test_links_follow_the_tokens_of_a_batch_that_is_padded_on_the_left():
 
 @pytest.mark.parametrize(("alpha", "guided"), [(None, "own"), (5.0, "links")])
 def test_accumulated_steps_have_the_gradient_of_one(tmp_path, alpha, guided):
-    gradients = []
-    for steps in (1, 4):
-        seen = Gradients()
-        trainer(
-            tmp_path / str(steps),
-            callbacks=[seen],
-            net=model(dropout=0.0),
+    one, other = (
+        gradients_of_a_step(
+            tmp_path,
             data=linked_rows(16),
-            max_steps=1,
             gradient_accumulation_steps=steps,
             per_device_train_batch_size=16 // steps,
-            max_grad_norm=0.0,
-            train_sampling_strategy="sequential",
             rdrop_alpha=alpha,
             **{**GUIDED, "guided_alignment": guided},
-        ).train()
-        gradients.append(seen.seen[0])
-    for name, value in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
+        )
+        for steps in (1, 4)
+    )
+    for name, value in one.items():
+        torch.testing.assert_close(other[name], value, rtol=1e-4, atol=1e-6)
 
 
 def plain_and_guided(folder, **options):

@@ -5,9 +5,9 @@ import pytest
 import sacrebleu
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import EvalPrediction, PreTrainedTokenizerFast
 
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
 from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
 
@@ -99,16 +99,7 @@ def test_references_without_phonemes():
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    words = ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c", "d"]
-    backend = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    backend.pre_tokenizer = WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token="<s>",
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-    )
+    return VanillaTransformerTokenizer.train(["a b c d"], kind="word")
 
 
 PREDICTED = np.array([[0, 4, 5, 2, -100], [0, 4, 5, 6, 2], [0, 7, 2, 1, -100]])

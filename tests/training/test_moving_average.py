@@ -4,7 +4,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
-from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, TrainerCallback
+from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer
+from watch import callback
 
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
@@ -16,24 +17,13 @@ def weights(net):
     return {name: p.detach().clone() for name, p in net.named_parameters()}
 
 
-class Recorder(TrainerCallback):
-    """Records the training weights after each step; runs before the callback of the average."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.seen.append(weights(model))
-
-
 def run(folder, decay=DECAY, **options):
-    recorder = Recorder()
-    made = trainer(
-        folder,
-        callbacks=[recorder, ExponentialMovingAverage(decay)],
-        **{"max_steps": 8, **SAVED, **options},
-    )
-    return made, recorder
+    """Returns a trainer with a mean, and the weights in training after each of its steps."""
+    seen = []
+    # It is called before the mean is: later, the model has the weights of the mean.
+    recorder = callback("on_step_end", lambda state, control, net: seen.append(weights(net)))
+    callbacks = [recorder, ExponentialMovingAverage(decay)]
+    return trainer(folder, callbacks=callbacks, **{"max_steps": 8, **SAVED, **options}), seen
 
 
 def mean_of(seen):
@@ -54,29 +44,29 @@ def assert_same(found, expected, exactly=False):
 def test_training_is_the_same_and_the_mean_is_what_is_saved(tmp_path):
     plain = trainer(tmp_path / "plain", max_steps=8, **{**SAVED, "save_strategy": "no"})
     plain.train()
-    averaged, recorder = run(tmp_path / "mean")
+    averaged, seen = run(tmp_path / "mean")
     averaged.train()
     assert losses(averaged) == losses(plain)
-    assert_same(recorder.seen[-1], weights(plain.model), exactly=True)
-    assert_same(weights(averaged.model), mean_of(recorder.seen))
+    assert_same(seen[-1], weights(plain.model), exactly=True)
+    assert_same(weights(averaged.model), mean_of(seen))
     for step in (3, 6):
         saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean" / f"checkpoint-{step}")
-        assert_same(weights(saved), mean_of(recorder.seen[:step]))
+        assert_same(weights(saved), mean_of(seen[:step]))
         raw = load_file(tmp_path / "mean" / f"checkpoint-{step}" / "training_weights.safetensors")
-        assert_same(raw, recorder.seen[step - 1], exactly=True)
+        assert_same(raw, seen[step - 1], exactly=True)
 
 
 def test_a_slow_mean_forgets_the_initial_weights(tmp_path):
-    averaged, recorder = run(tmp_path, decay=0.999, max_steps=40, save_strategy="no")
+    averaged, seen = run(tmp_path, decay=0.999, max_steps=40, save_strategy="no")
     averaged.train()
-    start, mean = recorder.seen[0], weights(averaged.model)
-    for name, last in recorder.seen[-1].items():
+    start, mean = seen[0], weights(averaged.model)
+    for name, last in seen[-1].items():
         assert (mean[name] - last).norm() < (mean[name] - start[name]).norm(), name
 
 
 def test_the_mean_is_what_is_evaluated(tmp_path):
     options = {"eval_strategy": "steps", "eval_steps": 4, "eval_on_start": True}
-    averaged, recorder = run(tmp_path, **options, save_strategy="no")
+    averaged, seen = run(tmp_path, **options, save_strategy="no")
     averaged.train()
     other = trainer(tmp_path / "other", net=model())
     by_step = {r["step"]: r["eval_loss"] for r in averaged.state.log_history if "eval_loss" in r}
@@ -85,7 +75,7 @@ def test_the_mean_is_what_is_evaluated(tmp_path):
     for step in (4, 8):
         with torch.no_grad():
             for name, p in other.model.named_parameters():
-                p.copy_(mean_of(recorder.seen[:step])[name])
+                p.copy_(mean_of(seen[:step])[name])
         assert other.evaluate()["eval_loss"] == pytest.approx(by_step[step], rel=1e-5)
 
 
@@ -117,22 +107,22 @@ def test_the_mean_comes_from_the_checkpoint_that_is_named(tmp_path):
 @pytest.mark.parametrize("strategy", ["steps", "best"])
 def test_the_best_mean_is_loaded_at_the_end(tmp_path, strategy):
     options = {"eval_strategy": "steps", "eval_steps": 3, "load_best_model_at_end": True}
-    averaged, recorder = run(tmp_path, **options, save_strategy=strategy)
+    averaged, seen = run(tmp_path, **options, save_strategy=strategy)
     averaged.train()
     best = averaged.state.best_global_step
     assert best in (3, 6, 8)
-    assert_same(weights(averaged.model), mean_of(recorder.seen[:best]))
+    assert_same(weights(averaged.model), mean_of(seen[:best]))
     raw = load_file(tmp_path / f"checkpoint-{best}" / "training_weights.safetensors")
-    assert_same(raw, recorder.seen[best - 1], exactly=True)
+    assert_same(raw, seen[best - 1], exactly=True)
 
 
 @pytest.mark.parametrize("options", [{"save_strategy": "epoch"}, {"bf16": True, "save_steps": 6}])
 def test_epochs_and_bfloat16(tmp_path, options):
-    averaged, recorder = run(tmp_path, max_steps=7, **options)
+    averaged, seen = run(tmp_path, max_steps=7, **options)
     averaged.train()
     saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "checkpoint-6")
-    assert_same(weights(saved), mean_of(recorder.seen[:6]))
-    assert_same(weights(averaged.model), mean_of(recorder.seen))
+    assert_same(weights(saved), mean_of(seen[:6]))
+    assert_same(weights(averaged.model), mean_of(seen))
 
 
 def test_what_cannot_be_is_refused(tmp_path):
@@ -153,19 +143,13 @@ def test_what_cannot_be_is_refused(tmp_path):
         trainer(tmp_path / "mean", max_steps=6, **SAVED).train(resume_from_checkpoint=True)
 
 
-class SavesAt(TrainerCallback):
-    """Asks for a checkpoint after the earlier callbacks have run."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_save |= state.global_step == self.step
-
-
 def test_a_checkpoint_that_a_later_callback_asks_for_is_exact(tmp_path):
+    def save(state, control, net):
+        control.should_save |= state.global_step == 2
+
     options = {"max_steps": 4, "learning_rate": 0.02, "logging_steps": 1}
-    whole = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5), SavesAt(2)], **options)
+    callbacks = [ExponentialMovingAverage(0.5), callback("on_step_end", save)]
+    whole = trainer(tmp_path, callbacks=callbacks, **options)
     whole.train()
     resumed = trainer(tmp_path, callbacks=[ExponentialMovingAverage(0.5)], **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))

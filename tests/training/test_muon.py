@@ -178,34 +178,6 @@ def test_it_updates_the_matrices_of_the_layers_and_no_others(changes):
     assert bool(stacked) is ("fused_qkv" in changes)
 
 
-def test_stacked_projections_learn_as_separate_ones(monkeypatch):
-    """The same function and the same matrices: so the same steps."""
-    choose_type(monkeypatch, exact=True)
-    separate = model(dropout=0.0)
-    stacked = model(dropout=0.0, fused_qkv=True)
-    values = dict(separate.state_dict())
-    for name in stacked.state_dict():
-        parts = [name.replace("qkv_proj", f"{letter}_proj") for letter in "qkv"]
-        values[name] = (
-            torch.cat([values[part] for part in parts]) if "qkv" in name else values[name]
-        )
-    stacked.load_state_dict({name: values[name] for name in stacked.state_dict()})
-    ids = torch.arange(4, 12)[None]
-    for net in (separate, stacked):
-        optimizer = make_muon(net, muon_lr=0.05)
-        for _ in range(3):
-            optimizer.zero_grad()
-            net(input_ids=ids, labels=ids).loss.backward()
-            for name, one in net.named_parameters():
-                if name.endswith("bias"):
-                    one.grad = None  # that of the keys is rounding, which AdamW would scale up
-            optimizer.step()
-    layer = "model.decoder.layers.0.self_attn"
-    found = stacked.get_parameter(f"{layer}.qkv_proj.weight")
-    expected = [separate.get_parameter(f"{layer}.{letter}_proj.weight") for letter in "qkv"]
-    torch.testing.assert_close(found, torch.cat(expected), rtol=1e-3, atol=1e-4)
-
-
 def test_a_rate_that_is_changed_before_the_schedule_is_made_counts():
     optimizer = make_muon(model(), lr=0.001, muon_lr=0.01)
     for group in optimizer.param_groups:

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small import assert_resumes_exactly, model, rows, tokenizer, trainer
-from transformers import DataCollatorForSeq2Seq, TrainerCallback
+from transformers import DataCollatorForSeq2Seq
+from watch import callback
 
 from vanilla_transformer.training.objectives import rdrop_loss, symmetric_divergence
 
@@ -15,12 +16,17 @@ def batch(net, count=5):
     return dict(DataCollatorForSeq2Seq(tokenizer(), model=net)(rows(count)))
 
 
-class Gradients(TrainerCallback):
-    def __init__(self):
-        self.seen = []
+def gradients_of_a_step(folder, **options):
+    """Returns the gradient of each parameter in the first step of a run without dropout."""
+    found = {}
 
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
+    def keep(state, control, net):
+        found.update({name: p.grad.clone() for name, p in net.named_parameters()})
+
+    options = {"max_steps": 1, "max_grad_norm": 0.0, "net": model(dropout=0.0), **options}
+    options["train_sampling_strategy"] = "sequential"
+    trainer(folder, callbacks=[callback("on_pre_optimizer_step", keep)], **options).train()
+    return found
 
 
 def test_it_is_half_of_the_papers_loss_over_real_tokens():
@@ -74,26 +80,19 @@ def test_the_divergence_is_exact_in_double_precision():
 @pytest.mark.parametrize("smoothing", [{}, {"label_smoothing_factor": 0.2}])
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_a_run_divides_it_as_the_plain_loss(tmp_path, accumulation, smoothing):
-    options = {
-        "max_steps": 1,
-        "gradient_accumulation_steps": accumulation,
-        "per_device_train_batch_size": 16 // accumulation,
-        "max_grad_norm": 0.0,
-        "train_sampling_strategy": "sequential",
-        **smoothing,
-    }
-    gradients = []
-    for name, alpha, size in (("plain", None, 1), ("rdrop", 5.0, accumulation)):
-        seen = Gradients()
-        changes = {"gradient_accumulation_steps": size, "per_device_train_batch_size": 16 // size}
-        net = model(dropout=0.0)
-        trainer(
-            tmp_path / name, callbacks=[seen], rdrop_alpha=alpha, net=net, **{**options, **changes}
-        ).train()
-        gradients.append(seen.seen[0])
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, value in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], value, rtol=1e-4, atol=1e-6)
+    plain, rdrop = (
+        gradients_of_a_step(
+            tmp_path,
+            rdrop_alpha=alpha,
+            gradient_accumulation_steps=steps,
+            per_device_train_batch_size=16 // steps,
+            **smoothing,
+        )
+        for alpha, steps in ((None, 1), (5.0, accumulation))
+    )
+    assert plain.keys() == rdrop.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(rdrop[name], value, rtol=1e-4, atol=1e-6)
 
 
 def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
