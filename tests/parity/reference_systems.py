@@ -10,6 +10,7 @@ E: an untitled notebook, `Transformer(encoder, decoder)`.
 
 import copy
 import math
+from functools import partial
 
 import torch
 from torch import nn
@@ -49,13 +50,15 @@ class SeparateAttention(nn.Module):
         self.v, self.out = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, query, key, value, mask):
-        batch = query.shape[0]
+    def forward(self, query, *source_and_mask):
+        """(queries, mask) for self-attention, (queries, source, mask) for cross-attention."""
+        *source, mask = source_and_mask
+        batch, keys = query.shape[0], source[0] if source else query
 
         def heads(x):
             return x.reshape(batch, -1, self.heads, self.size).permute(0, 2, 1, 3)
 
-        q, k, v = heads(self.q(query)), heads(self.k(key)), heads(self.v(value))
+        q, k, v = heads(self.q(query)), heads(self.k(keys)), heads(self.v(keys))
         scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(self.size)
         weights = scores.masked_fill(mask == 0, -1e9).softmax(dim=-1)
         mixed = torch.einsum("bhij,bhjd->bhid", self.dropout(weights), v)
@@ -87,7 +90,7 @@ class PerHeadCrossAttention(nn.Module):
         self.kv, self.q = nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)
         self.out = nn.Linear(d_model, d_model)
 
-    def forward(self, source, y, mask):
+    def forward(self, y, source, mask):
         batch, length, width = y.shape
         kv = self.kv(source).reshape(batch, -1, self.heads, 2 * self.size).permute(0, 2, 1, 3)
         q = self.q(y).reshape(batch, length, self.heads, self.size).permute(0, 2, 1, 3)
@@ -140,50 +143,74 @@ class Stack(nn.Module):
         return x
 
 
-class EncoderLayerA(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
+class EncoderLayer(nn.Module):
+    """A, C: a norm after each sum. D: before each sublayer."""
+
+    def __init__(self, attention, norm, feed_forward, dropout, norm_first=False):
         super().__init__()
-        self.self_attention = SeparateAttention(d_model, heads)
-        self.feed_forward = FeedForward(d_model, inner)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+        self.self_attention, self.feed_forward = attention, feed_forward
+        self.norm1, self.norm2 = norm(), norm()
+        self.dropout, self.norm_first = nn.Dropout(dropout), norm_first
+
+    def add(self, x, sublayer, norm):
+        if self.norm_first:
+            return x + self.dropout(sublayer(norm(x)))
+        return norm(x + self.dropout(sublayer(x)))
 
     def forward(self, x, mask):
-        x = self.norm1(x + self.dropout(self.self_attention(x, x, x, mask)))
-        return self.norm2(x + self.dropout(self.feed_forward(x)))
+        x = self.add(x, lambda y: self.self_attention(y, mask), self.norm1)
+        return self.add(x, self.feed_forward, self.norm2)
 
 
-class DecoderLayerA(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
-        super().__init__()
-        self.self_attention = SeparateAttention(d_model, heads)
-        self.cross_attention = SeparateAttention(d_model, heads)
-        self.feed_forward = FeedForward(d_model, inner)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.norm3, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
+class DecoderLayer(EncoderLayer):
+    """The same with attention to the source."""
 
-    def forward(self, y, source, source_mask, target_mask):
-        y = self.norm1(y + self.dropout(self.self_attention(y, y, y, target_mask)))
-        crossed = self.cross_attention(y, source, source, source_mask)
-        y = self.norm2(y + self.dropout(crossed))
-        return self.norm3(y + self.dropout(self.feed_forward(y)))
+    def __init__(self, attention, cross_attention, norm, *args, **options):
+        super().__init__(attention, norm, *args, **options)
+        self.cross_attention, self.norm3 = cross_attention, norm()
+
+    def forward(self, x, source, self_mask, cross_mask):
+        x = self.add(x, lambda y: self.self_attention(y, self_mask), self.norm1)
+        x = self.add(x, lambda y: self.cross_attention(y, source, cross_mask), self.norm2)
+        return self.add(x, self.feed_forward, self.norm3)
 
 
-class SystemA(nn.Module):
+class Translator(nn.Module):
+    """What A, C and D share: two stacks of layers and a projection to target tokens."""
+
+    attention = cross_attention = SeparateAttention
+    norm = nn.LayerNorm
+    norm_first, scaled, output_bias = False, False, True
+
     def __init__(self, sizes, dropout=0.1):
         super().__init__()
-        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
-        layers = [EncoderLayerA(*shape) for _ in range(sizes["layers"])]
-        self.encoder = Stack(sizes["source"], width, layers, dropout=dropout)
-        layers = [DecoderLayerA(*shape) for _ in range(sizes["layers"])]
-        self.decoder = Stack(sizes["target"], width, layers, dropout=dropout)
-        self.output = nn.Linear(width, sizes["target"], bias=False)
+        width, self.p = sizes["d_model"], dropout
+        scale = math.sqrt(width) if self.scaled else 1.0
+        for name, vocab in (("encoder", "source"), ("decoder", "target")):
+            layers = [self.make_layer(name, sizes) for _ in range(sizes["layers"])]
+            setattr(self, name, Stack(sizes[vocab], width, layers, scale, dropout))
+        self.output = nn.Linear(width, sizes["target"], bias=self.output_bias)
+
+    def make_layer(self, stack, sizes):
+        shape = (sizes["d_model"], sizes["heads"])
+        rest = (partial(self.norm, shape[0]), self.feed_forward(shape[0], sizes["inner"]), self.p)
+        if stack == "encoder":
+            return EncoderLayer(self.attention(*shape), *rest, norm_first=self.norm_first)
+        attentions = self.attention(*shape), self.cross_attention(*shape)
+        return DecoderLayer(*attentions, *rest, norm_first=self.norm_first)
+
+    def feed_forward(self, width, inner):
+        return FeedForward(width, inner)
 
     def forward(self, source_ids, target_ids, pad):
         source_mask = (source_ids != pad)[:, None, None, :]
         target_mask = look_ahead(target_ids.shape[1])
         source = self.encoder(source_ids, source_mask)
-        return self.output(self.decoder(target_ids, source, source_mask, target_mask))
+        return self.output(self.decoder(target_ids, source, target_mask, source_mask))
+
+
+class SystemA(Translator):
+    output_bias = False
 
 
 class LayerB(nn.Module):
@@ -211,43 +238,11 @@ class SystemB(nn.Module):
         return self.norm(x)
 
 
-class EncoderLayerC(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
-        super().__init__()
-        self.self_attention = PerHeadAttention(d_model, heads)
-        self.feed_forward = FeedForward(d_model, inner, after_first=dropout)
-        self.norm1, self.norm2 = WrittenOutNorm(d_model), WrittenOutNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+class SystemC(Translator):
+    attention, cross_attention, norm = PerHeadAttention, PerHeadCrossAttention, WrittenOutNorm
 
-    def forward(self, x, mask):
-        x = self.norm1(x + self.dropout(self.self_attention(x, mask)))
-        return self.norm2(x + self.dropout(self.feed_forward(x)))
-
-
-class DecoderLayerC(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
-        super().__init__()
-        self.self_attention = PerHeadAttention(d_model, heads)
-        self.cross_attention = PerHeadCrossAttention(d_model, heads)
-        self.feed_forward = FeedForward(d_model, inner, after_first=dropout)
-        self.norm1, self.norm2 = WrittenOutNorm(d_model), WrittenOutNorm(d_model)
-        self.norm3, self.dropout = WrittenOutNorm(d_model), nn.Dropout(dropout)
-
-    def forward(self, y, source, self_mask, cross_mask):
-        y = self.norm1(y + self.dropout(self.self_attention(y, self_mask)))
-        y = self.norm2(y + self.dropout(self.cross_attention(source, y, cross_mask)))
-        return self.norm3(y + self.dropout(self.feed_forward(y)))
-
-
-class SystemC(nn.Module):
-    def __init__(self, sizes, dropout=0.1):
-        super().__init__()
-        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
-        layers = [EncoderLayerC(*shape) for _ in range(sizes["layers"])]
-        self.encoder = Stack(sizes["source"], width, layers, dropout=dropout)
-        layers = [DecoderLayerC(*shape) for _ in range(sizes["layers"])]
-        self.decoder = Stack(sizes["target"], width, layers, dropout=dropout)
-        self.output = nn.Linear(width, sizes["target"])
+    def feed_forward(self, width, inner):
+        return FeedForward(width, inner, after_first=self.p)
 
     def forward(self, source_ids, target_ids, pad):
         def additive(allowed):
@@ -262,53 +257,16 @@ class SystemC(nn.Module):
         return self.output(self.decoder(target_ids, source, decoder_mask, cross_mask))
 
 
-class EncoderLayerD(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
-        super().__init__()
-        self.self_attention = SeparateAttention(d_model, heads, dropout)
-        self.feed_forward = FeedForward(d_model, inner, nn.GELU(), dropout, dropout)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.dropout = nn.Dropout(dropout)
+class SystemD(Translator):
+    norm_first = scaled = True
 
-    def forward(self, x, mask):
-        normed = self.norm1(x)
-        x = x + self.dropout(self.self_attention(normed, normed, normed, mask))
-        return x + self.dropout(self.feed_forward(self.norm2(x)))
+    def attention(self, d_model, heads):
+        return SeparateAttention(d_model, heads, self.p)
 
+    cross_attention = attention
 
-class DecoderLayerD(nn.Module):
-    def __init__(self, d_model, heads, inner, dropout):
-        super().__init__()
-        self.self_attention = SeparateAttention(d_model, heads, dropout)
-        self.cross_attention = SeparateAttention(d_model, heads, dropout)
-        self.feed_forward = FeedForward(d_model, inner, nn.GELU(), dropout, dropout)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.norm3, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
-
-    def forward(self, y, source, source_mask, target_mask):
-        normed = self.norm1(y)
-        y = y + self.dropout(self.self_attention(normed, normed, normed, target_mask))
-        crossed = self.cross_attention(self.norm2(y), source, source, source_mask)
-        y = y + self.dropout(crossed)
-        return y + self.dropout(self.feed_forward(self.norm3(y)))
-
-
-class SystemD(nn.Module):
-    def __init__(self, sizes, dropout=0.1):
-        super().__init__()
-        width, shape = sizes["d_model"], (sizes["d_model"], sizes["heads"], sizes["inner"], dropout)
-        root = math.sqrt(width)
-        layers = [EncoderLayerD(*shape) for _ in range(sizes["layers"])]
-        self.encoder = Stack(sizes["source"], width, layers, root, dropout)
-        layers = [DecoderLayerD(*shape) for _ in range(sizes["layers"])]
-        self.decoder = Stack(sizes["target"], width, layers, root, dropout)
-        self.output = nn.Linear(width, sizes["target"])
-
-    def forward(self, source_ids, target_ids, pad):
-        source_mask = (source_ids != pad)[:, None, None, :]
-        target_mask = look_ahead(target_ids.shape[1])
-        source = self.encoder(source_ids, source_mask)
-        return self.output(self.decoder(target_ids, source, source_mask, target_mask))
+    def feed_forward(self, width, inner):
+        return FeedForward(width, inner, nn.GELU(), self.p, self.p)
 
 
 class LayerE(nn.Module):
@@ -319,9 +277,9 @@ class LayerE(nn.Module):
         self.feed_forward = copy.deepcopy(feed_forward)
 
     def forward(self, x, mask, source=None, cross_mask=None):
-        x = x + self.self_attention(x, x, x, mask)
+        x = x + self.self_attention(x, mask)
         if self.cross_attention is not None:
-            x = x + self.cross_attention(x, source, source, cross_mask)
+            x = x + self.cross_attention(x, source, cross_mask)
         return x + self.feed_forward(x)
 
 
