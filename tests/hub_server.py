@@ -187,18 +187,6 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-    def do_GET(self):
-        self.answer()
-
-    def do_HEAD(self):
-        self.answer()
-
-    def do_POST(self):
-        self.answer()
-
-    def do_PUT(self):
-        self.answer()
-
     def body(self):
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -221,6 +209,8 @@ class Handler(BaseHTTPRequestHandler):
                 status, code, text = refusal.args
                 headers = {"X-Error-Code": code, "X-Error-Message": text}
                 self.send(status, json.dumps({"error": text}).encode(), headers)
+
+    do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815 - names of the standard library
 
     def send(self, status, content, headers=None):
         self.send_response(status)

@@ -3,6 +3,8 @@
 `python tests/parity/test_accumulation.py` prints a table for this package and MarianMTModel.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from datasets import Dataset
@@ -90,19 +92,14 @@ def gradient_norm(make_model, steps, folder, **arguments):
     return recorder.norm
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_accumulation_does_not_change_our_gradient(tmp_path, label_smoothing):
-    def make(tokenizer):
-        return make_ours(tokenizer, label_smoothing=label_smoothing)
-
-    norms = [gradient_norm(make, steps, tmp_path) for steps in STEPS]
-    assert norms == pytest.approx([norms[0]] * len(STEPS), rel=1e-4)
-
-
-def test_trainers_own_label_smoothing_is_right_too(tmp_path):
-    norms = [
-        gradient_norm(make_ours, steps, tmp_path, label_smoothing_factor=0.1) for steps in STEPS
-    ]
+@pytest.mark.parametrize(
+    ("fields", "arguments"),
+    [({}, {}), ({"label_smoothing": 0.1}, {}), ({}, {"label_smoothing_factor": 0.1})],
+    ids=["plain", "label smoothing of the model", "of the Trainer"],
+)
+def test_accumulation_does_not_change_our_gradient(tmp_path, fields, arguments):
+    make = partial(make_ours, **fields)
+    norms = [gradient_norm(make, steps, tmp_path, **arguments) for steps in STEPS]
     assert norms == pytest.approx([norms[0]] * len(STEPS), rel=1e-4)
 
 

@@ -8,11 +8,10 @@ from torch import nn
 from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
-    DataCollatorForSeq2Seq,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     Trainer,
-    TrainingArguments,
+    default_data_collator,
 )
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
@@ -93,12 +92,16 @@ def test_logits_and_gradients_are_those_of_the_system(letter, attention):
     _, expected = convert_tutorial(
         f"system-{letter}", gradients, SIZES["heads"], **TOKENS.get(letter, {})
     )
-    found = {name: parameter.grad for name, parameter in model.named_parameters()}
-    assert found.keys() == expected.keys()
+    assert dict(model.named_parameters()).keys() == expected.keys()
+    assert_gradients(model, expected)
+
+
+def assert_gradients(model, expected):
+    found = dict(model.named_parameters())
     largest = max(gradient.abs().max() for gradient in expected.values())
     for name, gradient in expected.items():
         torch.testing.assert_close(
-            found[name] / largest, gradient / largest, rtol=1e-4, atol=1e-6,
+            found[name].grad / largest, gradient / largest, rtol=1e-4, atol=1e-6,
             msg=lambda m, n=name: f"{n}: {m}",
         )  # fmt: skip
 
@@ -132,37 +135,26 @@ def copies(count=24):
     ]
 
 
-class CollateEqualLengths(DataCollatorForSeq2Seq):
-    """Collates without a tokenizer: all rows have the same length."""
-
-    def __call__(self, features, return_tensors=None):
-        return {name: torch.tensor([row[name] for row in features]) for name in features[0]}
+def train(trainer_class, model, rows, folder, **options):
+    """Trains for some steps, in which the loss falls; returns the trainer."""
+    silent = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    given = {**silent, "use_cpu": True, "dataloader_pin_memory": False, "learning_rate": 1e-2}
+    arguments = Seq2SeqTrainingArguments(str(folder), **given, **options)
+    collate = default_data_collator  # all rows have the same length
+    trainer = trainer_class(model, arguments, train_dataset=rows, data_collator=collate)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.8 * losses[0]
+    return trainer
 
 
 @pytest.mark.parametrize("letter", list(TRANSLATORS))
 def test_the_system_trains_generates_saves_and_loads(letter, tmp_path):
     _, model = converted(letter)
     rows = copies()
-    arguments = Seq2SeqTrainingArguments(
-        str(tmp_path / "run"),
-        max_steps=12,
-        per_device_train_batch_size=8,
-        learning_rate=1e-2,
-        logging_steps=6,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        predict_with_generate=True,
-        generation_max_length=6,
-    )
-    trainer = Seq2SeqTrainer(
-        model=model, args=arguments, train_dataset=rows, data_collator=CollateEqualLengths(None)
-    )
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < 0.8 * losses[0]
+    options = {"max_steps": 12, "per_device_train_batch_size": 8, "logging_steps": 6}
+    options |= {"predict_with_generate": True, "generation_max_length": 6}
+    trainer = train(Seq2SeqTrainer, model, rows, tmp_path, **options)
     assert trainer.predict(rows[:4]).predictions.shape[0] == 4
     trainer.save_model(str(tmp_path / "model"))
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model").eval()
@@ -204,13 +196,7 @@ def test_states_and_gradients_are_those_of_the_encoder(attention):
         (states * weights).sum().backward()
     gradients = {name: parameter.grad for name, parameter in reference.named_parameters()}
     _, expected = convert_tutorial("system-b", gradients, SIZES["heads"])
-    found = dict(model.named_parameters())
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    for name, gradient in expected.items():
-        torch.testing.assert_close(
-            found[name].grad / largest, gradient / largest, rtol=1e-4, atol=1e-6,
-            msg=lambda m, n=name: f"{n}: {m}",
-        )  # fmt: skip
+    assert_gradients(model, expected)
 
 
 class Regression(nn.Module):
@@ -229,22 +215,8 @@ def test_the_encoder_trains_saves_and_loads(tmp_path):
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(32, 5, SIZES["d_model"], generator=generator)
     rows = [{"inputs_embeds": x, "labels": x[..., 0]} for x in inputs]
-    arguments = TrainingArguments(
-        str(tmp_path / "run"),
-        max_steps=16,
-        per_device_train_batch_size=16,
-        learning_rate=1e-2,
-        logging_steps=4,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-    )
-    trainer = Trainer(Regression(model.encoder), arguments, train_dataset=rows)
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses[-1] < 0.8 * losses[0]
+    options = {"max_steps": 16, "per_device_train_batch_size": 16, "logging_steps": 4}
+    train(Trainer, Regression(model.encoder), rows, tmp_path, **options)
     model.eval().save_pretrained(tmp_path / "model")
     loaded = AutoModel.from_pretrained(tmp_path / "model").eval()
     x, mask = embedded()

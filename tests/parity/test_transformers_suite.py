@@ -38,7 +38,6 @@ ALL = {
 }
 # T5 keeps some matrices in float32, and these tests check it.
 ONLY_T5 = {"test_keep_in_fp32_modules", "test_keep_in_fp32_modules_exist"}
-FAST_HEADS = {"VanillaEncoder": set(), "VanillaCausal": set()}
 
 
 def download(folder):
@@ -96,8 +95,33 @@ def outcomes(suite, configurations, tmp_path):
     return results, done.stdout[-3000:]
 
 
-def check(suite, configurations, references, tmp_path, least=81):
-    """Checks that no test fails, and that at least `least` and all those of a reference pass."""
+slow = pytest.mark.slow
+EXPORTED = ("Vanilla", "Learned", "Rotary", "Fused", "Alibi")
+LEARNING = ("Vanilla", "PreNorm", "Rotary", "Alibi")
+RUNS = {  # configurations, references, the least number of tests that pass
+    "the default": ({"Vanilla": set()}, [], 81),
+    "the language model": ({"VanillaCausal": set()}, [], 81),
+    "two, as Marian": (FAST, ["Marian"], 81),
+    "all, as Marian and BART": (ALL, ["Marian", "Bart"], 81),
+    "the heads": ({"VanillaEncoder": set(), "VanillaCausal": set()}, [], 81),
+    "encoders, as T5's": ({f"{name}Encoder": ONLY_T5 for name in ALL}, ["T5Encoder"], 81),
+    "language models, as BART's": ({f"{name}Causal": set() for name in ALL}, ["BartCausal"], 81),
+    "export with a static cache, as Llama": (
+        {f"{name}Executorch": set() for name in EXPORTED}, ["LlamaExecutorch"], 4
+    ),
+    "a sequence learned by heart": ({f"{name}Training": set() for name in LEARNING}, [], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("configurations", "references", "least"),
+    [
+        pytest.param(*run, id=name, marks=() if number < 2 else slow)
+        for number, (name, run) in enumerate(RUNS.items())
+    ],
+)
+def test_the_configurations_pass(suite, tmp_path, configurations, references, least):
+    """No test fails; at least `least` and all those that the references pass do pass."""
     results, output = outcomes(suite, [*configurations, *references], tmp_path)
     expected = {t for name in references for t, o in results[name].items() if o == {"passed"}}
     assert len(expected) >= least or not references
@@ -107,49 +131,3 @@ def check(suite, configurations, references, tmp_path, least=81):
         passed = {test for test, outcome in results[name].items() if outcome == {"passed"}}
         assert len(passed) >= least, (name, output)
         assert expected - passed == excused, name
-
-
-def test_the_default_configuration_passes(suite, tmp_path):
-    check(suite, {"Vanilla": set()}, [], tmp_path)
-
-
-@pytest.mark.slow
-def test_two_configurations_pass_what_marian_passes(suite, tmp_path):
-    check(suite, FAST, ["Marian"], tmp_path)
-
-
-@pytest.mark.slow
-def test_all_configurations_pass_what_marian_and_bart_pass(suite, tmp_path):
-    check(suite, ALL, ["Marian", "Bart"], tmp_path)
-
-
-def test_the_language_model_passes(suite, tmp_path):
-    check(suite, {"VanillaCausal": set()}, [], tmp_path)
-
-
-@pytest.mark.slow
-def test_the_heads_pass(suite, tmp_path):
-    check(suite, FAST_HEADS, [], tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "reference", "excused"),
-    [("Encoder", "T5Encoder", ONLY_T5), ("Causal", "BartCausal", set())],
-)
-def test_the_heads_pass_what_those_of_t5_and_bart_pass(suite, tmp_path, kind, reference, excused):
-    configurations = {f"{name}{kind}": excused for name in ALL}
-    check(suite, configurations, [reference], tmp_path)
-
-
-@pytest.mark.slow
-def test_the_language_model_exports_with_a_static_cache_as_llama_does(suite, tmp_path):
-    names = ("Vanilla", "Learned", "Rotary", "Fused", "Alibi")
-    configurations = {f"{name}Executorch": set() for name in names}
-    check(suite, configurations, ["LlamaExecutorch"], tmp_path, least=4)
-
-
-@pytest.mark.slow
-def test_the_language_model_learns_a_sequence_by_heart(suite, tmp_path):
-    names = ("Vanilla", "PreNorm", "Rotary", "Alibi")
-    check(suite, {f"{name}Training": set() for name in names}, [], tmp_path, least=1)
