@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 def folder(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
     write_files(folder)
-    (folder / "verified").mkdir()
     for name in OF_A_MODEL:
         shutil.copy(trained / name, folder)
-        shutil.copy(trained / name, folder / "verified")
-    shutil.copy(trained / "probe.json", folder / "verified")
+    ignored = shutil.ignore_patterns("checkpoint-*")
+    shutil.copytree(trained, folder / "verified", ignore=ignored)
     return folder
 
 

@@ -9,14 +9,14 @@ from collections import Counter
 from itertools import count
 
 import pytest
-from trials import VARIANTS, DamageTrial, what_a_run_leaves
+from trials import VARIANTS, Trial, what_a_run_leaves
 
 LONG = 200
 
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory):
-    return DamageTrial(tmp_path_factory.mktemp("trial"))
+    return Trial(tmp_path_factory.mktemp("trial"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

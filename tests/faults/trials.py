@@ -17,15 +17,14 @@ from pathlib import Path
 
 import forks
 from damage import damaged
-from small import start_two_processes
+from small import SIZES, start_two_processes
 
 PROGRAM = Path(__file__).with_name("doomed_run.py")
-SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16}
-SIZES |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 16}
 STEPS = {"max_steps": 10, "logging_steps": 1, "save_strategy": "steps", "save_steps": 3}
 STEPS |= {"max_tokens": 200, "learning_rate": 0.01, "dropout": 0.3, "seed": 3, "warmup_steps": 2}
 SEARCH = {"generation_max_length": 8, "generation_num_beams": 1}
 SCORED = {"eval_strategy": "steps", "eval_steps": 3, "metrics": "chrf"}
+WHOLE_AGAIN = "ended like the undisturbed run"
 VARIANTS = {
     "everything that draws": {
         "tokenizer_kind": "bpe",
@@ -95,8 +94,14 @@ def what_a_run_leaves(folder):
     return left
 
 
+def differences(folder, expected):
+    """The files of a run that are not as those of the undisturbed run."""
+    left = what_a_run_leaves(folder)
+    return [name for name in left | expected if left.get(name) != expected.get(name)]
+
+
 class Trial:
-    """Runs of one corpus in a folder, and what became of them."""
+    """Runs of one corpus in a folder, the harm done to them, and what became of them."""
 
     def __init__(self, folder):
         self.folder, self.seen = folder, Counter()
@@ -108,7 +113,7 @@ class Trial:
         """What an undisturbed run leaves; it also tells how long a run takes."""
         key = (variant, world)
         if key not in self._expected:
-            whole = self.folder / f"whole-{variant}-{world}".replace(" ", "-")
+            whole = self.whole(variant, world)
             begun = time.monotonic()
             processes = self.start(variant, whole, world)
             codes = [process.wait() for process in processes]
@@ -116,6 +121,9 @@ class Trial:
             assert codes == [0] * world, processes[0].stderr[-3000:]
             self._expected[key] = what_a_run_leaves(whole)
         return self._expected[key]
+
+    def whole(self, variant, world=1):
+        return self.folder / f"whole-{variant}-{world}".replace(" ", "-")
 
     def start(self, variant, output, world=1, doom="", clock=0, zone="UTC", **changes):
         """Starts a run in one or two processes."""
@@ -147,8 +155,7 @@ class Trial:
         codes = [process.wait() for process in processes]
         said = processes[0].stderr
         assert codes == [0] * world, f"seed {seed}, {variant}, {happened}: {said[-3000:]}"
-        left = what_a_run_leaves(output)
-        different = [name for name in left | expected if left.get(name) != expected.get(name)]
+        different = differences(output, expected)
         assert not different, f"seed {seed}, {variant}, {happened}: {different} differ"
         shutil.rmtree(output)
         self.seen.update(happened)
@@ -209,13 +216,6 @@ class Trial:
         self.seen.update([how, "runs that ended like the undisturbed one"])
         return int(not ended)
 
-
-WHOLE_AGAIN = "ended like the undisturbed run"
-
-
-class DamageTrial(Trial):
-    """Damages one file of a run that was killed or is finished, and goes on with the run."""
-
     def damage_and_restart(self, seed):
         """Returns what happened after one file was damaged.
 
@@ -243,18 +243,14 @@ class DamageTrial(Trial):
         self.seen["damaged: " + kind] += 1
         return happened
 
-    def whole(self, variant):
-        return self.folder / f"whole-{variant}-1".replace(" ", "-")
-
     def restart(self, variant, output, path, expected, what):
         """Runs the same command again; returns what came of it."""
         file = path.relative_to(output)
         done = self.start(variant, output)[0]
         if done.wait() == 0:
-            left = what_a_run_leaves(output)
-            different = [name for name in left | expected if left.get(name) != expected.get(name)]
             # A file that a finished run keeps, and that its user may have edited, stays as it is.
-            different = [name for name in different if name != file.name or name not in EDITED]
+            kept = {file.name} & set(EDITED)
+            different = set(differences(output, expected)) - kept
             assert not different, f"{what} of {file}, {variant}: {different} differ"
             if "passed over" in done.stderr:
                 return "an earlier checkpoint was taken, " + WHOLE_AGAIN

@@ -14,25 +14,6 @@ from vanilla_transformer.training.muon import make_muon
 PROGRAM = Path(__file__).with_name("accelerate_run.py")
 
 
-def trained_by_trainer(folder, kind):
-    """Takes the same steps under Trainer, which reads a stream as a stream."""
-    data = IterableDataset.from_generator(rows) if kind == "stream" else rows()
-    run = trainer(
-        folder,
-        net=model(dropout=0.0),
-        data=data,
-        optim="sgd",
-        learning_rate=0.3,
-        max_tokens=BUDGET,
-        max_steps=STEPS,
-        seed=SEED,
-        gradient_accumulation_steps=BATCHES_PER_STEP,
-        logging_steps=1,
-    )
-    run.train()
-    return run
-
-
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
@@ -42,7 +23,11 @@ def two(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["batches", "stream"])
 def test_it_trains_as_trainer_does(kind, two, tmp_path):
-    run = trained_by_trainer(tmp_path, kind)
+    options = {"optim": "sgd", "learning_rate": 0.3, "max_tokens": BUDGET, "max_steps": STEPS}
+    options |= {"seed": SEED, "gradient_accumulation_steps": BATCHES_PER_STEP, "logging_steps": 1}
+    data = IterableDataset.from_generator(rows) if kind == "stream" else rows()
+    run = trainer(tmp_path, net=model(dropout=0.0), data=data, **options)
+    run.train()
     loop = Loop(kind, dropout=0.0)
     loop.run()
     reports = [json.loads(path.read_text()) for path in sorted(two.glob(f"{kind}_?.json"))]

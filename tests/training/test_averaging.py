@@ -33,9 +33,12 @@ def weights(folder):
     return load_file(folder / "model.safetensors")
 
 
-def expected_mean(folders):
+def assert_mean(found, folders):
+    """The weights are the mean of those that are saved in the folders."""
     loaded = [weights(folder) for folder in folders]
-    return {name: sum(one[name].double() for one in loaded) / len(loaded) for name in loaded[0]}
+    for name in loaded[0]:
+        mean = sum(one[name].double() for one in loaded) / len(loaded)
+        torch.testing.assert_close(found[name], mean.float(), rtol=0, atol=1e-7)
 
 
 def test_the_last_ones_become_a_model_that_loads(finished, tmp_path):
@@ -44,10 +47,9 @@ def test_the_last_ones_become_a_model_that_loads(finished, tmp_path):
     average_checkpoints(chosen, tmp_path / "mean")
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mean")
     assert AutoTokenizer.from_pretrained(tmp_path / "mean")("w3 w4") == tokenizer()("w3 w4")
-    mean = expected_mean(chosen)
-    assert not torch.equal(mean["model.shared.weight"], weights(chosen[-1])["model.shared.weight"])
-    for name, value in mean.items():
-        torch.testing.assert_close(loaded.state_dict()[name], value.float(), rtol=0, atol=1e-7)
+    assert_mean(loaded.state_dict(), chosen)
+    last = weights(chosen[-1])["model.shared.weight"]
+    assert not torch.equal(loaded.get_input_embeddings().weight, last)
     names = {path.name for path in (tmp_path / "mean").iterdir()}
     assert not names & {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
     assert "modeling_vanilla_transformer.py" in names
@@ -160,9 +162,7 @@ def test_what_is_no_model_or_in_use_is_refused(finished, tmp_path):
 def test_the_program(finished, tmp_path):
     done = command("average", finished, "--best", 2, "--output", tmp_path / "mean")
     assert done.returncode == 0, done.stderr[-2000:]
-    mean = expected_mean(select_checkpoints(finished, 2, "loss"))
-    for name, value in weights(tmp_path / "mean").items():
-        torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+    assert_mean(weights(tmp_path / "mean"), select_checkpoints(finished, 2, "loss"))
     argv = [str(finished), "--last", "1", "--output", str(tmp_path / "mean")]
     with pytest.raises(ValueError, match="add --overwrite"):
         run_subcommand("average", argv)
@@ -178,10 +178,7 @@ def test_a_training_ends_with_the_mean(tmp_path):
         tmp_path, max_steps=8, learning_rate=0.01, callbacks=[AverageCheckpoints(3)], **SCORED
     )
     run.train()
-    mean = expected_mean(select_checkpoints(tmp_path, 3))
-    for name, value in run.model.state_dict().items():
-        if name in mean:
-            torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+    assert_mean(run.model.state_dict(), select_checkpoints(tmp_path, 3))
     assert torch.equal(run.model.lm_head.weight, run.model.model.shared.weight)
 
 
@@ -222,8 +219,7 @@ def test_an_old_best_checkpoint_is_not_among_the_last(tmp_path):
     run.train()
     kept = select_checkpoints(tmp_path, 3)
     assert [path.name for path in kept] == ["checkpoint-1", "checkpoint-4", "checkpoint-5"]
-    mean = expected_mean(kept[1:])["model.shared.weight"]
-    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
+    assert_mean(run.model.state_dict(), kept[1:])
 
 
 def test_options_of_a_run(corpus, tmp_path):
@@ -231,9 +227,7 @@ def test_options_of_a_run(corpus, tmp_path):
     strategies = {"save_strategy": "steps", "eval_strategy": "steps", "metrics": "wer"}
     argv = arguments(corpus, tmp_path, "train", "validation", average_best=2, **steps, **strategies)
     main(argv)
-    mean = expected_mean(select_checkpoints(tmp_path, 2, "wer"))
-    for name, value in weights(tmp_path).items():
-        torch.testing.assert_close(value, mean[name].float(), rtol=0, atol=1e-7)
+    assert_mean(weights(tmp_path), select_checkpoints(tmp_path, 2, "wer"))
 
 
 def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
@@ -247,8 +241,7 @@ def test_checkpoints_of_an_earlier_training_do_not_count(tmp_path):
     run.save_state()
     own = [tmp_path / f"checkpoint-{step}" for step in (2, 4, 6, 8)]
     assert select_checkpoints(tmp_path, 4) == own
-    mean = expected_mean(own)["model.shared.weight"]
-    torch.testing.assert_close(run.model.get_input_embeddings().weight.detach(), mean.float())
+    assert_mean(run.model.state_dict(), own)
 
 
 def test_damaged_weights_are_not_averaged(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from small import assert_resumes_exactly, model, rates, trainer
 from torch import nn
-from watch import StopAt
 
 from vanilla_transformer.model.attention import StackedLinear
 from vanilla_transformer.run.parsing import parse_arguments
@@ -282,8 +281,7 @@ def test_a_learning_rate_without_effect_is_told(tmp_path, caplog):
 
 
 def test_the_schedule_scales_both_rates(tmp_path):
-    started = run(tmp_path, warmup_steps=4, max_steps=12, save_strategy="no")
-    started.add_callback(StopAt(3))
+    started = run(tmp_path, stop_at=3, warmup_steps=4, max_steps=12, save_strategy="no")
     started.train()
     found = rates_of(started.optimizer)
     assert found == {"adamw": pytest.approx(0.75 * 0.003), "muon": pytest.approx(0.75 * 0.02)}

@@ -11,7 +11,6 @@ import pytest
 import torch
 from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
 from transformers import TrainerCallback
-from watch import StopAt
 
 from vanilla_transformer.names import MUON
 from vanilla_transformer.training.averaging import select_checkpoints
@@ -149,8 +148,7 @@ def test_a_complete_training_trains_no_further_step(whole, copy):
 
 def test_the_figures_after_a_resumption_cover_the_whole_training(whole, tmp_path):
     for stop in (2, 4, None):
-        part = run(tmp_path, logging_steps=3)
-        part.add_callback(StopAt(stop))
+        part = run(tmp_path, stop_at=stop, logging_steps=3)
         figures = part.train(resume_from_checkpoint=stop != 2).metrics
     assert figures["train_loss"] == pytest.approx(sum(losses(whole).values()) / 6, abs=1e-3)
     assert figures["train_runtime"] > part.record.seconds_before > 0
@@ -198,9 +196,7 @@ def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, cha
 )
 def test_another_course_of_the_training_is_reported(tmp_path, caplog, changes, reported):
     schedule = "constant" if changes.get("lr_scheduler_type") == "constant" else "linear"
-    first = run(tmp_path, 4, max_tokens=60, lr_scheduler_type=schedule)
-    first.add_callback(StopAt(2))
-    first.train()
+    run(tmp_path, 4, stop_at=2, max_tokens=60, lr_scheduler_type=schedule).train()
     run(tmp_path, 4, **{"max_tokens": 60, **changes}).train(resume_from_checkpoint=True)
     if reported is None:
         assert "changed" not in caplog.text

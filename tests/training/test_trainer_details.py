@@ -269,20 +269,6 @@ def test_the_patience_of_a_resumed_run_is_its_own(tmp_path, before, after, last)
     assert second.state.global_step == last
 
 
-def test_a_metric_that_is_named_stays(corpus, tmp_path):
-    scored = {"eval_strategy": "steps", "eval_steps": 1, "save_steps": 1, "max_steps": 1}
-    chosen = {"load_best_model_at_end": True, **scored}
-    for name, options, metric in [
-        ("default", {}, "bleu"),
-        ("named", {"metric_for_best_model": "loss"}, "loss"),
-        ("plateau", {"lr_scheduler_type": "reduce_lr_on_plateau"}, "loss"),
-    ]:
-        argv = arguments(corpus, tmp_path / name, "train", "validation", **chosen, **options)
-        main(argv)
-        used = torch.load(tmp_path / name / "training_args.bin", weights_only=False)
-        assert used.metric_for_best_model == metric
-
-
 def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
     made = trainer(
         tmp_path,
