@@ -113,3 +113,13 @@ def batch():
     ids[1, 5:] = 1
     targets[:, 0] = 2
     return ids, targets
+
+
+def assert_same_logits(imported, reference, scheme="sinusoidal"):
+    ids, targets = batch()
+    with torch.no_grad():
+        expected = logits_of(reference, ids, targets, scheme)
+        found = imported.model(
+            input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
+        ).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from eole_models import MODEL, SPECIALS, renamed, save
-from opennmt_models import SOURCE, TARGET, WIDTH, batch, logits_of, reference_model
+from opennmt_models import SOURCE, TARGET, WIDTH, assert_same_logits, reference_model
 from transformers import AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -19,11 +19,7 @@ def test_the_logits_are_those_of_an_independent_model(tmp_path):
     source = str(save(tmp_path / "model", renamed(reference)))
     run_subcommand("convert", ["--from", "eole", source, out])
     imported = read_eole(source)
-    ids, targets = batch()
-    found = imported.model(
-        input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
-    ).logits
-    torch.testing.assert_close(found, logits_of(reference, ids, targets), atol=1e-5, rtol=1e-5)
+    assert_same_logits(imported, reference)
     config = imported.model.config
     assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (1, 2, 3)
     assert config.dropout == 0.2

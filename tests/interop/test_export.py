@@ -82,7 +82,8 @@ def test_an_exported_encoder_computes_the_same(
 
 
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@pytest.mark.parametrize("kind", ["dynamo", pytest.param("onnx", marks=slow)])
+@slow  # the fast test of test_onnx.py exports a decoder with its cache too
+@pytest.mark.parametrize("kind", ["dynamo", "onnx"])
 def test_an_exported_decoder_with_its_cache_generates_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):

@@ -13,7 +13,6 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BartTokenizer,
-    GenerationConfig,
     MarianMTModel,
     MarianTokenizer,
 )
@@ -221,31 +220,6 @@ def test_a_directory_goes_back_with_its_tokenizer(trained_pieces, tmp_path, sepa
         assert expected(**{side: TEXTS})["input_ids"] == found(**{side: TEXTS})["input_ids"]
 
 
-def test_forced_tokens_and_repetition_rules_come_along(tmp_path):
-    source = make("bart")
-    source.generation_config = GenerationConfig(
-        forced_bos_token_id=5,
-        forced_eos_token_id=2,
-        no_repeat_ngram_size=2,
-        encoder_no_repeat_ngram_size=3,
-        min_length=6,
-        max_length=12,
-        num_beams=3,
-        early_stopping=True,
-        decoder_start_token_id=2,
-        eos_token_id=2,
-        pad_token_id=1,
-    )
-    source.save_pretrained(tmp_path / "source")
-    done = convert("bart", tmp_path / "source", tmp_path / "out")
-    assert done.comparison.agrees
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    ids = torch.randint(3, 45, (3, 9))
-    output = ours.generate(ids)
-    assert torch.equal(output, source.generate(ids))
-    assert set(output[:, 1].tolist()) == {5}
-
-
 def test_a_tokenizer_comes_along_as_it_is(tmp_path):
     source = make("bart")
     source.save_pretrained(tmp_path / "source")
@@ -280,47 +254,46 @@ def test_a_plain_tokenizer_file_comes_along(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "out")("cat dog")["input_ids"] == [3, 2, 1]
 
 
-def test_language_tokens_are_forced_as_in_the_source(tmp_path):
-    source = make("m2m100")
-    source.generation_config = GenerationConfig(
-        forced_bos_token_id=7,
-        num_beams=5,
-        max_length=10,
-        decoder_start_token_id=2,
-        eos_token_id=2,
-        pad_token_id=1,
-    )
-    source.save_pretrained(tmp_path / "source")
-    for kind in ("m2m100", "nllb"):
-        assert convert(kind, tmp_path / "source", tmp_path / kind).comparison.agrees
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "nllb")
-    ids = torch.randint(3, 45, (2, 6))
-    for tag in (7, 11):
-        output = ours.generate(ids, forced_bos_token_id=tag)
-        assert torch.equal(output, source.generate(ids, forced_bos_token_id=tag))
-        assert set(output[:, 1].tolist()) == {tag}
+IDS = {"decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
+GENERATIONS = {  # kind, fields of the config, saved settings, settings of a call, the first token
+    "forced tokens, repetition rules": (
+        "bart", {},
+        {"forced_bos_token_id": 5, "forced_eos_token_id": 2, "no_repeat_ngram_size": 2,
+         "encoder_no_repeat_ngram_size": 3, "min_length": 6, "max_length": 12, "num_beams": 3,
+         "early_stopping": True, **IDS}, {}, 5,
+    ),
+    "a saved language token": (
+        "m2m100", {}, {"forced_bos_token_id": 7, "num_beams": 5, "max_length": 10, **IDS}, {}, 7
+    ),
+    "another language token": (
+        "nllb", {}, {"forced_bos_token_id": 7, "num_beams": 5, "max_length": 10, **IDS},
+        {"forced_bos_token_id": 11}, 11,
+    ),
+    "beams": ("fsmt", {}, {"num_beams": 5}, {"max_length": 9}, None),
+    # As mBART-large-cc25: whoever generates names the language that a target begins with.
+    "no start token": (
+        "mbart", {"decoder_start_token_id": None, "bos_token_id": 0}, {},
+        {"decoder_start_token_id": 7, "max_length": 9}, None,
+    ),
+    "neither start token": (
+        "mbart", {"decoder_start_token_id": None, "bos_token_id": None}, {},
+        {"decoder_start_token_id": 7, "max_length": 9}, None,
+    ),
+}  # fmt: skip
 
 
-def test_a_directory_of_fsmt_is_converted_with_its_beams(tmp_path):
-    source = make("fsmt")
-    source.generation_config.num_beams = 5
+@pytest.mark.parametrize(
+    ("kind", "fields", "saved", "given", "first"), GENERATIONS.values(), ids=GENERATIONS
+)
+def test_a_converted_model_generates_as_the_source(tmp_path, kind, fields, saved, given, first):
+    source = make(kind, **fields)
+    source.generation_config.update(**saved)
     source.save_pretrained(tmp_path / "source")
-    assert convert("fsmt", tmp_path / "source", tmp_path / "out").comparison.agrees
+    assert convert(kind, tmp_path / "source", tmp_path / "out").comparison.agrees
     ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    assert ours.generation_config.num_beams == 5
-    ids = torch.randint(3, 45, (2, 6))
-    assert torch.equal(ours.generate(ids, max_length=9), source.generate(ids, max_length=9))
-
-
-@pytest.mark.parametrize("bos", [0, None])
-def test_an_mbart_without_a_start_token_is_converted(tmp_path, bos):
-    """As mBART-large-cc25: whoever generates names the language that a target begins with."""
-    source = make("mbart", decoder_start_token_id=None, bos_token_id=bos)
-    source.save_pretrained(tmp_path / "source")
-    assert convert("mbart", tmp_path / "source", tmp_path / "out").comparison.agrees
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    ids = torch.randint(3, 45, (2, 6))
-    outputs = [
-        each.generate(ids, decoder_start_token_id=7, max_length=9) for each in (source, ours)
-    ]
-    assert torch.equal(*outputs)
+    assert ours.generation_config.to_dict().items() >= saved.items()
+    ids = torch.randint(3, 45, (3, 9))
+    output = ours.generate(ids, **given)
+    assert torch.equal(output, source.generate(ids, **given))
+    if first is not None:
+        assert set(output[:, 1].tolist()) == {first}

@@ -11,8 +11,7 @@ from opennmt_models import (
     SPECIALS,
     TARGET,
     WIDTH,
-    batch,
-    logits_of,
+    assert_same_logits,
     reference_model,
     save,
     weights_of,
@@ -35,13 +34,7 @@ def test_the_logits_are_those_of_an_independent_model(tmp_path, scheme, name):
     path = save(tmp_path / "model.pt", reference, weights_of(reference, scheme),
                 position_encoding_type=name)  # fmt: skip
     imported = read_opennmt(path)
-    ids, targets = batch()
-    with torch.no_grad():
-        expected = logits_of(reference, ids, targets, scheme)
-        found = imported.model(
-            input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
-        ).logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert_same_logits(imported, reference, scheme)
     config = imported.model.config
     assert (config.pad_token_id, config.decoder_start_token_id, config.eos_token_id) == (1, 2, 3)
     assert (config.dropout, config.attention_dropout) == (0.1, 0.2)
@@ -108,12 +101,7 @@ def test_biases_that_no_layer_has_are_zero(tmp_path):
                 module.in_proj_bias.zero_()
     weights = {name: w for name, w in weights_of(reference).items()
                if not (".linear_" in name and name.endswith("bias"))}  # fmt: skip
-    imported = read_opennmt(save(tmp_path / "model.pt", reference, weights))
-    ids, targets = batch()
-    found = imported.model(
-        input_ids=ids, attention_mask=(ids != 1).long(), decoder_input_ids=targets
-    ).logits
-    torch.testing.assert_close(found, logits_of(reference, ids, targets), atol=1e-5, rtol=1e-5)
+    assert_same_logits(read_opennmt(save(tmp_path / "model.pt", reference, weights)), reference)
     del weights["encoder.transformer.0.self_attn.final_linear.bias"]
     with pytest.raises(ValueError, match=r"encoder\.layers\.0\.self_attn\.out_proj\.bias` is miss"):
         read_opennmt(save(tmp_path / "model.pt", reference, weights))

@@ -9,56 +9,22 @@ from transformers import (
     AutoTokenizer,
     FSMTConfig,
     FSMTForConditionalGeneration,
-    M2M100Config,
-    M2M100ForConditionalGeneration,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    PegasusConfig,
-    PegasusForConditionalGeneration,
     T5Config,
-    T5ForConditionalGeneration,
 )
 
 from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.hf_models import FAMILIES
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
 TEXTS = ["ab cde fgh", "Löwe 字 …", "", "  ab\tc "]
 PAD_FIRST = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-LAYOUTS = {  # kind: classes, class of the tokenizer, name of the file, special ids, tokens in front
-    "t5": (T5ForConditionalGeneration, T5Config, "T5Tokenizer", "spiece.model", PAD_FIRST, 0),
-    "pegasus": (
-        PegasusForConditionalGeneration,
-        PegasusConfig,
-        "PegasusTokenizer",
-        "spiece.model",
-        PAD_FIRST,
-        0,
-    ),
-    "mbart": (
-        MBartForConditionalGeneration,
-        MBartConfig,
-        "MBartTokenizer",
-        "sentencepiece.bpe.model",
-        {},
-        0,
-    ),
-    "nllb": (
-        M2M100ForConditionalGeneration,
-        M2M100Config,
-        "NllbTokenizer",
-        "sentencepiece.bpe.model",
-        {},
-        1,
-    ),
-    "m2m100": (
-        M2M100ForConditionalGeneration,
-        M2M100Config,
-        "M2M100Tokenizer",
-        "sentencepiece.bpe.model",
-        {},
-        1,
-    ),
+LAYOUTS = {  # kind: class of the tokenizer, name of the file, special ids, tokens in front
+    "t5": ("T5Tokenizer", "spiece.model", PAD_FIRST, 0),
+    "pegasus": ("PegasusTokenizer", "spiece.model", PAD_FIRST, 0),
+    "mbart": ("MBartTokenizer", "sentencepiece.bpe.model", {}, 0),
+    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {}, 1),
+    "m2m100": ("M2M100Tokenizer", "sentencepiece.bpe.model", {}, 1),
 }
 
 
@@ -76,20 +42,21 @@ def train_pieces(folder, special):
     return folder / "trained.model"
 
 
-def save_model(kind, folder, model_class, config_class):
+def save_model(kind, folder):
+    family = FAMILIES[kind][0]
     if kind == "t5":
         config = T5Config(vocab_size=260, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
         config.decoder_start_token_id = 0
     else:
-        config = config_class(**{**SIZES, "vocab_size": 400, "decoder_start_token_id": 2})
-    make_source(model_class, config).save_pretrained(folder)
+        config = family.config_class(**{**SIZES, "vocab_size": 400, "decoder_start_token_id": 2})
+    make_source(family.model_class, config).save_pretrained(folder)
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)
 def test_pieces_and_ids_are_those_of_the_source(kind, tmp_path):
-    model_class, config_class, tokenizer_class, file, special, in_front = LAYOUTS[kind]
+    tokenizer_class, file, special, in_front = LAYOUTS[kind]
     source = tmp_path / "source"
-    save_model(kind, source, model_class, config_class)
+    save_model(kind, source)
     trained = train_pieces(tmp_path, special)
     (source / file).write_bytes(trained.read_bytes())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(trained))
