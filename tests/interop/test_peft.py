@@ -24,16 +24,12 @@ MODELS = {
     ),
     "weights split in size and direction": ({}, {"target_modules": LINEARS, "use_dora": True}),
 }
-CHECKPOINTING = {
-    "no checkpointing": {},
-    "reentrant": {
+CHECKPOINTING = {"no checkpointing": {}} | {
+    f"reentrant: {reentrant}": {
         "gradient_checkpointing": True,
-        "gradient_checkpointing_kwargs": {"use_reentrant": True},
-    },
-    "not reentrant": {
-        "gradient_checkpointing": True,
-        "gradient_checkpointing_kwargs": {"use_reentrant": False},
-    },
+        "gradient_checkpointing_kwargs": {"use_reentrant": reentrant},
+    }
+    for reentrant in (True, False)
 }
 
 

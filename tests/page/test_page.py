@@ -1,26 +1,22 @@
 """The page as a person and as a program use it: a real process, and a real browser."""
 
-import http.client
 import json
 import os
 import shutil
 import signal
-import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import forks
 import gradio as gr
 import pytest
+from conftest import make_model
 from gradio_client import Client
 from playwright.sync_api import expect, sync_playwright
+from servers import Server, wait_until
 from toy import command
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.page.events import PageEvents
 from vanilla_transformer.page.models import PageModels
 from vanilla_transformer.page.parts import make_parts
@@ -36,16 +32,8 @@ def nasty_model(tmp_path_factory):
     """An untrained model of two layers whose vocabulary is a word that acts as HTML."""
     folder = tmp_path_factory.mktemp("models") / "<b>nasty"
     tokenizer = VanillaTransformerTokenizer.train([NASTY, "{{x}} ${y}"], kind="word")
-    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer),
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=16,
-        decoder_ffn_dim=16,
-        **sizes,
-    )
-    model = VanillaTransformerForConditionalGeneration(config)
+    heads = {"encoder_attention_heads": 4, "decoder_layers": 2}
+    model = make_model(vocab_size=len(tokenizer), noise=0.0, **heads)
     model.generation_config.max_new_tokens = 8
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -64,13 +52,6 @@ def address(trained, nasty_model):
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-
-
-def wait_until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -134,31 +115,19 @@ def test_the_page_refers_to_no_other_host(address):
         assert f"{name}." not in html
 
 
-def status_of(address, path, body=None, headers=None):
-    """The status of the answer to a request as it stands here."""
-    host, port = address.removeprefix("http://").rstrip("/").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
-    try:
-        connection.putrequest("POST" if headers else "GET", path)
-        for name, value in (headers or {}).items():
-            connection.putheader(name, value)
-        connection.endheaders(body)
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 def test_what_the_page_never_sends_is_refused(address):
+    server = Server(None, int(address.rstrip("/").rpartition(":")[2]))
     form = {"Content-Type": "multipart/form-data; boundary=x", "Content-Length": "0"}
-    assert status_of(address, "/gradio_api/upload", headers=form) == 403
-    assert status_of(address, "/gradio_api/upload/", headers=form) == 403
-    assert status_of(address, "/gradio_api/deep_link?session_hash=a") == 403
-    call = "/gradio_api/call/run"
-    assert status_of(address, call, headers={"Content-Length": str(2**30)}) == 413
-    chunks = {"Transfer-Encoding": "chunked"}
-    assert status_of(address, call, b"0\r\n\r\n", headers=chunks) == 411
-    assert status_of(address, "/") == 200
-    assert status_of(address, "/gradio_api/file=/etc/passwd") == 403
+    for method, path, body, headers, status in (
+        ("POST", "/gradio_api/upload", None, form, 403),
+        ("POST", "/gradio_api/upload/", None, form, 403),
+        ("GET", "/gradio_api/deep_link?session_hash=a", None, {}, 403),
+        ("POST", "/gradio_api/call/run", None, {"Content-Length": str(2**30)}, 413),
+        ("POST", "/gradio_api/call/run", b"0\r\n\r\n", {"Transfer-Encoding": "chunked"}, 411),
+        ("GET", "/", None, {}, 200),
+        ("GET", "/gradio_api/file=/etc/passwd", None, {}, 403),
+    ):
+        assert server.ask(method, path, body, headers)[0] == status, path
 
 
 def test_a_model_that_cannot_be_loaded_is_named_when_it_is_chosen(trained, tmp_path):
