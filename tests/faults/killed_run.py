@@ -4,7 +4,6 @@ Arguments: the folder, then actions: "whole", "kill" or "resume", and "buckets" 
 colon. Everything that draws or counts is in use: dropout, accumulation, a running mean.
 """
 
-import json
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import torch
 from datasets import IterableDataset
-from small import losses, model, rows, trainer
+from small import losses, model, rows, trainer, write_report
 from watch import callback
 
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -49,8 +48,7 @@ def main(folder, *actions):
         run.train(resume_from_checkpoint=action == "resume")
         weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
         report = {"losses": losses(run), "weights": weights}
-        path = Path(folder, f"{kind}_{action}_{os.environ['RANK']}.json")
-        path.write_text(json.dumps(report))
+        write_report(folder, f"{kind}_{action}", os.environ["RANK"], report)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,9 @@ import signal
 from pathlib import Path
 
 from killed_run import SAVED_AT, STEPS
-from small import run_two_processes
+from small import read_reports, run_two_processes
 
 PROGRAM = Path(__file__).with_name("killed_run.py")
-
-
-def report(folder, kind, action, rank):
-    return json.loads((folder / f"{kind}_{action}_{rank}.json").read_text())
 
 
 def test_two_killed_processes_go_on_to_the_last_bit(tmp_path):
@@ -26,8 +22,8 @@ def test_two_killed_processes_go_on_to_the_last_bit(tmp_path):
     for kind in ("buckets", "stream"):
         state = tmp_path / kind / f"checkpoint-{SAVED_AT}" / "trainer_state.json"
         assert kind == "stream" or json.loads(state.read_text())["epoch"] % 1
-        found = [report(tmp_path, kind, "resume", rank) for rank in (0, 1)]
-        expected = report(tmp_path, kind, "whole", 0)
+        found = read_reports(tmp_path, f"{kind}_resume")
+        expected = read_reports(tmp_path, f"{kind}_whole")[0]
         assert len(expected["losses"]) == STEPS
         assert found[0]["losses"] == expected["losses"]
         assert found[0]["weights"] == found[1]["weights"] == expected["weights"]

@@ -3,13 +3,9 @@
 import random
 
 import pytest
-import torch
+from conftest import make_model
 
-from vanilla_transformer import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
+from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.engines import TransformersEngine
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.ctranslate2 import aligning_heads
@@ -21,15 +17,8 @@ WORDS = ["hello wörld , the cat's mat .", "a cafe\u0301 ☃ snow", "你好 世�
 
 def random_model(words, **changes):
     """A model with weights that make it attend to something."""
-    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 3}
-    sizes |= {f"{stack}_attention_heads": 4 for stack in ("encoder", "decoder")}
-    sizes |= {f"{stack}_ffn_dim": 32 for stack in ("encoder", "decoder")}
-    torch.manual_seed(0)
-    config = VanillaTransformerConfig(vocab_size=len(words), **sizes, **changes)
-    model = VanillaTransformerForConditionalGeneration(config)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    sizes = {"d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 4}
+    return make_model(vocab_size=len(words), noise=0.3, **sizes, **changes)
 
 
 def translator_of(model, words, limit=1000):

@@ -3,15 +3,13 @@
 Arguments: the folder for the reports, then kinds of loops: batches, stream.
 """
 
-import json
 import sys
 from contextlib import nullcontext
 from itertools import islice
-from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from small import model, rows, tokenizer
+from small import model, rows, tokenizer, write_report
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, get_scheduler
 
@@ -106,8 +104,7 @@ def main(folder, *kinds):
             "weights": loop.weights(),
             "processes": loop.accelerator.num_processes,
         }
-        name = f"{kind}_{loop.accelerator.process_index}.json"
-        Path(folder, name).write_text(json.dumps(report))
+        write_report(folder, kind, loop.accelerator.process_index, report)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, a
 guided, muon.
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import PartialState
-from small import linked_rows, losses, model, rows, trainer
+from small import linked_rows, losses, model, rows, trainer, write_report
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer.training.averaging import AverageCheckpoints
@@ -83,7 +82,7 @@ def train(folder, kind):
             make_muon(run.model)
     else:
         report["predictions"] = evaluation.predictions.tolist()
-    Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(report))
+    write_report(folder, kind, rank, report)
 
 
 def main(folder, *kinds):

@@ -1,5 +1,6 @@
 """A tiny model and a trainer on random rows, for tests of training runs."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import forks
 import torch
-from transformers import DataCollatorForSeq2Seq, set_seed
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 from watch import StopAt
 
 from vanilla_transformer import (
@@ -91,6 +92,22 @@ def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None,
         processing_class=words,
         callbacks=[*callbacks, *stop],
         **{"eval_dataset": rows(6, seed=1), **(extra or {})},
+    )
+
+
+def stock(folder, net, eval_rows=None, metrics=None, optimizers=(None, None), **options):
+    """Returns a trainer of transformers."""
+    words = tokenizer()
+    options = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, **options}
+    return Seq2SeqTrainer(
+        model=net,
+        args=Seq2SeqTrainingArguments(str(folder), **options),
+        train_dataset=rows(),
+        eval_dataset=eval_rows,
+        data_collator=DataCollatorForSeq2Seq(words, model=net),
+        processing_class=words,
+        compute_metrics=metrics,
+        optimizers=optimizers,
     )
 
 
@@ -187,3 +204,13 @@ def run_in_two_processes(program, *arguments):
     """Runs a program in two processes, which must end well."""
     codes, said = run_two_processes(program, *arguments)
     assert codes == [0, 0], said
+
+
+def write_report(folder, name, rank, report):
+    """Writes what one of several processes has computed."""
+    Path(folder, f"{name}_{rank}.json").write_text(json.dumps(report))
+
+
+def read_reports(folder, name):
+    """Reads what the processes have computed, in their order."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}_?.json"))]

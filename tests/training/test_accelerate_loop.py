@@ -1,13 +1,12 @@
 """A plain loop over Accelerate equals Trainer, on one process and two, and resumes."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
 from datasets import IterableDataset
-from small import losses, model, rows, run_in_two_processes, trainer
+from small import losses, model, read_reports, rows, run_in_two_processes, trainer
 
 from vanilla_transformer.training.muon import make_muon
 
@@ -30,7 +29,7 @@ def test_it_trains_as_trainer_does(kind, two, tmp_path):
     run.train()
     loop = Loop(kind, dropout=0.0)
     loop.run()
-    reports = [json.loads(path.read_text()) for path in sorted(two.glob(f"{kind}_?.json"))]
+    reports = read_reports(two, kind)
     assert [report["processes"] for report in reports] == [2, 2]
     assert len(losses(run)) == STEPS
     found = [(loop.losses, loop.weights()), *((r["losses"], r["weights"]) for r in reports)]

@@ -1,6 +1,5 @@
 """Two processes compute the same as one, and the config files for Accelerate are valid."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import model, run_in_two_processes
+from small import model, read_reports, run_in_two_processes
 from toy import REPOSITORY
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
@@ -25,10 +24,6 @@ KINDS = {
 def stripped(row):
     """Returns the tokens without padding (the padding token or -100)."""
     return [token for token in row if token not in (1, -100)]
-
-
-def reports(folder, kind):
-    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{kind}_?.json"))]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +44,7 @@ def two(tmp_path_factory):
 def test_two_processes_compute_what_one_does(one, two, kind):
     """Accelerate shards only on GPUs: in "fsdp", transformers shards the weights by its plan."""
     alone = "plain" if kind in ("rdrop", "fsdp") else kind
-    (expected,), found = reports(one, alone), reports(two, kind)
+    (expected,), found = read_reports(one, alone), read_reports(two, kind)
     assert [report["processes"] for report in found] == [2, 2]
     for report in found:
         shares = [part for name, part in report["shares"].items() if ".layers." in name]
@@ -61,7 +56,7 @@ def test_two_processes_compute_what_one_does(one, two, kind):
 
 
 def test_an_evaluation_pads_across_processes(one, two):
-    (expected,), (found, _) = reports(one, "plain"), reports(two, "rdrop")
+    (expected,), (found, _) = read_reports(one, "plain"), read_reports(two, "rdrop")
     assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-5)
     assert list(map(stripped, found["labels"])) == list(map(stripped, expected["labels"]))
     texts = [list(map(stripped, report["predictions"])) for report in (expected, found)]

@@ -7,36 +7,19 @@ import numpy as np
 import pytest
 import torch
 from datasets import IterableDataset
-from small import losses, model, record_batches, rows, tokenizer, trainer
+from small import losses, model, record_batches, rows, stock, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
     GenerationConfig,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
 )
 
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.metrics import GenerationMetrics
 
 GENERATE = {"predict_with_generate": True, "generation_max_length": 9}
-
-
-def stock(folder, net, eval_rows, metrics=None, **options):
-    words = tokenizer()
-    return Seq2SeqTrainer(
-        model=net,
-        args=Seq2SeqTrainingArguments(
-            str(folder), report_to="none", use_cpu=True, disable_tqdm=True, **options
-        ),
-        train_dataset=rows(),
-        eval_dataset=eval_rows,
-        data_collator=DataCollatorForSeq2Seq(words, model=net),
-        processing_class=words,
-        compute_metrics=metrics,
-    )
 
 
 def test_padding_by_minus_100_in_predictions_and_labels_is_scored(tmp_path):
@@ -176,15 +159,12 @@ def test_memory_is_flat_over_a_long_evaluation(tmp_path):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
     options = {"max_steps": 4, "logging_steps": 1, "learning_rate": 0.01}
-    full = trainer(tmp_path / "a", net=model(dropout=0.0), **options)
-    full.train()
-    half = trainer(
-        tmp_path / "b",
-        net=model(dropout=0.0),
-        bf16=True,
-        gradient_checkpointing=checkpointing,  # the name that all versions have
-        **options,
+    # All versions have the name `gradient_checkpointing`.
+    full, half = (
+        trainer(tmp_path, net=model(dropout=0.0), **options, **more)
+        for more in ({}, {"bf16": True, "gradient_checkpointing": checkpointing})
     )
+    full.train()
     half.train()
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
     assert losses(half) != losses(full)

@@ -4,8 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from small import assert_resumes_exactly, rates, trainer
-from transformers import Trainer, TrainingArguments
+from small import assert_resumes_exactly, model, rates, stock, trainer
 
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
@@ -42,24 +41,12 @@ def test_a_run_follows_it_and_goes_on_after_an_interruption(tmp_path):
 
 
 def test_the_stock_trainer_takes_it_too(tmp_path):
-    ours = trainer(tmp_path, max_steps=2)
-    optimizer = torch.optim.Adam(ours.model.parameters())
-    stock = Trainer(
-        model=ours.model,
-        args=TrainingArguments(
-            tmp_path,
-            max_steps=3,
-            logging_steps=1,
-            report_to="none",
-            use_cpu=True,
-            disable_tqdm=True,
-        ),
-        train_dataset=ours.train_dataset,
-        data_collator=ours.data_collator,
-        optimizers=(optimizer, NoamSchedule(optimizer, d_model=16, warmup_steps=2)),
-    )
-    stock.train()
-    assert rates(stock) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
+    net = model()
+    optimizer = torch.optim.Adam(net.parameters())
+    optimizers = optimizer, NoamSchedule(optimizer, d_model=16, warmup_steps=2)
+    run = stock(tmp_path, net, optimizers=optimizers, max_steps=3, logging_steps=1)
+    run.train()
+    assert rates(run) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant_with_warmup"])
