@@ -32,7 +32,7 @@ def test_a_cost_is_printed(trained, capsys):
         ("attention", ["--text", "a dog .", "--draw", "alignment", "--head", "1"]),
     ],
 )
-def test_a_view_of_a_model_is_drawn(trained, tmp_path, capsys, view, options):
+def test_a_view_of_a_model_is_drawn(trained, tmp_path, view, options):
     for suffix, start in STARTS.items():
         path = tmp_path / f"picture.{suffix.upper()}"
         assert not main(["inspect", view, str(trained), *options, "--output", str(path)])
@@ -97,7 +97,7 @@ def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]
 
 
-def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(trained, tmp_path, capsys):
+def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(trained, tmp_path):
     path = tmp_path / "there.png"
     path.write_bytes(b"older")
     options = ["--length", "1", "--output", str(path), "--overwrite"]

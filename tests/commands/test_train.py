@@ -73,7 +73,7 @@ def test_accelerate_starts_it_in_two_processes(corpus, tmp_path, monkeypatch):
     assert "eval_bleu" in results
 
 
-def test_a_failure_in_two_processes_shows_in_the_status(corpus, tmp_path):
+def test_a_failure_in_two_processes_shows_in_the_status(tmp_path):
     with pytest.raises(AssertionError, match="`train_source`"):
         launch("-m", "vanilla_transformer", "train", "--train_source", tmp_path / "nowhere")
 

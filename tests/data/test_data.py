@@ -142,7 +142,7 @@ def test_missing_and_empty_files(write, tmp_path):
         load_texts(write, "", "")
 
 
-def test_damaged_gzip(write, tmp_path):
+def test_damaged_gzip(tmp_path):
     whole = gzip.compress(os.urandom(5000).hex().encode())
     (tmp_path / "cut.gz").write_bytes(whole[:-200])
     (tmp_path / "not.gz").write_bytes(b"plain text\n")

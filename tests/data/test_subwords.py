@@ -11,13 +11,11 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import assert_resumes_exactly, model, record_batches, trainer
-from toy import arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
 from vanilla_transformer.data.subwords import SampledSubwords, SubwordSampler
-from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import SubwordEpochs
 
 STEMS = ("low", "new", "wid")
@@ -217,9 +215,3 @@ def test_workers_that_stay_see_the_epochs(tmp_path):
         run.train()
         seen.append(source_ids(run))
     assert seen[0] == seen[1]
-
-
-def test_an_option_of_a_run(corpus, tmp_path):
-    options = {"max_steps": 2, "bpe_dropout": 0.3, "tokenizer_kind": "bpe", "vocab_size": 90}
-    argv = arguments(corpus, tmp_path, "train", "validation", save_strategy="no", **options)
-    assert main(argv)["train_loss"] > 0

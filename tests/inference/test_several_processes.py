@@ -11,7 +11,7 @@ from vanilla_transformer.inference.translator import Translator
 PAGE = Path(__file__).parents[2] / "docs" / "translating.md"
 
 
-def test_two_processes_translate_as_one_does(trained, tmp_path, monkeypatch):
+def test_two_processes_translate_as_one_does(trained, tmp_path):
     (program,) = re.findall(r"```python\n(from accelerate.*?)```", PAGE.read_text(), re.DOTALL)
     lines = [f"a {noun} {verb} a cat ." for noun in NOUNS for verb in VERBS][:23]
     source, output = tmp_path / "test.en", tmp_path / "out.de"

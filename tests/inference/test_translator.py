@@ -114,7 +114,7 @@ def test_a_stream_is_read_as_it_is_needed(engines, monkeypatch):
     assert len(list(outputs)) == 5
 
 
-def test_long_lines_are_split_and_nothing_is_lost(trained, engines):
+def test_long_lines_are_split_and_nothing_is_lost(trained):
     short = Translator.from_pretrained(str(trained), "transformers", "cpu", max_source_tokens=8)
     text = f"{LINE}  a man finds a boat . {LINE}"
     assert short.translate(text) == f"{OUTPUT}  Mann findet Boot . {OUTPUT}"
@@ -176,7 +176,7 @@ def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):
     assert translator.translate(LINE, **search) == best
 
 
-def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch, caplog):
+def test_auto_takes_the_fastest_engine_that_can_do_it(trained, monkeypatch):
     translator = Translator.from_pretrained(str(trained), device="cpu")
     assert translator.engine.name == "ctranslate2"
     assert translator.translate(LINE, do_sample=True, temperature=0.01) == OUTPUT

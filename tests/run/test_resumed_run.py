@@ -22,7 +22,6 @@ from vanilla_transformer.run.results import read_results, save_results
 from vanilla_transformer.run.training_run import main
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
-RESUMED = {**STEPS, "resume_from_checkpoint": True}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +130,7 @@ def test_the_card_shows_the_recipe_that_the_run_began_with(argv, tmp_path):
     assert "```yaml\nlearning_rate: 0.02\n```" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_other_training_data_are_reported(argv, corpus, tmp_path, caplog):
+def test_other_training_data_are_reported(argv, tmp_path, caplog):
     main(argv(tmp_path, "train"))
     main(argv(tmp_path, "train", resume_from_checkpoint=True, max_train_samples=300))
     assert "was finished, training data changed" in caplog.text

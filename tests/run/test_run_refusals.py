@@ -122,18 +122,6 @@ def test_the_search_of_a_saved_model_stays_unless_said(copy, corpus, tmp_path):
     assert (said.num_beams, said.max_length, said.early_stopping) == (2, 11, "never")
 
 
-def test_the_length_penalty_is_evaluated_and_saved(corpus, tmp_path):
-    changes = {"max_steps": 1, "generation_num_beams": 2}
-    lengths = {}
-    for penalty in (-9.0, 9.0):
-        folder = tmp_path / str(penalty)
-        more = {**changes, "generation_length_penalty": penalty}
-        figures = main(arguments(corpus, folder, "train", "validation", **more))
-        assert GenerationConfig.from_pretrained(folder).length_penalty == penalty
-        lengths[penalty] = figures["eval_gen_len"]
-    assert lengths[-9.0] < lengths[9.0]
-
-
 def test_scoring_alone_writes_figures_and_nothing_else(trained, corpus, tmp_path):
     out = tmp_path / "out"
     figures = main(arguments(corpus, out, model_name_or_path=trained, do_train=False))
@@ -154,7 +142,7 @@ def test_weights_that_nobody_trained_are_not_scored(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("needed", ["model", "data", "recipe"])
-def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, tmp_path, needed):
+def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
     argv = arguments(corpus, copy, "validation", overwrite=True)
     if needed == "model":
         argv += ["--model_name_or_path", str(copy)]
