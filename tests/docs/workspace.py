@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 import torch
+from hf_models import make
 from pages import DOCS, blocks
 from servers import serving
 from toy import REPOSITORY
-from transformers import MarianConfig, MarianMTModel
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
 
@@ -30,7 +30,7 @@ def workspace(corpus, trained, tmp_path_factory):
     for step in range(last - 4, last):  # enough of them for an average
         shutil.copytree(checkpoint, runs / "en-de" / f"checkpoint-{step}")
     save_checkpoint_of_system_c(folder)
-    save_marian(folder / "opus-mt-en-de")
+    make("marian").save_pretrained(folder / "opus-mt-en-de")
     save_checkpoints_of_trainers(folder)
     return folder
 
@@ -42,20 +42,6 @@ def page_server(workspace):
     models = [f"en-de={runs / 'en-de'}", f"de-en={runs / 'de-en'}", runs / "cmudict-demo"]
     with serving(*models, "--engine", "transformers") as running:
         yield running
-
-
-def save_marian(folder):
-    """Saves a small Marian model without a tokenizer."""
-    torch.manual_seed(0)
-    stacks = {
-        f"{stack}_{name}": size
-        for stack in ("encoder", "decoder")
-        for name, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 24))
-    }
-    special = {"pad_token_id": 39, "decoder_start_token_id": 39, "eos_token_id": 0}
-    MarianMTModel(MarianConfig(vocab_size=40, d_model=16, **stacks, **special)).save_pretrained(
-        folder
-    )
 
 
 def save_checkpoint_of_system_c(folder):

@@ -39,14 +39,21 @@ def run_in_fork(command, *, input, **options):
     return done
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_examples():
+    """The demo reads a few examples, and its processes have imported the package already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "load_cmudict", load_few_examples)
+        patch.setattr(demo.subprocess, "run", run_in_fork)
+        yield
+
+
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory):
     """The directory of a demo that has trained, and the lines that it printed."""
     folder = tmp_path_factory.mktemp("demo") / "model"
     printed = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        patch.setattr(demo, "load_cmudict", load_few_examples)
-        patch.setattr(demo.subprocess, "run", run_in_fork)
         patch.chdir(folder.parent)  # the recipe is found from any working directory
         words = ["--words", "transformer", "attention"]
         demo.main(["--output_dir", str(folder), *words, *SHORT, *SMALL])
@@ -59,10 +66,8 @@ def folder(first_run):
 
 
 @pytest.fixture
-def run_demo(folder, monkeypatch, capsys):
+def run_demo(folder, capsys):
     """Runs the demo on a few examples and returns the lines that it prints."""
-    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
-    monkeypatch.setattr(demo.subprocess, "run", run_in_fork)
 
     def run(*argv, output_dir=folder):
         demo.main(["--output_dir", str(output_dir), *argv])
@@ -165,7 +170,6 @@ def test_words_may_be_anything(run_demo):
 
 def test_the_number_of_examples_may_be_limited(tmp_path, monkeypatch):
     seen = {}
-    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
     monkeypatch.setattr(demo, "run", lambda _, data: seen.update(data))
     limits = {"train": 50, "validation": 7, "test": 5}
     options = [f"--max_{name}_samples={count}" for name, count in limits.items()]
@@ -188,7 +192,6 @@ def test_a_cpu_with_bfloat16_trains_in_bfloat16(
     is_supported, recipe, options, expected, tmp_path, monkeypatch
 ):
     seen = []
-    monkeypatch.setattr(demo, "load_cmudict", load_few_examples)
     monkeypatch.setattr(demo, "run", lambda arguments, _: seen.append(arguments.training.bf16))
     monkeypatch.setattr(demo.torch.cpu, "_is_avx512_bf16_supported", lambda: is_supported)
     monkeypatch.setattr(demo.torch.cuda, "is_available", lambda: False)

@@ -4,6 +4,7 @@ import torch
 
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import attention_maps
+from vanilla_transformer.interop.hf_models import FAMILIES
 
 SIZES = {
     "vocab_size": 50,
@@ -16,8 +17,7 @@ SIZES = {
     "decoder_ffn_dim": 20,
     "max_position_embeddings": 40,
 }
-
-
+APART = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 UNREAD = {"_name_or_path", "architectures", "dtype", "init_std", "langs", "normalize_before"}
 """Entries of a config that its class does not compute with."""
 
@@ -38,6 +38,20 @@ def make_lively(model, seed=0):
 def make_source(model_class, config, seed=0):
     torch.manual_seed(seed)
     return make_lively(model_class(config), seed)
+
+
+def make(kind, **changes):
+    (family,) = FAMILIES[kind]
+    fields = {**SIZES, "decoder_start_token_id": 2}
+    if kind == "marian":
+        special = {"pad_token_id": 49, "decoder_start_token_id": 49, "eos_token_id": 0}
+        fields |= {**special, "forced_eos_token_id": 0}
+    elif kind == "fsmt":
+        fields |= {"src_vocab_size": fields.pop("vocab_size"), "tgt_vocab_size": 60}
+    source = make_source(family.model_class, family.config_class(**{**fields, **changes}))
+    if kind == "marian":
+        source.generation_config.bad_words_ids = [[49], [5, 6]]
+    return source
 
 
 def draw_batch(config, side="right"):

@@ -2,13 +2,19 @@
 
 import pytest
 import torch
-from hf_models import SIZES, assert_same_function, assert_same_weights, draw_batch, make_source
+from hf_models import (
+    APART,
+    assert_same_function,
+    assert_same_weights,
+    draw_batch,
+    make,
+    make_source,
+)
 from transformers import GenerationConfig
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.interop.hf_models import FAMILIES, from_transformers, to_transformers
+from vanilla_transformer.interop.hf_models import from_transformers, to_transformers
 
-APART = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 SHARING_OF_MARIAN = {
     "shared": {},
     "two vocabularies": {"decoder_vocab_size": 60, **APART},
@@ -19,20 +25,6 @@ SHARING_OF_MARIAN = {
 }
 KINDS = ("marian", "pegasus", "bart", "mbart", "blenderbot", "m2m100", "fsmt")
 LIKE_BART = ("bart", "mbart", "pegasus", "blenderbot")
-
-
-def make(kind, **changes):
-    (family,) = FAMILIES[kind]
-    fields = {**SIZES, "decoder_start_token_id": 2}
-    if kind == "marian":
-        special = {"pad_token_id": 49, "decoder_start_token_id": 49, "eos_token_id": 0}
-        fields |= {**special, "forced_eos_token_id": 0}
-    elif kind == "fsmt":
-        fields |= {"src_vocab_size": fields.pop("vocab_size"), "tgt_vocab_size": 60}
-    source = make_source(family.model_class, family.config_class(**{**fields, **changes}))
-    if kind == "marian":
-        source.generation_config.bad_words_ids = [[49], [5, 6]]
-    return source
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swish", "relu"])

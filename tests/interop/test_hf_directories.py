@@ -6,8 +6,7 @@ import random
 
 import pytest
 import torch
-from hf_models import assert_inspectable, assert_same_weights
-from test_bart_family import APART, make
+from hf_models import APART, assert_inspectable, assert_same_weights, make
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSeq2SeqLM,

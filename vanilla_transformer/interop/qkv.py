@@ -70,22 +70,14 @@ def split_self_attention(
 
     Returns:
         The weights with three projections in place of each `self_attn.qkv_proj`.
-
-    Raises:
-        ValueError: If a fused projection cannot be divided this way.
     """
     separate = {}
     for name, tensor in state_dict.items():
         if _FUSED_NAME not in name:
             separate[name] = tensor
             continue
-        rest = tensor.shape[0] - d_model
-        if rest < 2 or rest % 2:
-            raise ValueError(
-                f"`{name}` has {tensor.shape[0]} rows, which cannot be split into queries, keys "
-                f"and values for `d_model` ({d_model}): give the width of the model."
-            )
-        parts = tensor.split((d_model, rest // 2, rest // 2))
+        rest = (tensor.shape[0] - d_model) // 2
+        parts = tensor.split((d_model, rest, rest))
         for part, rows in zip(_SEPARATE, parts, strict=True):
             separate[name.replace("qkv_proj", part)] = rows.clone()
     return separate
