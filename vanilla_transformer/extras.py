@@ -33,9 +33,6 @@ EXTRAS = {
 def check_extra(name: str) -> None:
     """Checks that the packages of an extra are installed, without importing them.
 
-    Args:
-        name: Key of `EXTRAS`.
-
     Raises:
         ModuleNotFoundError: If a package is missing. The message tells how to install it.
     """
@@ -62,15 +59,7 @@ def optional_packages() -> Iterator[None]:
 
 
 def missing_package(package: str, extra: str) -> ModuleNotFoundError:
-    """Makes the error for a package that is not installed.
-
-    Args:
-        package: Name of the module.
-        extra: Key of `EXTRAS`.
-
-    Returns:
-        The error. Its message tells how to install the package.
-    """
+    """Makes the error for a package that is not installed; it tells how to install the extra."""
     return ModuleNotFoundError(
         f'The package {package!r} is not installed: pip install "vanilla-transformer[{extra}]"',
         name=package,

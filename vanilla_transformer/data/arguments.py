@@ -30,16 +30,7 @@ RULES = (
 
 
 def option(help_text: str, default: Any = None, *aliases: str) -> Any:
-    """Declares a dataclass field that is a command-line option.
-
-    Args:
-        help_text: Shown by `--help`.
-        default: Value when the option is not given.
-        *aliases: Further names on the command line, with their hyphens.
-
-    Returns:
-        The field.
-    """
+    """Declares a dataclass field that is an option, and its further names with their hyphens."""
     metadata: dict[str, Any] = {"help": help_text}
     if aliases:
         metadata["aliases"] = list(aliases)

@@ -32,9 +32,7 @@ _SIGNS_OF_A_FULL_DISK = (
 def write_atomic(path: Path, text: str) -> None:
     """Writes a text file; a process that is killed leaves the former file or the new one.
 
-    Args:
-        path: Path of the file. Its folder must exist.
-        text: The content.
+    The folder of the file must exist.
 
     Raises:
         OSError: If the file cannot be written; the former file stays.
@@ -52,9 +50,6 @@ def write_atomic(path: Path, text: str) -> None:
 @contextmanager
 def replaced_file(path: str | Path) -> Iterator[Path]:
     """Makes a file that replaces an older one, if there is one, when it is complete.
-
-    Args:
-        path: The file. Its folder must exist.
 
     Yields:
         A path beside it for the new file, which does not exist yet. Its name is used by nobody

@@ -52,13 +52,6 @@ def dataset_from_rows(
 def load_text_pairs(source: str, target: str) -> Dataset:
     """Loads the pairs of two text files: line n of the one belongs to line n of the other.
 
-    Args:
-        source: Path of the source side, plain or `.gz`.
-        target: Path of the target side.
-
-    Returns:
-        A data set with the text columns "source" and "target".
-
     Raises:
         FileNotFoundError: If a file does not exist.
         ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
@@ -81,13 +74,7 @@ def _read_pairs(source: str, target: str, digests: tuple[str, ...]) -> Iterator[
 
 
 def load_table(path: str) -> Dataset:
-    """Loads a file with named columns. All columns of a CSV file are text.
-
-    Args:
-        path: Path of the file; its ending names the format.
-
-    Returns:
-        A data set with the columns of the file.
+    """Loads a file with named columns, whose ending names the format. Columns of CSV are text.
 
     Raises:
         FileNotFoundError: If the file does not exist.

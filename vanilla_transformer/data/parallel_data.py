@@ -128,11 +128,6 @@ def _names_of_files(args: DataArguments, split: str) -> str:
 def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:
     """Reduces a data set to its text columns, under standard names.
 
-    Args:
-        dataset: Rows with at least the columns that `args` names.
-        args: Names the columns, or the languages within a column "translation".
-        origin: File or data set that the rows come from, for error messages.
-
     Returns:
         The same rows with the text columns "source" and "target", and "references" (a list of
         texts) if the data set has such a column.
@@ -189,11 +184,6 @@ def _holds_text(feature: object) -> bool:
 
 def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
     """Drops the pairs in which a side is missing, empty or white space; a warning counts them.
-
-    Args:
-        dataset: Pairs with the text columns "source" and "target".
-        split: Name of the split, for messages.
-        files: Names of its files, for the error.
 
     Raises:
         ValueError: If no pair is left.

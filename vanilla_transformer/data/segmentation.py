@@ -29,12 +29,7 @@ class BpeDropout:
         self.dropout = dropout
 
     def __call__(self, word: str, rng: Random) -> list[str]:
-        """Cuts a word into tokens.
-
-        Args:
-            word: The word, without spaces.
-            rng: Source of randomness.
-        """
+        """Cuts a word into tokens."""
         tokens = list(word)
         while merges := self._draw_merges(tokens, rng):
             _, place = min(merges)
@@ -68,12 +63,7 @@ class UnigramSampling:
         self.longest = max(map(len, scores), default=0)
 
     def __call__(self, word: str, rng: Random) -> list[str]:
-        """Cuts a word of known characters into tokens.
-
-        Args:
-            word: The word, without spaces.
-            rng: Source of randomness.
-        """
+        """Cuts a word of known characters into tokens."""
         sums = [0.0]  # log of the total weight of all segmentations of each prefix of the word
         for stop in range(1, len(word) + 1):
             sums.append(_log_sum_exp([weight for _, weight in self._last_tokens(word, stop, sums)]))

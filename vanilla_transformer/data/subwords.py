@@ -74,20 +74,11 @@ class SubwordSampler:
         return self.segment is not None
 
     def __call__(self, text: str, rng: Random) -> list[int]:
-        """Returns the token ids of a text, special tokens included.
-
-        Args:
-            text: The text.
-            rng: Source of randomness.
-        """
+        """Returns the token ids of a text, special tokens included."""
         return self.sample(text, rng)[0]
 
     def sample(self, text: str, rng: Random) -> tuple[list[int], list[Span]]:
         """Returns the token ids of a text, and where their words stand in it.
-
-        Args:
-            text: The text.
-            rng: Source of randomness.
 
         Returns:
             The ids, special tokens included; begin and end, in characters, of the word or sign that

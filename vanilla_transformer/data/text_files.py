@@ -15,9 +15,6 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
     U+2028, are part of the text. A byte order mark at the start of the file is dropped.
 
-    Args:
-        path: Path of the file.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is not UTF-8 (the error names the line), or a `.gz` is damaged.
@@ -37,10 +34,6 @@ def read_line_pairs(
 ) -> Iterator[tuple[str, str]]:
     """Yields the pairs of lines of two files.
 
-    Args:
-        source: Path of one file.
-        target: Path of the other file.
-
     Raises:
         FileNotFoundError: If a file does not exist.
         ValueError: If one file has fewer lines than the other, or as `read_lines`.
@@ -55,10 +48,6 @@ def read_line_pairs(
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
     """Yields the lines of a binary stream, by the same rules as `read_lines`.
-
-    Args:
-        lines: The stream.
-        name: Name of the stream, for error messages.
 
     Raises:
         ValueError: If a line is not UTF-8; the error names the line.
@@ -78,14 +67,7 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
-    """Returns the path of a file, and checks that the file exists.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-    """
+    """Returns the path of a file, and checks that the file exists."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist or is not a file: check the path.")
     return Path(path)

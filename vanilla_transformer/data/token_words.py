@@ -14,13 +14,7 @@ _WORD_BEGIN = "▁"
 
 
 def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
-    """Returns the tokens of ids of one side.
-
-    Args:
-        tokenizer: The tokenizer of a model of this package: ours, or one of transformers.
-        ids: Token ids.
-        side: "source" or "target".
-    """
+    """Returns the tokens of ids of one side."""
     if getattr(tokenizer, "separate_vocabularies", False):
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(ids), side=side)
         return tokens

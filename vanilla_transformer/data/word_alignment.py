@@ -18,13 +18,7 @@ _GOLD_LINK = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
 
 def parse_links(line: str) -> Links:
-    """Reads a line in Pharaoh's format; an empty line has no links.
-
-    Args:
-        line: Links with white space between them, such as "0-0 1-2".
-
-    Returns:
-        The links in order, each once.
+    """Reads a line in Pharaoh's format, such as "0-0 1-2": the links in order, each once.
 
     Raises:
         ValueError: If a part of the line is no link.
@@ -39,13 +33,7 @@ def parse_links(line: str) -> Links:
 
 
 def parse_gold_links(line: str) -> tuple[Links, Links]:
-    """Reads a line of links made by hand: `3-4` is sure, `3p4` is possible.
-
-    Args:
-        line: Links with white space between them.
-
-    Returns:
-        The sure links, and all links.
+    """Reads the sure links, and all links, of a line made by hand: `3-4` is sure, `3p4` possible.
 
     Raises:
         ValueError: If a part of the line is no link.
@@ -62,14 +50,7 @@ def parse_gold_links(line: str) -> tuple[Links, Links]:
 
 
 def format_links(links: Iterable[Link]) -> str:
-    """Writes links in Pharaoh's format.
-
-    Args:
-        links: Pairs (source, target).
-
-    Returns:
-        A line such as "0-0 1-2".
-    """
+    """Writes pairs (source, target) in Pharaoh's format, such as "0-0 1-2"."""
     return " ".join(f"{source}-{target}" for source, target in links)
 
 
@@ -102,15 +83,9 @@ def count_words(text: str) -> int:
 def word_links(
     token_links: Iterable[Link], source: Sequence[range], target: Sequence[range]
 ) -> Links:
-    """Links two words where any of their tokens are linked.
+    """Links two words where any of their tokens are linked, in order.
 
-    Args:
-        token_links: Links between tokens.
-        source: The words of each source token, as `words_of_spans` returns them.
-        target: The words of each target token.
-
-    Returns:
-        The links in order, each once.
+    The words of each token are those of `words_of_spans`.
     """
     return tuple(
         sorted({(s, t) for one, other in token_links for s in source[one] for t in target[other]})
@@ -118,15 +93,9 @@ def word_links(
 
 
 def token_links(links: Iterable[Link], source: Sequence[range], target: Sequence[range]) -> Links:
-    """Links all tokens of words that are linked (Garg et al. 2019).
+    """Links all tokens of words that are linked, in order (Garg et al. 2019).
 
-    Args:
-        links: Links between words.
-        source: The words of each source token, as `words_of_spans` returns them.
-        target: The words of each target token.
-
-    Returns:
-        The links in order, each once. A word without tokens gives none.
+    The words of each token are those of `words_of_spans`. A word without tokens gives no link.
     """
     source_tokens, target_tokens = _tokens_by_word(source), _tokens_by_word(target)
     found: set[Link] = set()

@@ -83,15 +83,7 @@ def score_training(
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources.
-
-    Args:
-        trainer: Its model must be whole in each process.
-        scorer: Scores the outputs against its references.
-        sources: The source texts.
-
-    Returns:
-        The score of each metric by name, and "gen_len".
+    Each process translates a share of the sources with its whole model.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer

@@ -39,14 +39,6 @@ _VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
 def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: str | None) -> Any:
     """Loads the tokenizer of a run, or trains one on the training split.
 
-    Args:
-        options: Options of the tokenizer.
-        data: The splits.
-        init_from: Saved model or checkpoint that the run starts from.
-
-    Returns:
-        A tokenizer.
-
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
             contradicts the options or the saved model.
@@ -75,15 +67,7 @@ def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: st
 
 
 def limit_length(tokenizer: Any, positions: int | None) -> Any:
-    """Returns a tokenizer whose maximum length is the number of positions of the model.
-
-    Args:
-        tokenizer: Tokenizer; it is not changed.
-        positions: Maximum number of tokens; None: no limit.
-
-    Returns:
-        A copy, or without a limit the tokenizer itself.
-    """
+    """Copies a tokenizer with another maximum length, in tokens; None: it stays as it is."""
     if positions is None:
         return tokenizer
     tokenizer = deepcopy(tokenizer)
@@ -142,15 +126,7 @@ def _side_vocabulary(tokenizer: Any, side: str) -> dict[str, int]:
 def make_config(
     changes: dict[str, Any], tokenizer: Any, init_from: str | None
 ) -> VanillaTransformerConfig:
-    """Loads the config of the saved model, or makes one for the tokenizer.
-
-    Args:
-        changes: Architecture fields that were given.
-        tokenizer: Determines the vocabulary sizes and the special tokens.
-        init_from: Saved model or checkpoint that the run starts from; None: a new model.
-
-    Returns:
-        The config.
+    """Loads the config of the saved model with changes, or makes one for the tokenizer.
 
     Raises:
         ValueError: If the changes or the tokenizer do not fit the saved model.
@@ -174,15 +150,7 @@ def make_config(
 
 
 def new_config(tokenizer: Any, changes: dict[str, Any]) -> VanillaTransformerConfig:
-    """Makes the config of a new model.
-
-    Args:
-        tokenizer: Determines the vocabulary sizes and the special tokens.
-        changes: Architecture fields that differ from their defaults.
-
-    Returns:
-        The config.
-    """
+    """Makes the config of a new model; the tokenizer decides sizes and special tokens."""
     separate = getattr(tokenizer, "separate_vocabularies", False)
     start = tokenizer.bos_token_id
     return VanillaTransformerConfig(
@@ -221,15 +189,7 @@ def _tokenizer_fields(tokenizer: Any) -> dict[str, Any]:
 def load_generation_settings(
     config: VanillaTransformerConfig, init_from: str | None
 ) -> GenerationConfig:
-    """Loads the generation config of the saved model, or makes that of a new model.
-
-    Args:
-        config: Config of the model.
-        init_from: Saved model or checkpoint that the run starts from; None: a new model.
-
-    Returns:
-        The generation config before the run changes it.
-    """
+    """Loads the generation config of the saved model, or makes that of a new one."""
     if init_from is None:
         return GenerationConfig.from_model_config(config)
     try:
@@ -245,12 +205,7 @@ def load_generation_settings(
 def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
     """Loads the weights that the run starts from, or initialises a new model.
 
-    Args:
-        plan: Plan of the run.
-        config: Config of the model.
-
-    Returns:
-        A model whose generation config holds the search of the run.
+    The generation config of the model holds the search of the run.
 
     Raises:
         ValueError: If the weights cannot be read, or do not fit the config.

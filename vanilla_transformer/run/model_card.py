@@ -39,18 +39,10 @@ def write_model_card(
     example: str,
     repo_id: str | None = None,
 ) -> Path:
-    """Writes the model card, README.md, into the output directory.
+    """Writes the model card, README.md, into the output directory, and returns its path.
 
-    Args:
-        plan: Plan of the run.
-        model: The trained model.
-        results: The figures of all_results.json: train_*, eval_* and test_*.
-        signatures: Signatures of the metrics, by name of the metric.
-        example: A source text for the example code.
-        repo_id: Name of the model on the Hub; None: it is only in the output directory.
-
-    Returns:
-        The path of the card. A token of the Hub in the command is replaced by dots.
+    `results` are the figures of all_results.json, and `signatures` those of the metrics by name.
+    A token of the Hub in the command is replaced by dots.
     """
     name, dataset, recipe = plan.directory.folder.resolve().name, _dataset_name(plan), ""
     if plan.options.recipe is not None and plan.options.recipe_text is not None:

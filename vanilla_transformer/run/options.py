@@ -123,11 +123,7 @@ class TokenizerArguments(_Checked):
     lowercase: bool | None = option("Convert all text to lower case. Default: no.")
 
     def training_options(self) -> dict[str, Any]:
-        """Returns the given options, by the argument names of `VanillaTransformerTokenizer.train`.
-
-        Returns:
-            Argument names and values, without those that are None.
-        """
+        """Returns the given options by their names in `VanillaTransformerTokenizer.train`."""
         separate = self.separate_vocabularies
         options = {
             "kind": self.tokenizer_kind,

@@ -69,10 +69,6 @@ def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
     The directory itself is locked: no file is added. One that is missing is made, and deleted again
     if the run leaves nothing in it.
 
-    Args:
-        folder: The output directory.
-        is_main: Whether this is the first process; only this process takes the lock.
-
     Raises:
         ValueError: If another run holds the lock.
     """
@@ -120,12 +116,6 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
     """Decides whether a run resumes, overwrites or starts, and makes sure that nothing gets lost.
 
     Nothing is written or deleted. Only the first process checks whether the directory is in use.
-
-    Args:
-        arguments: Options of the run.
-
-    Returns:
-        The decisions.
 
     Raises:
         ValueError: If the directory is not empty and is neither resumed nor overwritten, if
@@ -223,10 +213,6 @@ class OverwriteGuard(TrainerCallback):
     ends: a process that is killed before then leaves the directory as it was. If an error ends the
     context earlier, what the run has added is deleted instead. Where nothing is overwritten, only
     the state by which a run counts as finished is deleted, when its training goes on.
-
-    Args:
-        directory: The output directory.
-        is_main: Whether this is the first process; only this process deletes files.
     """
 
     def __init__(self, directory: OutputDirectory, is_main: bool) -> None:

@@ -41,11 +41,7 @@ ARCHITECTURE_FIELDS = tuple(
 
 
 def field_descriptions() -> dict[str, str]:
-    """Returns the description of each field of the config, from the docstring of its class.
-
-    Returns:
-        Descriptions on one line each, by field name.
-    """
+    """Returns the description of each field, on one line, from the docstring of the config."""
     text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
     block = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", text, re.DOTALL | re.MULTILINE)
     entry = re.compile(r"^ {4}(\w[\w, ]*): (.*?)(?=^ {4}\S|\Z)", re.DOTALL | re.MULTILINE)
@@ -152,9 +148,6 @@ def parse_arguments(
         command: Words of the command on the model card. None: `vanilla-transformer train` with
             the arguments.
 
-    Returns:
-        The options.
-
     Raises:
         FileNotFoundError: If the recipe does not exist.
         ValueError: If the recipe cannot be read, an option is unknown, or a value is illegal.
@@ -191,13 +184,7 @@ def parse_arguments(
 
 
 def architecture_changes(options: Any) -> dict[str, Any]:
-    """Returns the architecture fields that were given.
-
-    Args:
-        options: An `ArchitectureArguments`.
-
-    Returns:
-        The fields that are not None, by name.
+    """Returns the fields of `ArchitectureArguments` that are not None, by name.
 
     Raises:
         ValueError: If `rope_parameters` is not valid JSON.

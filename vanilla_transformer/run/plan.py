@@ -63,9 +63,7 @@ class RunPlan:
     def inputs(self) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
-        Returns:
-            A digest of the texts of each split, by the name of the split, the length limits, and
-            the settings of the search of its evaluations, by "search".
+        It holds a digest of the texts of each split, the length limits, and the search.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value
@@ -121,22 +119,7 @@ def make_plan(
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
 ) -> RunPlan:
-    """Makes the plan of a run.
-
-    Args:
-        arguments: Options of the run.
-        directory: Output directory.
-        init_from: Saved model or checkpoint that the run starts from; None: a new model.
-        splits: The splits in use.
-        config: Config of the model.
-        settings: Generation config that the model has before the run changes it.
-
-    Returns:
-        The plan.
-
-    Raises:
-        ValueError: Under the conditions of `plan_search`.
-    """
+    """Makes the plan of a run; its errors are those of `plan_search`."""
     training, positions = arguments.training, learned_positions(config)
     limits = [
         min((n for n in (given, positions) if n is not None), default=None)
@@ -172,14 +155,6 @@ def plan_search(
     The settings of a saved model, or of the file in `training.generation_config`, are kept unless
     `training` has others.
 
-    Args:
-        training: Training arguments.
-        config: Config of the model.
-        settings: Generation config that the model has before the run changes it.
-
-    Returns:
-        The search.
-
     Raises:
         ValueError: If the settings ask for several outputs per source, if `Search` refuses them, or
             if they could not be saved with the model.
@@ -212,9 +187,6 @@ def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
     A given metric stays. Otherwise, where a best checkpoint is needed, it is the first of
     `metrics`, or the loss with `prediction_loss_only` and with a schedule that follows the loss.
 
-    Args:
-        arguments: Options of the run.
-
     Returns:
         The metric, and whether a greater one is better; both None: no checkpoint is the best.
     """
@@ -233,10 +205,6 @@ def watched_metric(arguments: RunArguments) -> tuple[str | None, bool | None]:
 
 
 def default_attention(training: TokenBudgetTrainingArguments) -> str:
-    """Returns the attention kernel that trains fastest: on a CPU, sdpa is slow in half precision.
-
-    Args:
-        training: Device and precision of the training.
-    """
+    """Returns the fastest kernel for a training: on a CPU, sdpa is slow in half precision."""
     is_slow = training.device.type == "cpu" and (training.bf16 or training.fp16)
     return "eager" if is_slow else "sdpa"

@@ -74,9 +74,6 @@ class Recipe:
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Reads a recipe.
 
-    Args:
-        path: YAML or JSON file with one mapping of option names to values.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is damaged, or does not hold one mapping.

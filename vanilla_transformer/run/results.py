@@ -27,10 +27,6 @@ def save_results(folder: Path, figures: Mapping[str, float]) -> None:
 
     Each file is written whole or not at all. A figure that is not finite becomes null, and a
     warning names it.
-
-    Args:
-        folder: Output directory.
-        figures: All figures of the run up to now: train_*, eval_* and test_*.
     """
     written: dict[str, float | None] = dict(figures)
     for name, value in figures.items():
@@ -49,15 +45,7 @@ def save_results(folder: Path, figures: Mapping[str, float]) -> None:
 
 
 def read_results(folder: Path) -> dict[str, float]:
-    """Reads the figures of a run.
-
-    Args:
-        folder: Output directory.
-
-    Returns:
-        The content of all_results.json; empty if there is none, or, with a warning, if it is
-        damaged.
-    """
+    """Reads all_results.json; empty if there is none, or, with a warning, if it is damaged."""
     path = folder / "all_results.json"
     if not path.is_file():
         return {}
@@ -69,15 +57,9 @@ def read_results(folder: Path) -> dict[str, float]:
 
 
 def finished_figures(plan: RunPlan, max_steps: int, inputs: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the figures of a run that its output directory holds complete.
+    """Returns the figures of all_results.json; empty if something is left to do.
 
-    Args:
-        plan: Plan of the run.
-        max_steps: Number of steps of its training.
-        inputs: What it trains on and scores with, as its record keeps it.
-
-    Returns:
-        The figures of all_results.json; empty if something is left to do.
+    `inputs` describes what the run trains on and scores with.
     """
     folder, checkpoint = plan.directory.folder, plan.directory.checkpoint
     if checkpoint is None or not plan.directory.resumes_here:

@@ -53,14 +53,7 @@ _DATA_FILES = ("_file", "_source", "_target")
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
-    """Carries out the run of a command line, with messages on standard error.
-
-    Args:
-        argv: Arguments; None: those of the process.
-
-    Returns:
-        The figures of all_results.json.
-    """
+    """Carries out the run of a command line, and returns the figures of all_results.json."""
     show_messages()
     return run(parse_arguments(argv))
 
@@ -167,17 +160,7 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
 def make_trainer(
     plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics
 ) -> tuple[TokenBudgetSeq2SeqTrainer, DatasetDict]:
-    """Encodes the data and makes the Trainer of a run with its callbacks.
-
-    Args:
-        plan: Plan of the run.
-        model: The model.
-        tokenizer: Its tokenizer.
-        scorer: Scores generated text.
-
-    Returns:
-        The Trainer, and the splits as token ids.
-    """
+    """Makes the Trainer of a run with its callbacks; also returns the splits as token ids."""
     with plan.training.main_process_first(desc="tokenizing"):
         encoded = encode(plan.splits, tokenizer, plan.max_source_length, plan.max_target_length)
     if not plan.training.remove_unused_columns:  # the model would get all columns

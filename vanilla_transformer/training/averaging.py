@@ -100,13 +100,7 @@ def sort_by_score(
     metric: str,
     greater_is_better: bool | None = None,
 ) -> list[Checkpoint]:
-    """Sorts the checkpoints that have a finite score, the best last.
-
-    Args:
-        found: Checkpoints of one training.
-        log: Log of the training: one mapping per entry, with the step under "step".
-        metric: As in `select_checkpoints`.
-        greater_is_better: As in `select_checkpoints`.
+    """Sorts the checkpoints of one training that have a finite score in its log, the best last.
 
     Raises:
         ValueError: If the direction is unknown.
@@ -226,12 +220,8 @@ def average_checkpoints(
 ) -> None:
     """Saves the mean of saved models as a complete model: weights, config, tokenizer and code.
 
-    All files but the weights are copied from the last model.
-
-    Args:
-        directories: Saved models or checkpoints, as in `average_weights`.
-        output: Directory to write.
-        overwrite: Whether to replace a saved model in `output`.
+    All files but the weights are copied from the last model. With `overwrite`, a saved model in
+    `output` is replaced.
 
     Raises:
         NotADirectoryError: If `output` is a file.

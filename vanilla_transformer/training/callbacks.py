@@ -56,11 +56,7 @@ class EarlyStopping(EarlyStoppingCallback):
 
 
 class SubwordEpochs(TrainerCallback):
-    """Passes the epoch of the training on to `SampledSubwords`.
-
-    Args:
-        rows: Training set of the Trainer.
-    """
+    """Passes the epoch of the training on to `SampledSubwords`."""
 
     def __init__(self, rows: SampledSubwords) -> None:
         self.rows = rows
@@ -78,9 +74,6 @@ class CheckpointOnSignal(TrainerCallback):
     The callback of transformers may save before a step has ended, when random numbers for this step
     are already drawn; its resumed training then differs. This one asks the Trainer for a checkpoint
     of the usual kind. With several processes, one signal stops all of them at the same step.
-
-    Args:
-        manager: Receives the signal, for transformers.
 
     Attributes:
         has_stopped: Whether the signal has ended the training.
@@ -175,11 +168,7 @@ class ShowTranslations(TrainerCallback):
                 callback.tb_writer.add_text("translations", preformatted, state.global_step)
 
     def describe(self, model: Any, step: int) -> str:
-        """Returns the text that is shown.
-
-        Args:
-            model: Sequence-to-sequence model of transformers, in eval mode.
-            step: Number of steps trained so far.
+        """Returns the text that is shown; the model must be in eval mode.
 
         Returns:
             One line with the step and the loss (nats per token), and four lines per sentence.

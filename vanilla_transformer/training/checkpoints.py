@@ -149,13 +149,7 @@ def changed_files(folder: Path, suffixes: tuple[str, ...] = ("",)) -> list[str]:
 
 
 def _find_problem(checkpoint: Checkpoint, args: TrainingArguments, has_mean: bool) -> str:
-    """Returns in a sentence why a training cannot resume exactly from a checkpoint; "" if it can.
-
-    Args:
-        checkpoint: The checkpoint.
-        args: Arguments of the training, which decide what files it needs.
-        has_mean: Whether the training keeps a running mean of the weights.
-    """
+    """Returns why a training cannot resume exactly from a checkpoint; "" if it can."""
     path = checkpoint.path
     if missing := _missing_files(checkpoint, args, has_mean):
         return f"{str(path)!r} is an incomplete checkpoint: it lacks {', '.join(missing)}."

@@ -23,13 +23,7 @@ class FiniteValues:
         self._in_a_row = 0
 
     def check(self, what: str, value: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a number that is not finite.
-
-        Args:
-            what: Name of the number, for the error.
-            value: The number, or a tensor of one number; None is not checked.
-            step: Number of steps that are complete.
-            has_scaler: Whether a loss scaler skips bad steps.
+        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete.
 
         Raises:
             DivergenceError: If the number is not finite.
@@ -44,10 +38,6 @@ class FiniteValues:
 
 def check_weights(model: nn.Module, step: int) -> None:
     """Refuses to save weights that are not finite.
-
-    Args:
-        model: The model.
-        step: Number of steps that are complete.
 
     Raises:
         DivergenceError: If a weight is not finite; the error names it.

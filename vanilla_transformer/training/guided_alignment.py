@@ -44,14 +44,7 @@ class GuidedHead:
 
 
 def guided_head(args: Any, config: Any) -> GuidedHead | None:
-    """Resolves the options of guided alignment for a model.
-
-    Args:
-        args: Training arguments, with `guided_alignment` and the options that begin so.
-        config: The model's config.
-
-    Returns:
-        The head; None if none is guided.
+    """Returns the head that the options guide in a model with this config; None: no head.
 
     Raises:
         ValueError: If the model has no such layer or head.
@@ -75,23 +68,14 @@ def guided_head(args: Any, config: Any) -> GuidedHead | None:
 
 
 class LinkCollator:
-    """Adds links of tokens to the batches of another collator.
-
-    Args:
-        collator: Makes a batch of examples without links.
-    """
+    """Adds links of tokens to the batches of another collator."""
 
     def __init__(self, collator: Any) -> None:
         self.collator = collator
         self.tokenizer = getattr(collator, "tokenizer", None)  # Trainer saves it
 
     def __call__(self, features: Sequence[Mapping[str, Any]], *args: Any, **options: Any) -> Any:
-        """Makes a batch.
-
-        Args:
-            features: Examples; `alignment` holds pairs of token indices.
-            *args: Passed on.
-            **options: Passed on.
+        """Makes a batch of examples with pairs of token indices in "alignment".
 
         Returns:
             The batch with "alignment" of shape (batch, links, 2), filled up with `NO_LINK`.
@@ -169,15 +153,7 @@ class RecordedHeads:
 
 @contextmanager
 def recorded_heads(model: nn.Module, layer: int) -> Iterator[RecordedHeads]:
-    """Records queries and keys of a layer of cross-attention in the first call of a `with` block.
-
-    Args:
-        model: The model, possibly wrapped.
-        layer: Layer of the decoder, counted from 0.
-
-    Yields:
-        The record, which is complete after the call.
-    """
+    """Records queries and keys of a decoder layer, from 0, in the first call of a `with` block."""
     module = next(
         module
         for module in model.modules()

@@ -25,14 +25,7 @@ class CompletePushes(TrainerCallback):
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Completes the output directory; called by Trainer before it collects the files to push.
-
-        Args:
-            args: Arguments of the training.
-            state: State of the training.
-            control: Not used.
-            **kwargs: The `model`, and other objects that are not used.
-        """
+        """Completes the output directory; called by Trainer before it collects files to push."""
         if not state.is_world_process_zero:
             return
         folder = Path(str(args.output_dir))
@@ -52,18 +45,7 @@ def push_directory(
     revision: str | None = None,
     message: str = "End of training",
 ) -> CommitInfo:
-    """Pushes a finished run. Pickle files are not pushed, and those on the Hub are deleted.
-
-    Args:
-        folder: Output directory of the run.
-        repo_id: Name of an existing repository.
-        token: Token of the Hub. None: the saved token.
-        revision: Branch. None: the main branch.
-        message: Message of the commit.
-
-    Returns:
-        The Hub's description of the commit.
-    """
+    """Pushes a finished run to an existing repository, and deletes the pickle files there."""
     return HfApi().upload_folder(
         repo_id=repo_id,
         folder_path=folder,

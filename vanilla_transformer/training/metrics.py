@@ -174,14 +174,9 @@ class GenerationMetrics:
         return self._score_texts(self._decode_ids(ids), lengths.tolist(), references)
 
     def score(self, predictions: Sequence[str], lengths: Sequence[int]) -> dict[str, float]:
-        """Scores generated texts against `references`.
+        """Scores generated texts against `references`, as a call does.
 
-        Args:
-            predictions: The texts.
-            lengths: Number of tokens of each, without special tokens.
-
-        Returns:
-            As a call.
+        The lengths are numbers of tokens without special tokens.
 
         Raises:
             ValueError: If there are no references.

@@ -85,12 +85,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr})
 
     def add_param_group(self, param_group: _Group) -> None:
-        """Adds a group with its settings; the constructor calls it for each group.
-
-        Raises:
-            ValueError: If a setting is missing or out of range, or if a parameter of Muon is not a
-                matrix.
-        """
+        """Adds a group with its settings; the constructor calls it for each group."""
         _check_group(param_group)
         super().add_param_group(param_group)
         if param_group["algorithm"] == MUON:
@@ -99,12 +94,6 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Updates all parameters that have a gradient.
-
-        Args:
-            closure: Computes the loss anew. None: it is not needed.
-
-        Returns:
-            What `closure` returns.
 
         Raises:
             ValueError: If a parameter of Muon is not a whole matrix.

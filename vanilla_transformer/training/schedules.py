@@ -28,9 +28,6 @@ def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -
         d_model: Width of the model.
         warmup_steps: Number of steps in which the rate grows; 4000 in the paper.
         factor: Factor on the rate; 1 in the paper.
-
-    Returns:
-        The learning rate.
     """
     return float(factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
 
@@ -88,15 +85,9 @@ class NoamSchedule(LRScheduler):
 
 
 def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[str, Any]:
-    """Returns the options of the schedule, with the one that transformers has no default for.
+    """Returns `lr_scheduler_kwargs`; for "warmup_stable_decay" with `num_decay_steps`.
 
-    Args:
-        args: Arguments of the training.
-        num_training_steps: Number of steps of the training.
-
-    Returns:
-        `lr_scheduler_kwargs`; for "warmup_stable_decay" with `num_decay_steps`, by default the last
-        tenth of the training.
+    Its default is the last tenth of the training; transformers has none.
     """
     options: dict[str, Any] = dict(args.lr_scheduler_kwargs or {})  # type: ignore[arg-type]
     if args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY:
@@ -108,9 +99,6 @@ def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[s
 
 def check_schedule(args: TrainingArguments) -> None:
     """Makes the schedule for a parameter that is not trained, and refuses what fails.
-
-    Args:
-        args: Arguments of the training, with a schedule of transformers.
 
     Raises:
         ValueError: If `lr_scheduler_kwargs` do not fit the schedule.

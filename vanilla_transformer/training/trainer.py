@@ -180,9 +180,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 step 0.
             *args: Passed on, as are the options.
             **options: Passed on.
-
-        Raises:
-            ValueError: Under the conditions of `resumed_checkpoint`.
         """
         self._examples = 0
         found_callbacks = self.callback_handler.callbacks

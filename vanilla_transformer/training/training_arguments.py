@@ -385,10 +385,6 @@ def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
 def check_direction(metric: str, greater_is_better: bool | None) -> None:
     """Refuses a direction that contradicts a score whose direction is known.
 
-    Args:
-        metric: Name of the score, with or without "eval_".
-        greater_is_better: The direction that was asked for; None: none.
-
     Raises:
         ValueError: If the best model would be the worst.
     """

@@ -189,12 +189,8 @@ def checked_settings(
 ) -> Iterator[None]:
     """Refuses settings that loading a checkpoint, inside, replaces by others.
 
-    Args:
-        optimizer: The optimizer.
-        schedule: The schedule of its learning rate.
-        learning_rate: That of the arguments. The schedules that follow a score change the rate
-            itself: only the record tells with which rate such a training began.
-        path: Directory of the checkpoint.
+    The schedules that follow a score change the rate itself. Only the record tells with which
+    `learning_rate` such a training began.
 
     Raises:
         ValueError: If the checkpoint belongs to another optimizer or has other settings.
@@ -240,12 +236,7 @@ def _schedule_settings(schedule: Any) -> dict[str, Any]:
 def readable_state(
     path: str, files: str = "optimizer.pt or scheduler.pt", cause: str = "another `--optim`"
 ) -> Iterator[None]:
-    """Explains that a file of a checkpoint cannot be read.
-
-    Args:
-        path: Directory of the checkpoint.
-        files: Names of the files that are read.
-        cause: What the file may belong to, if it is not damaged.
+    """Explains that files of a checkpoint are damaged, or else belong to `cause`.
 
     Raises:
         ValueError: In place of the errors of torch.
