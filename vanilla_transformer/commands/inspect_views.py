@@ -35,11 +35,7 @@ def add_picture_options(parser: argparse.ArgumentParser, what: str, required: bo
 
 
 def add_views(views: Any) -> None:
-    """Adds the parsers of the views.
-
-    Args:
-        views: The subparsers of `inspect`.
-    """
+    """Adds the parsers of the views."""
     positions = views.add_parser("positions", help="picture of what the positions of a stack are")
     positions.add_argument("model", metavar="MODEL", help="directory of a saved model")
     positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")

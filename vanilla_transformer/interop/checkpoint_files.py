@@ -51,11 +51,7 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
 
 
 class InertObject:
-    """Stands for an object whose class is not loaded: it keeps what was stored, and does nothing.
-
-    Args:
-        *args: What the class would have been called with.
-    """
+    """Keeps what was stored of an object whose class is not loaded, and does nothing."""
 
     def __init__(self, *args: Any) -> None:
         self.args = args
@@ -146,9 +142,6 @@ def _load_tensors(path: Path) -> Any:
 def explained_pickle(path: str | Path) -> Iterator[None]:
     """Names the class of an object that pickled weights may not hold.
 
-    Args:
-        path: The file or directory that is read.
-
     Raises:
         ValueError: In place of torch's error, which advises to run the code.
     """
@@ -180,9 +173,6 @@ def reason_of(error: Exception) -> str:
 
 def read_yaml(path: str | Path) -> Any:
     """Reads a YAML file.
-
-    Args:
-        path: The file.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -137,11 +137,7 @@ class Exported:
 
 
 def library_of(model: PreTrainedModel) -> str:
-    """Returns the library of a model's class, its version, and the name of the class.
-
-    Args:
-        model: A model of transformers or of this package.
-    """
+    """Returns the library of a model's class, its version, and the name of the class."""
     name = type(model).__module__.partition(".")[0]
     version = transformers.__version__ if name == "transformers" else CODE_VERSION
     return f"{name} {version}, {type(model).__name__}"

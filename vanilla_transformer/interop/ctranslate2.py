@@ -79,9 +79,6 @@ _FREE_FIELDS = (
 def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
     """Lists what CTranslate2 cannot compute.
 
-    Args:
-        config: The model's config.
-
     Returns:
         One sentence for each field in the way; empty if the model can be exported.
     """
@@ -241,9 +238,6 @@ def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:
     CTranslate2 averages the first heads of one layer, so those of `config.alignment_heads` become
     the first ones. Heads that share keys and values stay together.
 
-    Args:
-        config: The model's config.
-
     Returns:
         The heads. None: CTranslate2 cannot average those of `config.alignment_heads`.
     """
@@ -271,10 +265,6 @@ def vocabularies_of(
     config: VanillaTransformerConfig, tokenizer: Any
 ) -> tuple[list[str], list[str]]:
     """Returns the tokens of the source and of the target, in the order of their ids.
-
-    Args:
-        config: The model's config.
-        tokenizer: The model's tokenizer.
 
     Raises:
         ValueError: If the tokenizer has more ids than the model.

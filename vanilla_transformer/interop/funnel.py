@@ -136,9 +136,6 @@ tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
 def compare_with_source(imported: Imported) -> Imported:
     """Runs source and model on random input.
 
-    Args:
-        imported: The model.
-
     Returns:
         The same with the comparison, if the library of the source is there and does not fail.
 
@@ -165,9 +162,6 @@ def compare_with_source(imported: Imported) -> Imported:
 
 def check_agreement(compared: Comparison) -> None:
     """Raises an error if a model computes something else than its source.
-
-    Args:
-        compared: The comparison.
 
     Raises:
         ValueError: If the logits or the outputs differ.

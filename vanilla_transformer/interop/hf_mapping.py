@@ -236,10 +236,6 @@ def export_model(
 def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> list[str]:
     """Lists the fields whose value is lost when our config becomes one of a family.
 
-    Args:
-        family: The family.
-        ours: The config.
-
     Returns:
         One sentence for each field, sorted.
 

@@ -283,10 +283,6 @@ def export_to_transformers(
 def find_problems(target: ExportTarget, draft: Draft) -> list[str]:
     """Lists what hinders a class from computing a rewritten model, one sentence each.
 
-    Args:
-        target: The class.
-        draft: The model, rewritten for the class.
-
     Returns:
         The sentences, sorted.
 

@@ -107,10 +107,6 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
 def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
     """Raises an error if fields that no weight shows are not given.
 
-    Args:
-        fields: The fields that are given.
-        remedy: A sentence on where to give them.
-
     Raises:
         ValueError: If one is missing.
     """
@@ -175,10 +171,6 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
 
 def match_in_time(pattern: Any, name: str) -> Any:
     """Matches a whole name.
-
-    Args:
-        pattern: A compiled expression of the package `regex`.
-        name: Name of a weight.
 
     Returns:
         The match, or None.
@@ -351,12 +343,7 @@ def _find_untied(renamed: RenamedWeights, tied: Mapping[str, str]) -> Iterator[s
 
 
 def find_misfits(shapes: Mapping[str, tuple[int, ...]], renamed: RenamedWeights) -> Iterator[str]:
-    """Yields a sentence for each weight that is left over, missing or of another shape.
-
-    Args:
-        shapes: Shape of each weight that is expected.
-        renamed: The weights.
-    """
+    """Yields a sentence for each weight that is left over, missing or of another shape."""
     for name, tensor in renamed.weights.items():
         origin = renamed.origins.get(name, name)
         if name not in shapes:

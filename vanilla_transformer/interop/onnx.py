@@ -82,11 +82,7 @@ def export_to_onnx(
 
 
 class EncoderGraph(nn.Module):
-    """What `encoder.onnx` computes: the encoder, and the source's keys and values.
-
-    Args:
-        model: The model.
-    """
+    """What `encoder.onnx` computes: the encoder, and the source's keys and values."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -105,11 +101,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """What `decoder.onnx` computes: some target tokens after others, whose keys are given.
-
-    Args:
-        model: The model.
-    """
+    """What `decoder.onnx` computes: some target tokens after others, whose keys are given."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -141,11 +133,6 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
     """An exported model on onnxruntime: `generate()` searches as for any model of transformers.
 
     Load it with `OnnxModel.load(directory)`.
-
-    Args:
-        config: Config of the exported model.
-        encoder: Session of `encoder.onnx`.
-        decoder: Session of `decoder.onnx`.
     """
 
     config: VanillaTransformerConfig
@@ -285,11 +272,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
 
 
 class OnnxEncoder(nn.Module):
-    """`encoder.onnx` as a module.
-
-    Args:
-        session: Session of the graph.
-    """
+    """`encoder.onnx` as a module."""
 
     main_input_name = "input_ids"
 

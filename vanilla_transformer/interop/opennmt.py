@@ -160,12 +160,7 @@ def _find_unknown_options(options: Mapping[str, Any]) -> list[str]:
 def find_vocabulary_problems(
     vocabularies: Sequence[Any], special: Mapping[str, str] = SPECIAL_TOKENS
 ) -> list[str]:
-    """Returns a sentence for each way in which two vocabularies cannot be used.
-
-    Args:
-        vocabularies: Words by id, of the source and of the target.
-        special: Special tokens by their role.
-    """
+    """Returns a sentence for each way in which two vocabularies cannot be used."""
     problems = []
     for side, words in zip(("src", "tgt"), vocabularies, strict=True):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -274,12 +269,6 @@ def guided_heads(
 ) -> list[list[int]] | None:
     """Returns the heads that a training with `lambda_align` has taught to align.
 
-    Args:
-        training: Options of the training.
-        decoder: Options of the decoder.
-        heads: Heads of a layer.
-        weights: The weights under OpenNMT's names.
-
     Returns:
         Pairs [layer, head]. None: no head was taught, or with a view of the whole target, which
         decoding does not have.
@@ -322,11 +311,7 @@ def _first_value(value: Any) -> float:
 
 
 def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
-    """Returns expressions for biases of attention that the source has in no layer of a stack.
-
-    Args:
-        weights: Weights by their names in OpenNMT-py or Eole.
-    """
+    """Returns expressions for biases of attention that the source has in no layer of a stack."""
     return [
         rf"model\.{stack}\..*_attn\.{ours}_proj\.bias"
         for stack in ("encoder", "decoder")
@@ -389,11 +374,6 @@ def make_tokenizer(
     source: Sequence[str], target: Sequence[str], special: Mapping[str, str] = SPECIAL_TOKENS
 ) -> VanillaTransformerTokenizer | None:
     """Makes a tokenizer whose sources have no `</s>`, and whose targets end with it.
-
-    Args:
-        source: Words of the source's vocabulary by id.
-        target: Words of the target's vocabulary by id.
-        special: Special tokens by their role.
 
     Returns:
         The tokenizer; None if the special tokens have other ids in the two vocabularies.

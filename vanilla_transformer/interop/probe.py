@@ -98,10 +98,6 @@ def probe_inputs(
 def compute_outputs(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Runs a model in float32 on the CPU, without dropout.
 
-    Args:
-        model: A model of this package.
-        inputs: As `probe_inputs` makes them.
-
     Returns:
         The logits, or the last states of a model without an output projection. Of both stacks,
         states of padding are zero.
@@ -205,9 +201,6 @@ def _file_fingerprint(path: Path) -> dict[str, Any]:
 def verify_model(directory: str | Path) -> Verification:
     """Computes the probe of a saved model again.
 
-    Args:
-        directory: Directory of the model.
-
     Returns:
         What differs from the stored probe.
 
@@ -273,9 +266,6 @@ def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
 
 def load_for_probe(folder: Path) -> Any:
     """Loads a saved model of any of the package's classes in float32.
-
-    Args:
-        folder: Directory of the model.
 
     Returns:
         The model.

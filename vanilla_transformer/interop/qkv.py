@@ -41,9 +41,6 @@ def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> 
 def fuse_self_attention(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Converts weights of a model with `fused_qkv=False` to a model with `fused_qkv=True`.
 
-    Args:
-        state_dict: Names and weights of a model.
-
     Returns:
         The weights with one `self_attn.qkv_proj` in place of three projections. Its rows are all
         queries, then all keys, then all values.

@@ -62,11 +62,7 @@ def fields_beyond(
 
 
 def fields_with_effect(config: VanillaTransformerConfig) -> dict[str, Any]:
-    """Returns the fields that change what a model computes; None becomes the value it means.
-
-    Args:
-        config: The model's config.
-    """
+    """Returns the fields that change what a model computes; None becomes the value it means."""
     # Weights show whether there is a bias of the output.
     names = set(VanillaTransformerConfig.__annotations__) - {
         *WITHOUT_EFFECT_ON_OUTPUTS,

@@ -58,10 +58,6 @@ def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
 def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
     """Saves a tokenizer beside a model, and checks that the Auto classes find the same.
 
-    Args:
-        tokenizer: The tokenizer.
-        output_dir: Directory of the model.
-
     Raises:
         ValueError: If the saved tokenizer encodes a text otherwise.
     """
@@ -125,10 +121,6 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
     A tokenizer of transformers itself is saved as it is. Ours becomes a `PreTrainedTokenizerFast`
     with the same ids and texts; of two vocabularies, the target's goes to `TARGET_FOLDER`.
 
-    Args:
-        tokenizer: The tokenizer.
-        output_dir: Directory of the exported model.
-
     Returns:
         What a user must know, one sentence each.
 
@@ -151,9 +143,6 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
 
 def to_plain_tokenizer(tokenizer: VanillaTransformerTokenizer) -> PreTrainedTokenizerFast:
     """Converts a tokenizer with one vocabulary; of two, the source's is taken.
-
-    Args:
-        tokenizer: The tokenizer.
 
     Returns:
         The same without our class. Tokens that were added as special ones, such as a tag, are

@@ -31,10 +31,6 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 def build_page(models: PageModels, text: str = "") -> gr.Blocks:
     """Builds the page. `launch_page` serves it; so does `launch(**launch_options())`.
 
-    Args:
-        models: The models that can be chosen.
-        text: Text that the page opens with, and runs.
-
     Returns:
         The page, as Gradio's `Blocks`.
     """
@@ -117,11 +113,7 @@ def launch_page(
 
 
 class PageGuard:
-    """An ASGI middleware that answers some requests itself, and passes the others on.
-
-    Args:
-        app: What answers the others.
-    """
+    """An ASGI middleware that answers some requests itself, and passes the others on."""
 
     def __init__(self, app: App) -> None:
         self.app = app

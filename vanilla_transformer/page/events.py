@@ -46,10 +46,6 @@ class PageEvents:
     """The functions that Gradio calls. Each returns the new values of components.
 
     What belongs to one user is passed in and out as `gr.State`; the events hold the models alone.
-
-    Args:
-        models: The models of the page.
-        parts: The components of the page.
     """
 
     def __init__(self, models: PageModels, parts: Parts) -> None:
@@ -57,12 +53,7 @@ class PageEvents:
         self.parts = parts
 
     def connect(self, page: gr.Blocks, runs_at_once: bool) -> None:
-        """Connects the components.
-
-        Args:
-            page: The page.
-            runs_at_once: Whether the text is run when the page opens.
-        """
+        """Connects the components."""
         parts = self.parts
         shared: dict[str, Any] = {"trigger_mode": "always_last"}  # no click is lost
         private = {**shared, "api_visibility": "private", "show_progress": "hidden"}

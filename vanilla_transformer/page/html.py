@@ -130,10 +130,6 @@ def outputs_html(result: PageResult) -> str:
 def ablation_html(output: Translation, whole: Translation) -> str:
     """Writes an output with heads off, and below it the output with all heads.
 
-    Args:
-        output: The output with heads off.
-        whole: The output with all heads.
-
     Returns:
         HTML.
     """
@@ -181,10 +177,6 @@ def percent_text(probability: float) -> str:
 
 def draw_found(found: Found, choice: Choice) -> Drawings:
     """Draws the view of an output.
-
-    Args:
-        found: What `find` or `look_into` returned.
-        choice: Which attention is drawn.
 
     Returns:
         The drawings; a message where there is no view, or no such layer or head.

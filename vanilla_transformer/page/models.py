@@ -282,11 +282,6 @@ class PageModels:
     def view(self, result: PageResult, line: int, rank: int) -> PageView:
         """Looks into the model on an output of a result, with the same heads off.
 
-        Args:
-            result: What `answer` returned.
-            line: Index of the line.
-            rank: Index of its output.
-
         Raises:
             ValueError: If there are too many tokens for maps.
         """
@@ -331,12 +326,6 @@ def find(models: PageModels, request: PageRequest) -> Found:
 def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
     """Looks into another output of a result.
 
-    Args:
-        models: The models of the page.
-        found: A result, with any view.
-        line: Index of the line.
-        rank: Index of its output.
-
     Returns:
         The same result with the view of the output, or with the reason why there is none.
     """
@@ -359,9 +348,6 @@ def names_of_outputs(found: Found) -> list[tuple[str, str]]:
 
 def check_text(text: str | None) -> tuple[str, ...]:
     """Splits a text into lines, after a check that the page can take it.
-
-    Args:
-        text: What a person has typed.
 
     Returns:
         The lines that are not blank, without line breaks.

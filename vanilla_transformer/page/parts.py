@@ -72,10 +72,6 @@ class Parts:
 def make_parts(models: PageModels, text: str) -> Parts:
     """Lays out the page. To be called in a `with gr.Blocks()`.
 
-    Args:
-        models: The models that can be chosen.
-        text: The text that the page opens with.
-
     Returns:
         The components.
     """

@@ -98,11 +98,6 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
     """Reads the values of a body, and of the address where the body may be a form.
 
-    Args:
-        request: The request.
-        body: What `read_bytes` returned.
-        kind: What `content_type` returned.
-
     Returns:
         The values by name. Those of a form are texts.
 

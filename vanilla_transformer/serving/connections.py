@@ -112,12 +112,7 @@ def protocol_with(limits: Limits) -> type[DeadlineProtocol]:
 
 
 class GracefulServer(uvicorn.Server):
-    """A server that a signal ends with status 0, after what it has accepted; a second one at once.
-
-    Args:
-        config: The settings of uvicorn.
-        on_started: Is called when connections are accepted.
-    """
+    """Ends with status 0 on a signal, after what it has accepted; at once on a second one."""
 
     def __init__(self, config: uvicorn.Config, on_started: Any) -> None:
         super().__init__(config)

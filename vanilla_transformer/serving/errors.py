@@ -29,11 +29,7 @@ class RequestError(HTTPException):
 
 
 class ComputationError(Exception):
-    """An error inside the model's computation.
-
-    Args:
-        cause: The error.
-    """
+    """An error inside the model's computation."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(type(cause).__name__)

@@ -62,9 +62,6 @@ class EndpointHandler:
 def write_handler(directory: str) -> list[Path]:
     """Writes this file and the versions of its packages into the directory of a saved model.
 
-    Args:
-        directory: The directory.
-
     Returns:
         The files that are written.
 

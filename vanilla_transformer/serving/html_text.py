@@ -83,9 +83,6 @@ def split_html(source: str) -> HtmlText:
     `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`, `math`
     and `template`. White space within a text counts as one space, except in `pre`.
 
-    Args:
-        source: A document or a fragment.
-
     Returns:
         The HTML without its texts, and the texts.
     """

@@ -51,14 +51,7 @@ class Answers:
 
 
 class ServedModel:
-    """A model, the threads that compute its batches, and its queue.
-
-    Args:
-        source: Where it comes from, and its name.
-        translator: The model.
-        settings: The settings of the server.
-        metrics: Counts what happens.
-    """
+    """A model, the threads that compute its batches, and its queue."""
 
     def __init__(
         self, source: ModelSource, translator: Translator, settings: Settings, metrics: Metrics
@@ -179,11 +172,7 @@ class ServedModel:
 
 
 class Models:
-    """All models of a server.
-
-    Args:
-        models: The models.
-    """
+    """All models of a server."""
 
     def __init__(self, models: Iterable[ServedModel]) -> None:
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}

@@ -153,12 +153,7 @@ class Metrics:
 
 
 class BatchMetrics:
-    """Counts the batches of one model.
-
-    Args:
-        metrics: The counters of the server.
-        model: Name of the model.
-    """
+    """Counts the batches of one model."""
 
     def __init__(self, metrics: Metrics, model: str) -> None:
         self._segments = metrics.segments.labels(model)

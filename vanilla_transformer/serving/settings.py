@@ -160,9 +160,6 @@ def _parse_model(word: str) -> ModelSource:
 def read_api_keys(path: str) -> tuple[str, ...]:
     """Reads a file with one key per line; blank lines and lines that begin with # are left out.
 
-    Args:
-        path: The file.
-
     Returns:
         The keys.
 
