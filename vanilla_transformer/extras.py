@@ -1,6 +1,6 @@
 """The packages that only some tasks need, and one clear line when such a package is missing.
 
-Every extra stands in pyproject.toml under the same name, with the same packages.
+Every extra is in pyproject.toml under the same name, with the same packages.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def check_extra(name: str) -> None:
     """Checks that the packages of an extra are installed, without importing them.
 
     Raises:
-        ModuleNotFoundError: If a package is missing. The message tells how to install it.
+        ModuleNotFoundError: If a package is missing. The message says how to install it.
     """
     for package in EXTRAS[name]:
         if find_spec(package) is None:
@@ -46,7 +46,7 @@ def optional_packages() -> Iterator[None]:
     """Names the extra to install when an import inside of the `with` block fails.
 
     Raises:
-        ModuleNotFoundError: If a package is missing. The message tells how to install it.
+        ModuleNotFoundError: If a package is missing. The message says how to install it.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def optional_packages() -> Iterator[None]:
 
 
 def missing_package(package: str, extra: str) -> ModuleNotFoundError:
-    """Makes the error for a package that is not installed; it tells how to install the extra."""
+    """Makes the error for a package that is not installed; it says how to install the extra."""
     return ModuleNotFoundError(
         f'The package {package!r} is not installed: pip install "vanilla-transformer[{extra}]"',
         name=package,

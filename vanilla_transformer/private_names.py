@@ -227,14 +227,7 @@ TRAINING = (
 
 
 def missing_names(rows: Iterable[PrivateNames]) -> list[str]:
-    """Looks the names up in the transformers that is installed.
-
-    Args:
-        rows: `LOADING` or `TRAINING`.
-
-    Returns:
-        A sentence on each name that is gone. Names that only instances have are not looked up.
-    """
+    """Returns a sentence on each name that is gone; names that only instances have are passed."""
     return [
         f"transformers {transformers.__version__} has no {row.owner}.{name}, with which "
         f"{row.reason}; the public way would be: {row.instead}."

@@ -125,9 +125,6 @@ class Search:
                 width. None: all outputs are wanted.
             positions: Number of learned positions, in tokens. None: positions of any length.
 
-        Returns:
-            The search.
-
         Raises:
             SearchError: If an option is unknown, out of range, contradicts another one, or has no
                 effect in this search.

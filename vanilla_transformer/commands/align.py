@@ -69,13 +69,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the files, and options that contradict each other.
-
-    Raises:
-        UsageError: If options contradict each other.
-        OSError: If a file or the model does not exist.
-        ValueError: If the output file exists or is an input.
-    """
+    """Checks the model's path, the files, and options that contradict each other."""
     check_usage(
         (
             options.tokens and options.json,

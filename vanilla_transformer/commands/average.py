@@ -47,14 +47,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the directories.
-
-    Raises:
-        UsageError: If --last or --best is given with several directories.
-        OSError: If a directory does not exist.
-        ValueError: If the output directory is in use.
-        ModuleNotFoundError: If the extra `train` is not installed.
-    """
+    """Checks the directories."""
     if options.last or options.best:
         if len(options.models) != 1:
             raise UsageError(

@@ -145,12 +145,7 @@ def _check_options_of_kind(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the files and the output directory.
-
-    Raises:
-        OSError: If a file does not exist, or the output is a file.
-        ValueError: If the output directory is in use, or holds a file that is read.
-    """
+    """Checks the files and the output directory."""
     paths = [options.source, *(getattr(options, name) for name in _FILES)]
     read_from = tuple(paths)
     if SOURCES[options.kind].on_hub:

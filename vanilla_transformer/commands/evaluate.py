@@ -60,14 +60,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the data options, the paths and the output file.
-
-    Raises:
-        UsageError: If an option of the data is wrong.
-        OSError: If the model or a file does not exist.
-        ValueError: If the output file exists, or is a file of the data.
-        ModuleNotFoundError: If the extra `train` is not installed.
-    """
+    """Checks the data options, the paths and the output file."""
     _data_arguments(options)
     check_model_path(options.model)
     check_data_files(vars(options))

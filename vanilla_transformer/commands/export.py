@@ -55,14 +55,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the options, the model's path, the output directory and the extra.
-
-    Raises:
-        UsageError: If an option does not fit the format.
-        OSError: If the model does not exist, or the output is a file.
-        ValueError: If the output directory is in use, or holds the model.
-        ModuleNotFoundError: If the extra is not installed.
-    """
+    """Checks the options, the model's path, the output directory and the extra."""
     for name, kinds in KINDS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")

@@ -31,9 +31,6 @@ PAIRS_PER_CHUNK = 2048
 def check_model_path(path: str) -> None:
     """Checks that a model can be there; a name on the Hub passes.
 
-    Args:
-        path: Directory of a saved model, or its name on the Hub.
-
     Raises:
         FileNotFoundError: If the path does not exist and cannot be a name on the Hub, or if the
             directory holds no config.
@@ -50,14 +47,7 @@ def check_model_path(path: str) -> None:
 
 
 def check_data_files(options: Mapping[str, Any]) -> None:
-    """Checks that the data files among the options exist.
-
-    Args:
-        options: Values by field of `DataArguments`; other names are ignored.
-
-    Raises:
-        FileNotFoundError: If a file does not exist. The message names its option.
-    """
+    """Checks that the data files among the options exist; the error names the option."""
     for name, path in data_files(options).items():
         try:
             existing_file(path)
@@ -100,12 +90,7 @@ def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
 def read_pair_chunks(
     source: str, target: str, skip: int = 0
 ) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Reads two files with as many lines as a stream.
-
-    Args:
-        source: Path of one file.
-        target: Path of the other file.
-        skip: Number of pairs to pass over.
+    """Reads two files of as many lines as a stream, from the pair after the first `skip`.
 
     Yields:
         The number of the first line, and up to `PAIRS_PER_CHUNK` lines of each file.
@@ -119,15 +104,7 @@ def read_pair_chunks(
 
 @contextmanager
 def named_lines(file: str, first: int) -> Iterator[None]:
-    """Names the lines of a file that an error inside of the `with` block is about.
-
-    Args:
-        file: Path of the file of the sources.
-        first: Number of the first line that is computed.
-
-    Raises:
-        ValueError: The same problem, with the line.
-    """
+    """Names the line of a file that an error is about, where the block begins at line `first`."""
     from vanilla_transformer.inference.translator import LongSourceError
 
     try:
@@ -142,11 +119,7 @@ def named_lines(file: str, first: int) -> Iterator[None]:
 
 
 def check_resumption(options: argparse.Namespace) -> None:
-    """Refuses `--resume` where an output could not go on.
-
-    Raises:
-        UsageError: If there is no output, or a packed one.
-    """
+    """Refuses `--resume` where an output could not go on."""
     check_usage(
         (options.resume and not options.output, "--resume needs --output"),
         (
@@ -237,11 +210,8 @@ def open_resumable(
     """Opens the output; with `--resume` it keeps its lines when the process ends too early.
 
     Each line goes to `PATH.unfinished` as it is printed. This file takes its place at the end.
-    `PATH.unfinished.json` records what the lines were made from.
-
-    Args:
-        options: The parsed options.
-        identity: What the lines are made from. An interrupted file goes on only if it is equal.
+    `PATH.unfinished.json` records what the lines were made from: it goes on only if `identity` is
+    equal.
 
     Yields:
         The stream, and the number of complete lines that it holds already.
@@ -274,10 +244,6 @@ def open_resumable(
 def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
     """Returns whether `--resume` finds a complete file, and says what is not known of it.
 
-    Args:
-        options: The parsed options.
-        source: The file with the lines that the output is made from.
-
     Raises:
         ValueError: If they do not have as many lines.
     """
@@ -306,7 +272,7 @@ def file_identity(path: str) -> list[Any]:
     """Returns the full path, size and time of a file, or of the weights in a directory.
 
     Args:
-        path: A file, a directory, or a name on the Hub, which stands for itself.
+        path: A file, a directory, or a name on the Hub, which is returned as it is.
     """
     found = Path(path)
     if not found.exists():
@@ -330,10 +296,5 @@ def _check_identity(unfinished: Path, record: Path, identity: Mapping[str, Any])
 
 
 def print_line(text: str, stream: TextIO) -> None:
-    """Prints a text as one line, so that outputs stay aligned with the lines of the input.
-
-    Args:
-        text: The text; line breaks, which some models can generate, become spaces.
-        stream: Where it is printed.
-    """
+    """Prints a text as one line: line breaks, which some models can generate, become spaces."""
     print(text.replace("\r", " ").replace("\n", " "), file=stream)

@@ -1,21 +1,24 @@
 """`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.commands.files import check_model_path
-from vanilla_transformer.commands.inspect_views import (
-    add_picture_options,
-    add_views,
-    check_picture,
-    check_view,
-    save_picture,
-    show_view,
+from vanilla_transformer.commands.files import check_model_path, check_output
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_model_argument,
+    positive_integer,
 )
-from vanilla_transformer.commands.options import CommandParser, UsageError, add_model_argument
+from vanilla_transformer.data.atomic_files import replaced_file
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs
+from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
 
     from vanilla_transformer import (
@@ -34,14 +37,12 @@ vanilla-transformer inspect training runs/multi30k runs/other --x seconds --outp
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 """
 
+PICTURES = (".png", ".svg", ".pdf")
+PAIRS_PER_BATCH = 16
+
 
 class ViewParser(CommandParser):
-    """Parser of one view.
-
-    Args:
-        prog: The program with the names of the subcommand and the view; the last word counts.
-        **_: What argparse derives for the view from the parser above it.
-    """
+    """Parser of one view."""
 
     def __init__(self, prog: str, **_: object) -> None:
         super().__init__(f"inspect {prog.split()[-1]}", SUMMARY, EXAMPLES)
@@ -62,7 +63,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--target", nargs="+", help="target texts, one per source (default: the start token)"
     )
     shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
-    add_picture_options(shapes, "image of the modules as in the paper's figure 1")
+    _add_picture_options(shapes, "image of the modules as in the paper's figure 1")
     maps = views.add_parser("attention", help="source token that each target token attends to")
     add_model_argument(maps)
     maps.add_argument("--text", required=True, help="source text")
@@ -90,47 +91,112 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="what --output holds: the heads of the layer, the heads of all layers, or source "
         "against target, with the mean of the layer's heads or with --head",
     )
-    add_picture_options(maps, "image of the attention")
-    add_views(views)
+    _add_picture_options(maps, "image of the attention")
+    positions = views.add_parser("positions", help="picture of what the positions of a stack are")
+    positions.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")
+    positions.add_argument(
+        "--length", type=positive_integer, default=64, metavar="N", help="number of positions"
+    )
+    _add_picture_options(positions, "image to write", required=True)
+    training = views.add_parser("training", help="picture of the curves of trainings")
+    training.add_argument(
+        "runs", nargs="+", metavar="RUN", help="directory of a training, or a checkpoint"
+    )
+    training.add_argument("--names", nargs="+", metavar="NAME", help="names of the runs")
+    training.add_argument(
+        "--x", choices=("step", "epoch", "seconds"), default="step", help="from left to right"
+    )
+    _add_picture_options(training, "image to write", required=True)
+    heads = views.add_parser("heads", help="change of the loss without each attention head")
+    heads.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    for side in ("source", "target"):
+        heads.add_argument(
+            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
+        )
+    heads.add_argument(
+        "--pairs", type=positive_integer, default=64, metavar="N", help="pairs to use, at most"
+    )
+    _add_picture_options(heads, "image of the changes")
+    cost = views.add_parser("cost", help="parameters, FLOPs and memory")
+    cost.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    for name, default in (("source-length", 128), ("target-length", 128), ("batch", 1)):
+        what = "sequences" if name == "batch" else f"{name.partition('-')[0]} tokens of a sequence"
+        cost.add_argument(
+            f"--{name}", type=positive_integer, default=default, metavar="N", help=what
+        )
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the texts and the output file.
+def _add_picture_options(
+    parser: argparse.ArgumentParser, what: str, required: bool = False
+) -> None:
+    """Adds `--output` and `--overwrite`."""
+    parser.add_argument(
+        "--output", metavar="FILE", required=required, help=f"{what}: .png, .svg or .pdf"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
-    Raises:
-        UsageError: If target texts have no source texts, or differ from them in number.
-        OSError: If the model does not exist.
-        ValueError: If the output file exists, or is no picture.
-        ModuleNotFoundError: If a figure is asked for and the extra `plot` is not installed.
-    """
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the model's path, the texts, the runs and the output file."""
     if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
         raise UsageError(
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
         )
-    if options.view not in ("shapes", "attention"):
-        check_view(options)
+    if options.view == "training":
+        for run in options.runs:
+            if not Path(run).exists():
+                raise FileNotFoundError(f"The directory {run!r} does not exist.")
+    else:
+        check_model_path(options.model)
+    if options.view == "heads":
+        for path in (options.source, options.target):
+            existing_file(path)
+    output = getattr(options, "output", None)
+    if output is None:
         return
-    check_model_path(options.model)
-    check_picture(options)
+    if Path(output).suffix.lower() not in PICTURES:
+        raise ValueError(f"`--output` {output!r} is no picture: end it with {', '.join(PICTURES)}.")
+    check_output(options, {})
+    check_extra("plot")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints the view."""
+    """Prints or draws the view."""
     from transformers.utils import logging
 
     from vanilla_transformer.inference.loading import load_model
 
     logging.disable_progress_bar()
-    if options.view not in ("shapes", "attention"):
-        show_view(options)
+    if options.view == "training":
+        from vanilla_transformer.inspection.training_figures import plot_training
+
+        figure = plot_training(*options.runs, names=options.names, x=options.x)
+        _save_picture(figure, options.output)
         return
     model, tokenizer = load_model(options.model)
     if options.view == "shapes":
         _show_shapes(model, tokenizer, options)
-    else:
+    elif options.view == "attention":
         _show_attention(model, tokenizer, options)
+    elif options.view == "heads":
+        _show_heads(model, tokenizer, options)
+    elif options.view == "cost":
+        from vanilla_transformer.inspection.cost import cost
+
+        print(cost(model, options.source_length, options.target_length, options.batch))
+    else:
+        from vanilla_transformer.inspection.position_figures import plot_positions
+
+        _save_picture(plot_positions(model, options.stack, options.length), options.output)
+
+
+def _save_picture(figure: "Figure", path: str) -> None:
+    """Saves a picture, which appears when it is complete."""
+    with replaced_file(path) as unfinished:
+        figure.savefig(unfinished, format=Path(path).suffix[1:].lower(), dpi=150)
 
 
 def _show_shapes(
@@ -159,7 +225,7 @@ def _show_shapes(
     if options.output:
         from vanilla_transformer.inspection.shape_figures import plot_shapes
 
-        save_picture(plot_shapes(walk), options.output)
+        _save_picture(plot_shapes(walk), options.output)
 
 
 def _show_attention(
@@ -171,7 +237,7 @@ def _show_attention(
 
     maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
-        save_picture(_draw_attention(maps, options), options.output)
+        _save_picture(_draw_attention(maps, options), options.output)
     for target, source, weight in maps.alignment(options.layer, options.head):
         print(f"{target:<16} {source:<16} {weight:.2f}")
 
@@ -187,3 +253,53 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
         return plot_heads(getattr(maps, options.kind), rows, columns, title=title)
     weights = maps.weights_of(options.kind, options.layer, options.head)
     return plot_alignment(columns, rows, weights)
+
+
+def _show_heads(model: Any, tokenizer: Any, options: argparse.Namespace) -> None:
+    """Prints the change of the loss without each head, and draws it if asked to."""
+    from vanilla_transformer.inspection.attention_figures import plot_head_scores
+    from vanilla_transformer.inspection.head_ablation import head_scores
+
+    pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
+    if not pairs:
+        raise ValueError(f"{options.source!r} is empty: give at least one pair of texts.")
+    changes = head_scores(model, _make_loss(tokenizer, pairs, model.device))
+    for name, layers in changes.items():
+        for layer, heads in enumerate(layers.tolist()):
+            numbers = "  ".join(f"{change:+.4f}" for change in heads)
+            print(f"{name:<20} layer {layer:<3} {numbers}")
+    if options.output:
+        _save_picture(plot_head_scores(changes, score="loss in nats per token"), options.output)
+
+
+def _make_loss(
+    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
+) -> Callable[[Any], float]:
+    """Makes a score: the mean cross-entropy of the target tokens, in nats."""
+    import torch.nn.functional as F
+
+    batches = list(_encode_batches(tokenizer, pairs, device))
+
+    def mean_loss(model: Any) -> float:
+        total, count = 0.0, 0
+        for batch in batches:
+            labels = batch["labels"].flatten()
+            logits = model(**batch).logits.flatten(0, 1).float()
+            total += F.cross_entropy(logits, labels, reduction="sum").item()
+            count += int((labels >= 0).sum())
+        return total / count
+
+    return mean_loss
+
+
+def _encode_batches(
+    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
+) -> Iterator[dict[str, "torch.Tensor"]]:
+    """Yields batches of pairs; labels of padding are -100, which the loss ignores."""
+    for start in range(0, len(pairs), PAIRS_PER_BATCH):
+        sources, targets = zip(*pairs[start : start + PAIRS_PER_BATCH], strict=True)
+        texts = {"text": list(sources), "text_target": list(targets)}
+        batch = tokenizer(**texts, padding=True, return_tensors="pt").to(device)
+        labels = batch["labels"]
+        is_padding = labels == tokenizer.pad_token_id
+        yield {**batch, "labels": labels.masked_fill(is_padding, -100)}

@@ -27,14 +27,7 @@ class UsageError(ValueError):
 
 
 def check_usage(*rules: tuple[Any, str]) -> None:
-    """Refuses options that contradict each other.
-
-    Args:
-        *rules: Whether the options are wrong, and what is said then.
-
-    Raises:
-        UsageError: For the first rule that is broken.
-    """
+    """Raises a `UsageError` with the sentence of the first rule (is broken, sentence)."""
     for is_broken, sentence in rules:
         if is_broken:
             raise UsageError(sentence)
@@ -64,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
         name: Name of the subcommand; empty for the program itself.
         summary: One sentence on what it does.
         examples: Command lines for the end of the help, one per line.
-        intermixed: Whether positional arguments may also stand after and between options.
+        intermixed: Whether positional arguments may also follow options.
     """
 
     def __init__(
@@ -85,12 +78,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the arguments of the subcommand.
-
-        Args:
-            words: What follows its name on the command line.
-
-        Returns:
-            The options by name, with underscores.
 
         Raises:
             SystemExit: With status 2 if the arguments are wrong, 0 after the help is shown.
@@ -258,12 +245,7 @@ def _read_setting(text: str) -> tuple[str, Any]:
 
 
 def add_engine_options(group: argparse._ArgumentGroup, engine: bool = True) -> None:
-    """Adds the engine, the size of its batches and its device to a group of options.
-
-    Args:
-        group: Where the options are listed.
-        engine: Whether the engine can be chosen.
-    """
+    """Adds the engine, the size of its batches and its device to a group of options."""
     if engine:
         group.add_argument(
             "--engine",
@@ -292,11 +274,7 @@ def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "floa
 
 
 def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of the search that were given, by their names in `GenerationConfig`.
-
-    Raises:
-        UsageError: If a setting is given twice.
-    """
+    """Returns the options of the search that were given, by their names in `GenerationConfig`."""
     named = [(name, getattr(options, name)) for name in _SEARCH_OPTIONS]
     given = [*((name, value) for name, value in named if value is not None), *options.generation]
     for name, count in Counter(name for name, _ in given).items():
@@ -307,11 +285,7 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def usage_of_search() -> Iterator[None]:
-    """Turns errors about the search inside of the `with` block into errors of the usage.
-
-    Raises:
-        UsageError: With the names of options as they are written on the command line.
-    """
+    """Turns errors about the search into those of the usage, with the names of the options."""
     from vanilla_transformer.search import SearchError
 
     try:

@@ -44,13 +44,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the paths of the models and the port.
-
-    Raises:
-        UsageError: If a model is given twice, or the port does not exist.
-        OSError: If a model does not exist, or the address cannot be listened at.
-        ModuleNotFoundError: If Gradio is not installed.
-    """
+    """Checks the paths of the models and the port."""
     if len(set(options.models)) < len(options.models):
         raise UsageError("a model is given twice: give each once")
     if options.port is not None and options.port > 65535:

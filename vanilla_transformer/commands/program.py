@@ -55,7 +55,14 @@ class Subcommand(Protocol):
         """Reads the arguments after the name of the subcommand."""
 
     def check(self, options: argparse.Namespace, /) -> None:
-        """Raises an error if the options cannot work; takes well under a second."""
+        """Checks options, paths and extras in well under a second.
+
+        Raises:
+            UsageError: If options contradict each other, or one is written wrongly.
+            OSError: If a model or a file does not exist, or an output cannot be made.
+            ValueError: If an output exists, or is also an input.
+            ModuleNotFoundError: If a package is not installed that the work needs.
+        """
 
     def run(self, options: argparse.Namespace, /) -> None:
         """Does the work."""
@@ -95,12 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_subcommand(name: str, words: Sequence[str]) -> None:
-    """Parses, checks and runs one subcommand; its errors are raised.
-
-    Args:
-        name: One of `SUBCOMMANDS`.
-        words: The arguments after the name.
-    """
+    """Parses, checks and runs one subcommand; its errors are raised."""
     subcommand = _import_subcommand(name)
     options = subcommand.parse(words)
     subcommand.check(options)
@@ -109,13 +111,7 @@ def run_subcommand(name: str, words: Sequence[str]) -> None:
 
 
 def find_subcommand(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits a command line into the name of the subcommand and what follows it.
-
-    Args:
-        words: Arguments of the program.
-
-    Returns:
-        The name and its arguments.
+    """Splits a command line into the name of the subcommand and its arguments.
 
     Raises:
         SystemExit: With status 2 if the name is missing or unknown, 0 after help or version.
@@ -173,7 +169,7 @@ def _make_program_parser() -> CommandParser:
 
 
 def _take_debug_flag(words: Sequence[str]) -> tuple[bool, list[str]]:
-    """Removes `--debug`, wherever it stands before a bare `--`.
+    """Removes `--debug`, anywhere before a bare `--`.
 
     `--debug underflow_overflow` is an option of transformers' training arguments, and stays.
     """

@@ -49,13 +49,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the model's path and the files.
-
-    Raises:
-        OSError: If a file or the model does not exist.
-        ValueError: If the output file exists or is an input.
-        ModuleNotFoundError: If the engine is not installed.
-    """
+    """Checks the model's path and the files."""
     check_model_path(options.model)
     read_from = {"--source": options.source, "--target": options.target}
     for path in read_from.values():

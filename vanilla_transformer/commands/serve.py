@@ -90,14 +90,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the models' paths, the keys and the port.
-
-    Raises:
-        UsageError: If a model or the port is written wrongly.
-        ValueError: If the file of keys holds none.
-        OSError: If a file or a model does not exist.
-        ModuleNotFoundError: If the extra `serve` or the engine is not installed.
-    """
+    """Checks the models' paths, the keys and the port."""
     settings = settings_of(options)
     if options.port > 65535:
         raise UsageError(f"--port: {options.port} is above 65535")
@@ -130,13 +123,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> "Settings":
-    """Returns the settings of the server.
-
-    Raises:
-        UsageError: If a model is written wrongly.
-        ValueError: If the file of keys holds none.
-        OSError: If it cannot be read.
-    """
+    """Returns the settings of the server."""
     from vanilla_transformer.serving.settings import (
         Computation,
         Limits,

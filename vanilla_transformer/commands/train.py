@@ -105,13 +105,7 @@ def _make_help_parser() -> CommandParser:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the recipe and the files that it and the options name.
-
-    Raises:
-        OSError: If a file or the model does not exist.
-        ValueError: If the recipe is damaged.
-        ModuleNotFoundError: If the extra `train` is not installed.
-    """
+    """Checks the recipe and the files that it and the options name."""
     words = options.words
     if words and words[0].endswith(RECIPE_SUFFIXES):
         words = [*read_recipe(words[0]).words, *words[1:]]
@@ -133,11 +127,7 @@ def _given_values(words: Sequence[str]) -> dict[str, str]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Reads all options and carries out the run, with messages on standard error.
-
-    Raises:
-        UsageError: If an option is unknown or wrong.
-    """
+    """Reads all options and carries out the run, with messages on standard error."""
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     from vanilla_transformer.run import training_run
     from vanilla_transformer.run.parsing import parse_arguments

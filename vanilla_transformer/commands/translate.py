@@ -104,14 +104,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the files, and options that contradict each other.
-
-    Raises:
-        UsageError: If options contradict each other.
-        OSError: If a file or the model does not exist.
-        ValueError: If the output file exists or is the input.
-        ModuleNotFoundError: If an engine or a metric is not installed.
-    """
+    """Checks the model's path, the files, and options that contradict each other."""
     check_usage(
         (
             options.lines and options.input,

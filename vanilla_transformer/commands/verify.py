@@ -27,11 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks that the directory holds a model.
-
-    Raises:
-        OSError: If it does not.
-    """
+    """Checks that the directory holds a model."""
     check_model_path(options.model)
     if not Path(options.model).is_dir():
         raise FileNotFoundError(
@@ -40,11 +36,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Computes the probe again, or stores a new one.
-
-    Raises:
-        ValueError: If the directory differs from its probe. The error lists how.
-    """
+    """Computes the probe again, or stores a new one."""
     from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model
 
     if options.store:

@@ -32,16 +32,16 @@ class BpeDropout:
         """Cuts a word into tokens."""
         tokens = list(word)
         while merges := self._draw_merges(tokens, rng):
-            _, place = min(merges)
-            tokens[place : place + 2] = [tokens[place] + tokens[place + 1]]
+            _, start = min(merges)
+            tokens[start : start + 2] = [tokens[start] + tokens[start + 1]]
         return tokens
 
     def _draw_merges(self, tokens: list[str], rng: Random) -> list[tuple[int, int]]:
-        """Returns (rank, place) of each merge that is possible and not dropped."""
-        possible = ((self.ranks.get(pair), place) for place, pair in enumerate(pairwise(tokens)))
+        """Returns (rank, start) of each merge that is possible and not dropped."""
+        possible = ((self.ranks.get(pair), start) for start, pair in enumerate(pairwise(tokens)))
         return [
-            (rank, place)
-            for rank, place in possible
+            (rank, start)
+            for rank, start in possible
             if rank is not None and rng.random() >= self.dropout
         ]
 

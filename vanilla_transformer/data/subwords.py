@@ -78,7 +78,7 @@ class SubwordSampler:
         return self.sample(text, rng)[0]
 
     def sample(self, text: str, rng: Random) -> tuple[list[int], list[Span]]:
-        """Returns the token ids of a text, and where their words stand in it.
+        """Returns the token ids of a text, and the words that they come from.
 
         Returns:
             The ids, special tokens included; begin and end, in characters, of the word or sign that

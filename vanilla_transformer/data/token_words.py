@@ -1,6 +1,6 @@
 """Tokens of ids, and the words of a text that they belong to, for every kind of tokenizer.
 
-A fast tokenizer says where each token stands in the text that it encodes. For ids that a model has
+A fast tokenizer says which part of the text each token is that it encodes. For ids that a model has
 generated, and for other tokenizers, it is read from what the first 1, 2, 3, ... ids decode to, or
 from the marks of SentencePiece.
 """
@@ -87,24 +87,19 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     """Returns what each token adds to the part of a text that the tokens before it decode to."""
     spans, begin = [], 0
     for prefix in prefixes:
-        end = max(begin, _common_length(prefix, text))
+        differs = (index for index, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b)
+        end = max(begin, next(differs, min(len(prefix), len(text))))
         is_part = end == begin or end < len(prefix)  # of the next character
         spans.append((begin, end + is_part))
         begin = end
     return spans
 
 
-def _common_length(one: str, other: str) -> int:
-    """Returns how many characters two texts have in common at their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
 def _words_without_offsets(tokenizer: Any, ids: Sequence[int]) -> list[range]:
     """Groups tokens by the marks of SentencePiece, or else by what they decode to."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    plain = [place for place, index in enumerate(ids) if index not in special]
-    kept = [ids[place] for place in plain]
+    plain = [number for number, index in enumerate(ids) if index not in special]
+    kept = [ids[number] for number in plain]
     tokens = tokenizer.convert_ids_to_tokens(kept)
     begins = [token.startswith(_WORD_BEGIN) for token in tokens]
     if any(begins):
@@ -115,6 +110,6 @@ def _words_without_offsets(tokenizer: Any, ids: Sequence[int]) -> list[range]:
         prefixes = [tokenizer.decode(kept[:end]) for end in range(1, len(kept) + 1)]
         groups = words_of_spans(text, _spans_of_prefixes(text, prefixes))
     words = [range(0)] * len(ids)
-    for place, group in zip(plain, groups, strict=True):
-        words[place] = group
+    for number, group in zip(plain, groups, strict=True):
+        words[number] = group
     return words

@@ -102,7 +102,7 @@ def _command_line_terms(name: str, value: Any, found: Any) -> tuple[str, Any, An
 
 
 def _check_same_tokens(tokenizer: Any, given: str, saved: str) -> None:
-    """Refuses a tokenizer whose ids stand for other tokens than those of the saved model."""
+    """Refuses a tokenizer whose ids mean other tokens than those of the saved model."""
     if Path(saved).is_dir() and not list(Path(saved).glob("tokenizer*.json")):
         return  # converted weights may come without a tokenizer
     own = load_tokenizer(saved)

@@ -18,7 +18,7 @@ from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
-_SEARCH_SETTINGS = {  # with what None stands for
+_SEARCH_SETTINGS = {  # with the meaning of None
     "num_beams": 1,
     "max_length": None,
     "max_new_tokens": None,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from datasets import DatasetDict
+from huggingface_hub import HfApi
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, set_seed
 from transformers.utils import logging
 
@@ -41,7 +42,7 @@ from vanilla_transformer.search import learned_positions
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
-from vanilla_transformer.training.hub import CompletePushes, push_directory
+from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -294,11 +295,14 @@ def _save_history_and_card(
     write_model_card(plan, model, figures, signatures, example, repo_id)
     write_checksums(plan.directory.folder)
     if plan.training.push_to_hub:
-        push_directory(
-            plan.directory.folder,
-            str(repo_id),
+        HfApi().upload_folder(
+            repo_id=str(repo_id),
+            folder_path=plan.directory.folder,
+            commit_message="End of training",
             token=plan.training.hub_token,
             revision=plan.training.hub_revision,
+            ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
+            delete_patterns=list(PICKLES),
         )
 
 

@@ -1,16 +1,13 @@
-"""Pushes a run to the Hub, complete and without pickle files."""
+"""Makes the pushes of a training complete, and keeps pickle files out of them."""
 
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import CommitInfo, HfApi
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.dynamic_module_utils import custom_object_save
 
 PICKLES = ("*.bin", "*.ckpt", "*.joblib", "*.pickle", "*.pkl", "*.pt", "*.pth")
 """Patterns of file names that may hold pickled objects, such as Trainer's `training_args.bin`."""
-
-_NOT_SHARED = ("_*", "checkpoint-*")
 
 
 class CompletePushes(TrainerCallback):
@@ -35,23 +32,3 @@ class CompletePushes(TrainerCallback):
         rules = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
         rules += [rule for rule in PICKLES if rule not in rules]
         ignored.write_text("\n".join(rules) + "\n", encoding="utf-8")
-
-
-def push_directory(
-    folder: str | Path,
-    repo_id: str,
-    *,
-    token: str | None = None,
-    revision: str | None = None,
-    message: str = "End of training",
-) -> CommitInfo:
-    """Pushes a finished run to an existing repository, and deletes the pickle files there."""
-    return HfApi().upload_folder(
-        repo_id=repo_id,
-        folder_path=folder,
-        commit_message=message,
-        token=token,
-        revision=revision,
-        ignore_patterns=[*PICKLES, *_NOT_SHARED],
-        delete_patterns=list(PICKLES),
-    )

@@ -44,7 +44,8 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
         A tensor of the same shape, in the type of the iterations.
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
-    states = (matrices.mT if is_tall else matrices).to(_iteration_type(matrices.device))
+    is_slow = matrices.device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
+    states = (matrices.mT if is_tall else matrices).to(torch.float32 if is_slow else torch.bfloat16)
     norms = torch.linalg.vector_norm(states, dim=(1, 2), keepdim=True)
     states = states / norms.clamp(min=_SMALLEST_NORM)
     a, b, c = _COEFFICIENTS
@@ -53,11 +54,6 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
         factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         states = torch.baddbmm(states, factor, states, beta=a)
     return states.mT if is_tall else states
-
-
-def _iteration_type(device: torch.device) -> torch.dtype:
-    is_slow = device.type == "cpu" and not torch.cpu._is_avx512_bf16_supported()
-    return torch.float32 if is_slow else torch.bfloat16
 
 
 class Muon(torch.optim.Optimizer):
@@ -160,10 +156,10 @@ def _batches_of_one_shape(
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
     """Yields matrices of one shape, device and type with their directions, stacked."""
-    kinds = defaultdict(list)
+    alike = defaultdict(list)
     for matrix, direction in pairs:
-        kinds[direction.shape, direction.device, direction.dtype].append((matrix, direction))
-    for (shape, device, _), members in kinds.items():
+        alike[direction.shape, direction.device, direction.dtype].append((matrix, direction))
+    for (shape, device, _), members in alike.items():
         limit = _NUMBERS_AT_ONCE.get(device.type, _MOST_NUMBERS_AT_ONCE)
         size = max(1, limit // max(1, shape.numel()))
         for start in range(0, len(members), size):
@@ -203,7 +199,7 @@ def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     Embeddings, and projections and classifiers outside of such a list, are not among them.
 
     Args:
-        model: Any model whose layers stand in a `ModuleList`.
+        model: Any model whose layers are in a `ModuleList`.
 
     Returns:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
@@ -237,7 +233,7 @@ def make_muon(
     Parts of a stacked matrix are matrices of their own. Frozen parameters are left out.
 
     Args:
-        model: Any model whose layers stand in a `ModuleList`.
+        model: Any model whose layers are in a `ModuleList`.
         lr: Learning rate of AdamW.
         muon_lr: Learning rate of Muon. A tall matrix takes a step that is larger by the root of
             rows/columns, as in `torch.optim.Muon`.

@@ -127,9 +127,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self._resolve_search({})
         self.record, self._finite = TrainingRecord(), FiniteValues()
         self.add_callback(self.record)
-        for place, callback in enumerate(callbacks):
+        for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
-                callbacks[place] = CheckpointOnSignal(callback.jit_manager)
+                callbacks[index] = CheckpointOnSignal(callback.jit_manager)
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Names the guided head in the model's config, and lets batches hold links."""
@@ -187,7 +187,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
             chosen = resumed_checkpoint(self.args, chosen, bool(means))
-        if chosen is None:  # with True, transformers tells that there is none
+        if chosen is None:  # with True, transformers reports that there is none
             return super().train(cast(Any, resume_from_checkpoint), *args, **options)
         for mean in means:
             mean.checkpoint = chosen.path

@@ -242,7 +242,10 @@ RULES_BEFORE = (
     ),
     Rule(
         ("report_to",),
-        lambda value, _: not _program_names(value) - {"flyte"} <= {*_available_program_names()},
+        lambda value, _: (
+            not _program_names(value) - {"flyte"}
+            <= {*cast(Any, get_available_reporting_integrations)()}
+        ),
         "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
     ),
 )
@@ -348,10 +351,6 @@ RULES_AFTER = (
     ),
 )
 """The rules that are checked after transformers has read the options and derived others."""
-
-
-def _available_program_names() -> list[str]:
-    return list(cast(Any, get_available_reporting_integrations)())
 
 
 def _are_positive(numbers: dict[str, Any]) -> bool:
