@@ -137,15 +137,12 @@ def find_attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
     found: dict[str, dict[int, Any]] = {}
     for path, module in model.named_modules():
         match = _ATTENTION_PATH.fullmatch(path)
-        if match and _is_attention(module):
+        # By name, because the class may come from the code of a saved directory.
+        bases = {base.__name__ for base in type(module).__mro__}
+        if match and AttentionCore.__name__ in bases:
             stack, layer, attention = match.groups()
             found.setdefault(f"{stack}.{attention}", {})[int(layer)] = module
     return found
-
-
-def _is_attention(module: nn.Module) -> bool:
-    """Compares names, because the class may come from the code of a saved directory."""
-    return any(base.__name__ == AttentionCore.__name__ for base in type(module).__mro__)
 
 
 def _count_heads(module: Any) -> int:

@@ -143,7 +143,12 @@ def _make_column(
     """Collects the boxes of a stack; the last stack also gets the boxes above all stacks."""
     below = _norm_or_embedding(records, path, ("embed_tokens", "embed_positions", "embed_norm"))
     above = _norm_or_embedding(records, path, ("final_norm",))
-    heads = [record for record in records.values() if is_last and _is_head(record)][::-1]
+    heads = [
+        record
+        for record in records.values()
+        if is_last
+        and (record.kind.endswith("Linear") and not re.search(r"coder\.", f".{record.name}"))
+    ][::-1]
     has_source = f"{path}.layers.0.encoder_attn" in records
     start = f"{'decoder_' * has_source}input_ids"
     end = "logits" if heads else "hidden states"
@@ -160,10 +165,6 @@ def _make_column(
 
 def _with_shape(text: str, record: ShapeRecord | None, side: str) -> str:
     return "" if record is None else f"{text} {_first_shape(getattr(record, side))}"
-
-
-def _is_head(record: ShapeRecord) -> bool:
-    return record.kind.endswith("Linear") and not re.search(r"coder\.", f".{record.name}")
 
 
 def _norm_or_embedding(

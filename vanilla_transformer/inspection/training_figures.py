@@ -40,7 +40,7 @@ class TrainingLog:
     clock: tuple[tuple[int, float], ...] = ()
 
     def curve(self, field: str, x: str) -> tuple[list[float], list[float]]:
-        """Returns the places and the values of a field, in the order of the log.
+        """Returns the positions on the x axis and the values of a field, in the order of the log.
 
         Args:
             field: Field of the entries, such as "loss" or "eval_bleu".

@@ -1,7 +1,8 @@
 """Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB.
 
 They descend from one code base: their weights have equal names, and their options too. They differ
-in the place of their norms, in the norms around the stacks, and in their positions.
+in whether norms come before or after a sublayer, in the norms around the stacks, and in their
+positions.
 Blenderbot-small is another class: its decoder normalises the embeddings before it adds the
 positions, which no config here expresses.
 """
@@ -83,12 +84,6 @@ def _names_with(slot: str) -> Rules:
     }
 
 
-def _write_tying(config: VanillaTransformerConfig) -> dict[str, Any]:
-    """Returns the option for tied embeddings: all three matrices are one, or none is tied."""
-    shared, tied = config.share_encoder_decoder_embeddings, config.tie_word_embeddings
-    return {"tie_word_embeddings": bool(shared and tied)}
-
-
 def _make_family(
     kind: str,
     model_class: type[PreTrainedModel],
@@ -124,7 +119,11 @@ def _make_family(
         config_class=config_class,
         options=_OPTIONS,
         read_fields=lambda config: {**fields, **more_fields(config)},
-        write_options=_write_tying,
+        write_options=lambda ours: {  # all three matrices are one, or none is tied
+            "tie_word_embeddings": bool(
+                ours.share_encoder_decoder_embeddings and ours.tie_word_embeddings
+            )
+        },
         names={**_names_with(slot), **(_COMPUTED_TABLES if sinusoids else {})},
         ignored=_IGNORED,
         fixed={  # options of old checkpoints, which the classes ignore, with what they compute

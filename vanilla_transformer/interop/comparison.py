@@ -92,7 +92,10 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
 
     limits = [getattr(each.config, "max_position_embeddings", None) for each in (source, model)]
     limit: int = min(limit for limit in limits if limit is not None)  # T5 has none
-    compared = compare_logits(model, library_of(source), compute, limit)
+    name = type(source).__module__.partition(".")[0]
+    version = transformers.__version__ if name == "transformers" else CODE_VERSION
+    library = f"{name} {version}, {type(source).__name__}"
+    compared = compare_logits(model, library, compute, limit)
     if limit < 2:  # no room for the start and a token
         return compared
     batch = probe_inputs(model.config, limit)
@@ -134,10 +137,3 @@ class Exported:
     class_name: str
     comparison: Comparison
     notes: tuple[str, ...] = ()
-
-
-def library_of(model: PreTrainedModel) -> str:
-    """Returns the library of a model's class, its version, and the name of the class."""
-    name = type(model).__module__.partition(".")[0]
-    version = transformers.__version__ if name == "transformers" else CODE_VERSION
-    return f"{name} {version}, {type(model).__name__}"

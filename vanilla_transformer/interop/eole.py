@@ -1,7 +1,7 @@
 """Converts models of Eole, the successor of OpenNMT-py; Eole is not needed.
 
 A model is a directory: `config.json` holds the options that differ from Eole's defaults, weights
-stand in `model.00.safetensors`, words in `vocab.json`. Facts about them come from Eole 0.6.4
+are in `model.00.safetensors`, words in `vocab.json`. Facts about them come from Eole 0.6.4
 (`config/models`, `encoders/transformer`, `decoders/transformer`, `modules/embeddings`). Layers,
 sinusoids and special tokens are those of OpenNMT-py; the default epsilon of norms is 1e-5. Scores
 are multiplied by `attn_scaling` to the power of -1/2.
@@ -166,9 +166,9 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
         *((f"{stack}.", options, OF_A_STACK) for stack, options in stacks.items()),
     ]
     problems = [
-        f"`{place}{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a "
+        f"`{group}{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a "
         "counterpart"
-        for place, options, expected in groups
+        for group, options, expected in groups
         for name, known in expected.items()
         if name in options and options[name] not in known
     ]
@@ -189,7 +189,7 @@ def _read_fields(
     special: Mapping[str, str],
     weights: Mapping[str, torch.Tensor],
 ) -> dict[str, Any]:
-    """Returns the config fields that the options stand for; sizes are read from the weights."""
+    """Returns the config fields that the options mean; sizes are read from the weights."""
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
     encoder, decoder = (_stack_options(config, stack) for stack in ("encoder", "decoder"))

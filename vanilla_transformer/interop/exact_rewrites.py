@@ -72,7 +72,10 @@ def draft_of(model: VanillaTransformerForConditionalGeneration) -> Draft:
     fields = {
         name: getattr(config, name, None) for name in VanillaTransformerConfig.__annotations__
     }
-    weights = {name: _copy_wide(tensor) for name, tensor in model.state_dict().items()}
+    weights = {  # float32 or a wider type, in which factors lose nothing
+        name: w.detach().cpu().to(torch.promote_types(w.dtype, torch.float32), copy=True)
+        for name, w in model.state_dict().items()
+    }
     draft = Draft(fields, weights)
     if not config.fused_qkv:
         return draft
@@ -249,12 +252,6 @@ def add_zero_relative_biases(draft: Draft) -> Draft:
 def leave_end_to_generation(draft: Draft) -> Draft:
     """Empties the field for the token at the maximum length, which the generation config holds."""
     return draft.with_fields(forced_eos_token_id=None)
-
-
-def _copy_wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Copies a tensor to the CPU in float32 or a wider type, in which factors lose nothing."""
-    tensor = tensor.detach().cpu()
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
 def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -47,7 +47,7 @@ INERT_CLASSES = (
     r"typing\.\w+",
     r"builtins\.(bool|dict|float|int|list|object|str|tuple)",
 )
-"""Classes whose objects stand in checkpoints beside the weights; their code is never loaded."""
+"""Classes whose objects are in checkpoints beside the weights; their code is never loaded."""
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -205,7 +205,7 @@ def _has_final_norms(
 
 
 def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Returns the config fields that the options stand for; sizes are read from the weights."""
+    """Returns the config fields that the options mean; sizes are read from the weights."""
     has_positions = not options.get("no_token_positional_embeddings")
     learned = bool(options.get("encoder_learned_pos"))
     shares_all = bool(options.get("share_all_embeddings"))

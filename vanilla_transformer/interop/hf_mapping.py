@@ -287,5 +287,5 @@ def _separate_matrices(written: PreTrainedModel, state_dict: Mapping[str, torch.
     for name, parameter in written.named_parameters(remove_duplicate=False):
         first = first_names.setdefault(parameter, name)
         if not torch.equal(state_dict[first], state_dict[name]):
-            module, _, leaf = name.rpartition(".")
-            setattr(written.get_submodule(module), leaf, nn.Parameter(parameter.detach().clone()))
+            module, _, last = name.rpartition(".")
+            setattr(written.get_submodule(module), last, nn.Parameter(parameter.detach().clone()))

@@ -30,7 +30,7 @@ TABLES = {
     "encoder": (SOURCE_TABLE, SHARED_TABLE),
     "decoder": (TARGET_TABLE, SHARED_TABLE, "lm_head.weight"),
 }
-"""The matrices that tell the size of each vocabulary, the first that is there."""
+"""The matrices that show the size of each vocabulary, the first that is there."""
 
 HIDDEN_FIELDS = (
     "encoder_attention_heads",

@@ -134,7 +134,7 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
 
 
 def _read_weights_beside(path: Path) -> dict[str, Any]:
-    """Reads weights that stand in safetensors beside the options (`save_format: safetensors`)."""
+    """Reads weights that are in safetensors beside the options (`save_format: safetensors`)."""
     shards = [path.with_suffix(".safetensors"), *sorted(path.parent.glob(f"{path.stem}.*.safet*"))]
     found = {n: w for shard in dict.fromkeys(shards) if shard.is_file()
              for n, w in read_state_dict(shard).items()}  # fmt: skip
@@ -182,7 +182,7 @@ def find_vocabulary_problems(
 def _read_fields(
     options: Mapping[str, Any], weights: Mapping[str, torch.Tensor], vocab: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the config fields that the options stand for; sizes are read from the weights."""
+    """Returns the config fields that the options mean; sizes are read from the weights."""
     has_positions = bool(options.get("position_encoding"))
     kind = POSITIONS[options.get("position_encoding_type") or "SinusoidalInterleaved"]
     heads, shared = options["heads"], options.get("num_kv") or options["heads"]
@@ -275,8 +275,8 @@ def guided_heads(
     """
     if not training.get("lambda_align") or decoder.get("full_context_alignment"):
         return None
-    place = "decoder.transformer_layers."
-    layers = len({name.split(".")[2] for name in weights if name.startswith(place)})
+    prefix = "decoder.transformer_layers."
+    layers = len({name.split(".")[2] for name in weights if name.startswith(prefix)})
     layer = decoder.get("alignment_layer", -3)
     if layer not in range(-layers, layers):
         return None
@@ -393,13 +393,6 @@ def make_tokenizer(
 # The source, rebuilt ------------------------------------------------------------------------------
 
 
-def _current_name(name: str) -> str:
-    """Returns the name that version 3 gives a weight of an earlier version."""
-    name = re.sub(r"(layer_norm(?:_\d)?)\.a_2$", r"\1.weight", name)
-    name = re.sub(r"(layer_norm(?:_\d)?)\.b_2$", r"\1.bias", name)
-    return name.removeprefix("0.")
-
-
 def _logits_of_opennmt(checkpoint: Mapping[str, Any]) -> SourceLogits | None:
     """Returns a function that computes logits with OpenNMT-py, or None if it is not installed."""
     try:
@@ -415,10 +408,12 @@ def _logits_of_opennmt(checkpoint: Mapping[str, Any]) -> SourceLogits | None:
         options = ArgumentParser.ckpt_model_opts(Namespace(**checkpoint["opt"]))
         ArgumentParser.update_model_opts(options)
         model = build_base_model(options, vocabularies)
-        weights = {
-            part: {_current_name(name): tensor for name, tensor in checkpoint[part].items()}
-            for part in ("model", "generator")
-        }
+        weights: dict[str, dict[str, torch.Tensor]] = {"model": {}, "generator": {}}
+        for part, named in weights.items():
+            for name, tensor in checkpoint[part].items():  # the names of version 3
+                name = re.sub(r"(layer_norm(?:_\d)?)\.a_2$", r"\1.weight", name)
+                name = re.sub(r"(layer_norm(?:_\d)?)\.b_2$", r"\1.bias", name)
+                named[name.removeprefix("0.")] = tensor
         model.load_state_dict(weights, precision=torch.float32, strict=True)
         model.eval()
         lengths = inputs["attention_mask"].sum(-1)

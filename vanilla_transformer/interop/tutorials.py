@@ -95,7 +95,7 @@ class System:
     Attributes:
         preset: Name of the preset.
         tutorial: Title and author of the tutorial, as far as they are known.
-        norm_slot: Place of the norms: "post" or "pre".
+        norm_slot: Slot of the norms: "post" or "pre".
         per_head: Whether the projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
         encoder_only: Whether embeddings, decoder and output projection are missing.
     """
