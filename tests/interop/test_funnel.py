@@ -6,8 +6,9 @@ from argparse import Namespace
 
 import pytest
 import torch
+from parity.reference_systems import SystemB
 from safetensors.torch import save_file
-from test_tutorials import weights_of_a
+from test_tutorials import weights_of, weights_of_a
 from toy import command
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
@@ -16,19 +17,6 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import Imported, convert, save_imported
 from vanilla_transformer.interop.tutorials import convert_tutorial
-
-
-def weights_of_b():
-    """Weights of system B with one layer of width 8, under the documented names."""
-    shapes = {"self_attention.qkv": (24, 8), "self_attention.out": (8, 8)}
-    shapes |= {"feed_forward.linear1": (12, 8), "feed_forward.linear2": (8, 12)}
-    weights = {}
-    for name, shape in shapes.items():
-        weights[f"layers.0.{name}.weight"] = torch.randn(shape)
-        weights[f"layers.0.{name}.bias"] = torch.randn(shape[0])
-    for norm in ("layers.0.norm1", "layers.0.norm2", "norm"):
-        weights |= {f"{norm}.gain": torch.randn(8), f"{norm}.bias": torch.randn(8)}
-    return weights
 
 
 def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
@@ -64,7 +52,7 @@ def test_the_program_writes_a_directory_for_the_auto_classes(tmp_path):
 
 
 def test_a_converted_encoder_is_the_encoder_of_a_bare_model(tmp_path, capsys):
-    weights = weights_of_b()
+    weights = weights_of(SystemB)
     save_file(weights, tmp_path / "b.safetensors")
     paths = (str(tmp_path / "b.safetensors"), str(tmp_path / "out"))
     run_subcommand("convert", ["--from", "system-b", "--heads", "2", *paths])

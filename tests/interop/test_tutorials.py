@@ -1,7 +1,10 @@
 """Conversion of the published systems: other names, and errors that list all problems."""
 
+from functools import partial
+
 import pytest
 import torch
+from parity.reference_systems import SystemA
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.interop.tutorials import SYSTEMS, convert_tutorial
@@ -9,24 +12,15 @@ from vanilla_transformer.interop.tutorials import SYSTEMS, convert_tutorial
 WIDTH, INNER = 8, 12
 
 
-def weights_of_a(layers=1):
-    """Weights of system A under the documented names."""
+def weights_of(system, layers=1):
+    """Random weights of a system under the documented names."""
     torch.manual_seed(0)
-    shapes = {"encoder.embedding.weight": (20, WIDTH), "decoder.embedding.weight": (22, WIDTH)}
-    for stack, attentions in (("encoder", 1), ("decoder", 2)):
-        for index in range(layers):
-            layer = f"{stack}.layers.{index}"
-            for attention in ("self_attention", "cross_attention")[:attentions]:
-                for part in ("q", "k", "v", "out"):
-                    shapes[f"{layer}.{attention}.{part}.weight"] = (WIDTH, WIDTH)
-                    shapes[f"{layer}.{attention}.{part}.bias"] = (WIDTH,)
-            for norm in range(1, attentions + 2):
-                shapes |= {f"{layer}.norm{norm}.{part}": (WIDTH,) for part in ("weight", "bias")}
-            for linear, (rows, columns) in (("1", (INNER, WIDTH)), ("2", (WIDTH, INNER))):
-                shapes[f"{layer}.feed_forward.linear{linear}.weight"] = (rows, columns)
-                shapes[f"{layer}.feed_forward.linear{linear}.bias"] = (rows,)
-    shapes["output.weight"] = (22, WIDTH)
-    return {name: torch.randn(shape) for name, shape in shapes.items()}
+    sizes = {"source": 20, "target": 22, "d_model": WIDTH, "inner": INNER, "heads": 2}
+    weights = system({**sizes, "layers": layers}).state_dict()
+    return {name: torch.randn_like(tensor) for name, tensor in weights.items()}
+
+
+weights_of_a = partial(weights_of, SystemA)
 
 
 def test_sizes_are_read_from_the_weights_and_the_rest_from_the_preset():
