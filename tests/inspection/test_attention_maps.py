@@ -1,7 +1,5 @@
 """Attention maps: the weights of a real call, with the right tokens."""
 
-import sys
-
 import pytest
 import torch
 from toy import command
@@ -100,12 +98,6 @@ def test_an_unknown_layer_head_or_kind_is_refused(maps):
         maps.alignment(head=9)
     with pytest.raises(ValueError, match="`kind` is 'self'"):
         maps.figure("self")
-
-
-def test_a_missing_matplotlib_names_the_extra(maps, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install "vanilla-transformer\[plot\]"'):
-        maps.figure()
 
 
 def test_the_program_prints_the_alignment_and_draws(trained, tmp_path):

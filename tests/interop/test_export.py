@@ -4,29 +4,10 @@ import logging
 
 import pytest
 import torch
+from test_onnx import FAST_AND_SLOW, SLOW
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 exporters = pytest.importorskip("transformers.exporters", reason="needs a newer transformers")
-
-ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
-MODELS = {
-    "the paper's": {},
-    "modern": {
-        "position_embedding_type": "rope",
-        "decoder_num_key_value_heads": 2,
-        "norm_placement": "pre",
-        "norm_type": "rms_norm",
-        "gated_ffn": True,
-    },
-    "relative": {"position_embedding_type": "relative", "head_dim": 6},
-    "alibi, fused": {"position_embedding_type": "alibi", "fused_qkv": True},
-    "learned, own vocabulary": {"position_embedding_type": "learned", "decoder_vocab_size": 60},
-}
-slow = pytest.mark.slow
-FAST_AND_SLOW = [
-    pytest.param(model, id=name, marks=[] if name == "modern" else [slow])
-    for name, model in MODELS.items()
-]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +35,7 @@ def close(found, expected):
 
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
 def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture):
-    model, auto = tiny_model(**ONE_LAYER, **architecture), torch.export.Dim.AUTO
+    model, auto = tiny_model(**architecture), torch.export.Dim.AUTO
     names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     batch = batch_of(tiny_batch, keep=names)
     shapes = {name: {0: auto, 1: auto} for name in names} | {"use_cache": None}
@@ -66,13 +47,13 @@ def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture):
 
 
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@slow  # the fast tests of test_onnx.py export an encoder too
+@SLOW  # the fast tests of test_onnx.py export an encoder too
 @pytest.mark.parametrize("kind", ["dynamo", "onnx"])
 def test_an_exported_encoder_computes_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):
     tool, config = exporter(kind)
-    encoder = tiny_model(**ONE_LAYER, **architecture).get_encoder()
+    encoder = tiny_model(**architecture).get_encoder()
     tool.export(encoder, batch_of(tiny_batch), config).save_pretrained(tmp_path)
     loaded = exporters.ExportedModel.from_pretrained(tmp_path)
     source = batch_of(tiny_batch, (9, 3), (1, 1))
@@ -82,14 +63,13 @@ def test_an_exported_encoder_computes_the_same(
 
 
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-@slow  # the fast test of test_onnx.py exports a decoder with its cache too
-@pytest.mark.parametrize("kind", ["dynamo", "onnx"])
+@pytest.mark.parametrize("kind", ["dynamo", pytest.param("onnx", marks=SLOW)])
 def test_an_exported_decoder_with_its_cache_generates_the_same(
     tiny_model, tiny_batch, tmp_path, kind, architecture
 ):
     """Exports with three sources of seven tokens, then runs six steps with two sources of nine."""
     tool, config = exporter(kind)
-    model = tiny_model(**ONE_LAYER, **architecture)
+    model = tiny_model(**architecture)
     exported = tool.export_for_generation(
         model, batch_of(tiny_batch), config, multi_token_decode=True
     )
@@ -118,11 +98,11 @@ def test_an_exported_decoder_with_its_cache_generates_the_same(
         cache, tokens = output.past_key_values, output.logits[:, -1:].argmax(-1)
 
 
-@slow
-@pytest.mark.parametrize("architecture", MODELS.values(), ids=MODELS)
+@SLOW
+@pytest.mark.parametrize("architecture", FAST_AND_SLOW)
 def test_a_whole_onnx_graph_computes_the_same(tiny_model, tiny_batch, tmp_path, architecture):
     tool, config = exporter("onnx")
-    model = tiny_model(**ONE_LAYER, **architecture)
+    model = tiny_model(**architecture)
     names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     inputs = {**batch_of(tiny_batch, keep=names), "use_cache": False}
     tool.export(model, inputs, config).save_pretrained(tmp_path)

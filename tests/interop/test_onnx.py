@@ -6,7 +6,8 @@ import pytest
 import torch
 from conftest import make_batch, make_model
 
-ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
+FEW_LAYERS = {"encoder_layers": 1, "decoder_layers": 1}  # tracing is slow
+SLOW = pytest.mark.slow
 MODELS = {
     "modern": {
         "position_embedding_type": "rope",
@@ -26,7 +27,9 @@ MODELS = {
     "no positions": {"position_embedding_type": "none", "norm_type": "unbiased_std"},
 }
 FAST_AND_SLOW = [
-    pytest.param(fields, id=name, marks=[] if name == "modern" else [pytest.mark.slow])
+    pytest.param(
+        {**FEW_LAYERS, **fields}, id=name, marks=[] if name == "modern" else [pytest.mark.slow]
+    )
     for name, fields in MODELS.items()
 ]
 
@@ -40,7 +43,7 @@ def onnx():
 
 @pytest.mark.parametrize("fields", FAST_AND_SLOW)
 def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
-    model = make_model(**{**ONE_LAYER, **fields})
+    model = make_model(**fields)
     settings = {"num_beams": 2, "length_penalty": 0.7, "max_new_tokens": 6}
     model.generation_config.update(**settings)
     done = onnx.export_to_onnx(model, None, tmp_path)

@@ -151,10 +151,12 @@ class TwoVocabularyGeneration(GenerationMixin):
     ) -> None:
         """Makes the cache if the caller gives none: see `decoding_cache`."""
         is_given = model_kwargs.get("past_key_values") is not None
+        # An exporter that records the arguments of each call expects the cache of transformers.
+        is_recorded = "forward" in vars(self)
         base = cast(Any, super())
         base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
         made = model_kwargs.get("past_key_values")
-        if made is not None and not is_given:
+        if made is not None and not is_given and not is_recorded:
             model_kwargs["past_key_values"] = decoding_cache_for(
                 made, generation_config, generation_mode, self.config._attn_implementation
             )
