@@ -14,12 +14,24 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from vanilla_transformer.rules import Rule, at_least, check_rules
+
 Ints = NDArray[np.int64]
 
 _JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
+_RULES = (
+    at_least(1, "max_tokens", "num_processes", "max_sentences"),
+    at_least(0, "seed"),
+    Rule(
+        ("process_index",),
+        lambda value, sampler: not 0 <= value < sampler.num_processes,
+        "`{name}` is {value}: it must be at least 0 and below `num_processes` of "
+        "{options.num_processes}.",
+    ),
+)
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
@@ -74,7 +86,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.num_processes = num_processes
         self.process_index = process_index
         self.epoch = 0
-        self._check_numbers()
+        check_rules(_RULES, self)
         self._check_lengths()
         self._step_between_batches = 1 if process_index is None else num_processes
         self._first_draw = self._draw_batches(np.random.default_rng(seed))
@@ -143,21 +155,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"which {processes} processes cannot share equally: raise `max_tokens`."
             )
         return number
-
-    def _check_numbers(self) -> None:
-        numbers = {"max_tokens": self.max_tokens, "num_processes": self.num_processes}
-        if self.max_sentences is not None:
-            numbers["max_sentences"] = self.max_sentences
-        for name, value in numbers.items():
-            if value < 1:
-                raise ValueError(f"`{name}` is {value}: it must be at least 1.")
-        if self.seed < 0:
-            raise ValueError(f"`seed` is {self.seed}: it must be 0 or greater.")
-        if not 0 <= (self.process_index or 0) < self.num_processes:
-            raise ValueError(
-                f"`process_index` is {self.process_index}: with `num_processes` of "
-                f"{self.num_processes} it must be in 0..{self.num_processes - 1}."
-            )
 
     def _check_lengths(self) -> None:
         source, target = self.source_lengths, self.target_lengths
