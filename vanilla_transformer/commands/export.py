@@ -23,7 +23,7 @@ vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx
 KINDS = {"hf": None, "ctranslate2": "ctranslate2", "onnx": "onnx"}
 """The formats, each with the extra that it needs."""
 
-KINDS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
+FORMATS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
 """The options that only some formats have."""
 
 
@@ -56,7 +56,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model's path, the output directory and the extra."""
-    for name, kinds in KINDS_OF_OPTIONS.items():
+    for name, kinds in FORMATS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
     check_model_path(options.model)

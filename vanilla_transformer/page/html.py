@@ -235,10 +235,17 @@ def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix
         "</th>"
         for index, token in enumerate(source)
     )
+    cell_rows = [
+        [
+            f'<td data-row="{row}" data-column="{column}" style="--w:{value:.2f}"></td>'
+            for column, value in enumerate(values)
+        ]
+        for row, values in enumerate(weights)
+    ]
     rows = "".join(
         f'<tr><th scope="row" data-side="target" data-index="{row}"><bdi>{escape_text(token)}</bdi>'
-        f"</th>{_heat_cells(row, values)}</tr>"
-        for row, (token, values) in enumerate(zip(target, weights, strict=True))
+        f"</th>{''.join(cells)}</tr>"
+        for row, (token, cells) in enumerate(zip(target, cell_rows, strict=True))
     )
     return (
         f'<div class="vt-map" data-weights="{_percents_text(weights)}">'
@@ -261,13 +268,6 @@ def _token_row(side: str, label: str, tokens: Sequence[str]) -> str:
     return (
         f'<div class="vt-side"><span class="vt-label">{label}</span>'
         f'<div class="vt-row" role="toolbar" aria-label="{label} tokens">{buttons}</div></div>'
-    )
-
-
-def _heat_cells(row: int, values: Sequence[float]) -> str:
-    return "".join(
-        f'<td data-row="{row}" data-column="{column}" style="--w:{value:.2f}"></td>'
-        for column, value in enumerate(values)
     )
 
 
