@@ -71,10 +71,6 @@ def data_files(options: Mapping[str, Any]) -> dict[str, str]:
 def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
     """Returns the lines to work on; a file and standard input are read as a stream.
 
-    Args:
-        lines: The lines that were given as arguments.
-        file: Path of a file with one line each; None: standard input, unless there are lines.
-
     Raises:
         ValueError: If standard input is needed and closed.
     """

@@ -19,9 +19,6 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
         pairs: All rows that the lines belong to, with the text columns "source" and "target".
         path: File with one line per row in Pharaoh's format; an empty line has no links.
 
-    Returns:
-        The same rows with the column `LINKS`.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If a line is malformed, if it names a word that its pair does not have, or if

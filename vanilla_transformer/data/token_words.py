@@ -64,12 +64,7 @@ def words_of_encoding(
 
 
 def words_of_ids(tokenizer: Any, ids: Sequence[int], text: str) -> list[range]:
-    """Finds the words of the tokens that a text was decoded from.
-
-    Args:
-        tokenizer: The tokenizer of the ids.
-        ids: Ids of one text.
-        text: What the tokenizer decodes them to, without special tokens.
+    """Finds the words of the tokens that a text was decoded from, without special tokens.
 
     Returns:
         For each token the indices of its words; none for special tokens. A token that is a part of

@@ -198,9 +198,6 @@ def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     They are those of each `nn.Linear` in an `nn.ModuleList`, but for the output embeddings.
     Embeddings, and projections and classifiers outside of such a list, are not among them.
 
-    Args:
-        model: Any model whose layers are in a `ModuleList`.
-
     Returns:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
     """
