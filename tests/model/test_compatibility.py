@@ -177,16 +177,6 @@ def test_generation_goes_on_from_a_past(tiny_model, tiny_batch):
     assert torch.equal(second.sequences, whole.sequences)
 
 
-def test_the_decoders_embeddings_can_be_given(tiny_model, tiny_batch):
-    model, batch = tiny_model(decoder_vocab_size=60), tiny_batch(decoder_vocab=60)
-    expected = model(**batch)
-    ids = batch.pop("decoder_input_ids")
-    embeds = model.get_decoder().get_input_embeddings()(ids)
-    found = model(**batch, decoder_inputs_embeds=embeds)
-    torch.testing.assert_close(found.logits, expected.logits)
-    torch.testing.assert_close(found.loss, expected.loss)
-
-
 @pytest.mark.parametrize("decoding", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
 def test_a_cache_of_the_callers_generates_the_same(tiny_model, tiny_batch, decoding):
     model, inputs = tiny_model(seed=1, **LIVELY), source(tiny_batch())
@@ -296,17 +286,8 @@ def test_the_attention_can_be_switched_at_run_time(tiny_model, tiny_batch):
         output = model(**batch)
         output.loss.backward()
         torch.testing.assert_close(output.logits, expected)
-        gradients[name] = model.model.encoder.layers[0].self_attn.q_proj.weight.grad.clone()
-    torch.testing.assert_close(gradients["eager"], gradients["sdpa"])
-
-
-@pytest.mark.slow
-def test_flex_attention_computes_the_same(tiny_model, tiny_batch):
-    model, batch = tiny_model(), tiny_batch()
-    with torch.no_grad():
-        expected = model(**batch).logits
-        model.set_attn_implementation("flex_attention")
-        torch.testing.assert_close(model(**batch).logits, expected, rtol=1e-4, atol=1e-4)
+        gradients[name] = [output.loss.detach(), *(p.grad.clone() for p in model.parameters())]
+    torch.testing.assert_close(gradients["eager"], gradients["sdpa"], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -23,21 +23,6 @@ def test_it_is_two_linear_maps_with_an_activation_between(activation, bias):
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_each_position_is_mapped_by_itself():
-    torch.manual_seed(0)
-    layer = FeedForward(6, 10, "gelu", bias=True, dropout=0.0)
-    x = torch.randn(2, 5, 6)
-    torch.testing.assert_close(layer(x)[:, 3], layer(x[:, 3]))
-
-
-def test_dropout_acts_between_the_maps_and_only_in_training():
-    torch.manual_seed(0)
-    layer = FeedForward(6, 10, "relu", bias=False, dropout=0.999999)
-    x = torch.randn(2, 5, 6)
-    assert layer.train()(x).abs().max() == 0
-    assert layer.eval()(x).abs().max() > 0
-
-
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu"])
 def test_a_gate_multiplies_the_first_map(activation, bias):

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 import torch
+import toy
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     DataCollatorForLanguageModeling,
     DataCollatorForTokenClassification,
@@ -28,18 +28,7 @@ from vanilla_transformer import (
 PEOPLE, PLACES = ["Anna", "Bob", "Carla", "Dan"], ["Paris", "Rome", "Oslo", "Lima"]
 GOOD, BAD = ["loves", "likes"], ["hates", "leaves"]
 TAGS = {0: "O", 1: "B-PER", 2: "B-LOC"}
-SIZES = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "norm_placement": "pre",
-    "initializer": "xavier",
-    "dropout": 0.0,
-}
+SIZES = {**toy.SIZES, "dropout": 0.0}
 
 
 def sentences(count=160, seed=0):
@@ -258,15 +247,3 @@ def test_trainers_own_label_smoothing_shifts_a_language_models_labels(tokenizer,
     found = trainer.compute_loss(model, {"input_ids": ids, "labels": labels.clone()})
     model.config.label_smoothing = 0.2
     torch.testing.assert_close(found, model(ids, labels=labels).loss)
-
-
-def test_a_trained_language_model_goes_on_from_its_checkpoint(tokenizer, tmp_path):
-    rows = [{"input_ids": row["input_ids"]} for row in classification_rows(tokenizer, 32)]
-    collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    model = make(VanillaTransformerForCausalLM, tokenizer)
-    trainer = train(
-        model, tokenizer, tmp_path, rows, collator, save_strategy="epoch", num_train_epochs=2
-    )
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-4").eval()
-    ids = torch.tensor([[5, 6, 7]])
-    torch.testing.assert_close(loaded(ids).logits, trainer.model.eval()(ids).logits)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vanilla_transformer.model.normalization import make_norm, norm_slots
+from vanilla_transformer.model.normalization import make_norm
 
 
 def layer_norm(row, eps):
@@ -55,11 +55,13 @@ def test_a_constant_row_has_finite_values_and_gradients(name, dtype):
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_every_norm_of_a_model_is_of_the_named_type(tiny_model, name):
-    model = tiny_model(norm_type=name, norm_placement="pre", normalize_embedding=True)
-    kind = type(make_norm(name, 2, 1e-5))
-    norms = [type(m) for n, m in model.named_modules() if n.endswith("_norm")]
-    assert norms.count(kind) == 2 * 2 + 3 * 3 + 2 + 2
-    assert set(norms) == {kind, nn.Identity}
+    changes = {"norm_placement": "pre", "normalize_embedding": True, "layer_norm_eps": 0.125}
+    model, kind = tiny_model(norm_type=name, **changes), type(make_norm(name, 2, 1e-5))
+    norms = [module for n, module in model.named_modules() if n.endswith("_norm")]
+    assert {type(norm) for norm in norms} == {kind, nn.Identity}
+    filled = [norm for norm in norms if type(norm) is kind]
+    assert len(filled) == 2 * 2 + 3 * 3 + 2 + 2
+    assert {norm.eps for norm in filled} == {0.125}
 
 
 @pytest.mark.parametrize("final", [True, False])
@@ -88,31 +90,6 @@ def test_the_norm_of_the_embedding_acts_on_embedding_and_position(tiny_model):
     assert not torch.allclose(first, summed)
 
 
-def test_one_number_has_no_sample_deviation(tiny_config):
-    sizes = {"d_model": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
-    with pytest.raises(ValueError, match=r"`d_model` \(1\) must be at least 2.*unbiased_std"):
-        tiny_config(**sizes, norm_type="unbiased_std")
-    tiny_config(**sizes)
-
-
-@pytest.mark.parametrize(
-    ("placement", "pre", "post"),
-    [
-        ("post", nn.Identity, nn.LayerNorm),
-        ("pre", nn.LayerNorm, nn.Identity),
-        ("none", nn.Identity, nn.Identity),
-    ],
-)
-def test_one_slot_is_filled(placement, pre, post):
-    slots = norm_slots(placement, lambda: nn.LayerNorm(4))
-    assert (type(slots[0]), type(slots[1])) == (pre, post)
-
-
-def test_every_call_makes_its_own_norm():
-    make = lambda: nn.LayerNorm(4)  # noqa: E731 - one line that is used twice
-    assert norm_slots("pre", make)[0] is not norm_slots("pre", make)[0]
-
-
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
 def test_the_checkpoint_keys_tell_the_placement(tiny_model, placement):
     keys = tiny_model(norm_placement=placement).state_dict()
@@ -129,10 +106,3 @@ def test_the_checkpoint_keys_tell_the_placement(tiny_model, placement):
     if placement == "pre":
         expected |= {f"model.{s}.final_norm.{p}" for s in sublayers for p in ("weight", "bias")}
     assert {key for key in keys if "norm" in key} == expected
-
-
-def test_the_epsilon_of_the_config_reaches_every_norm(tiny_model):
-    model = tiny_model(norm_placement="pre", layer_norm_eps=0.125)
-    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
-    assert len(norms) == 2 * 2 + 3 * 3 + 2
-    assert {norm.eps for norm in norms} == {0.125}

@@ -16,7 +16,6 @@ from vanilla_transformer.model.positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
-    LearnedPositions,
     PositionEncoding,
     RelativePositions,
     SinusoidalPositions,
@@ -85,14 +84,6 @@ def test_sinusoids_are_neither_trained_nor_saved(tiny_model):
 def test_a_sequence_longer_than_the_table_of_learned_positions_is_fine_for_sinusoids(tiny_model):
     ids = torch.randint(3, 40, (1, 200))
     assert tiny_model()(ids, decoder_input_ids=ids).logits.isfinite().all()
-
-
-def test_learned_positions_look_their_vectors_up():
-    layer = LearnedPositions(5, 3)
-    with torch.no_grad():
-        layer.weight.copy_(torch.arange(15.0).reshape(5, 3))
-    found = layer(torch.tensor([[4, 0]]), torch.float32).embedding
-    assert found.tolist() == [[[12, 13, 14], [0, 1, 2]]]
 
 
 def test_learned_positions_have_a_limit_with_a_remedy(tiny_model):
