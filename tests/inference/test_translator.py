@@ -255,16 +255,17 @@ def test_other_weights_in_an_older_format_make_another_export(tmp_path):
     assert len(digests) == 3
 
 
-def test_the_export_is_made_once_for_the_same_weights(trained, exports, monkeypatch):
+def test_the_export_is_made_once_for_the_same_weights(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))  # others have exports of it too
     Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
-    before = sorted(path.name for path in (exports / "ctranslate2").iterdir())
+    before = sorted(path.name for path in (tmp_path / "ctranslate2").iterdir())
 
     def fail(*arguments):
         raise AssertionError("exported again")
 
     monkeypatch.setattr("vanilla_transformer.inference.ctranslate2_engine.load_weights", fail)
     Translator.from_pretrained(str(trained), "ctranslate2", "cpu")
-    assert sorted(path.name for path in (exports / "ctranslate2").iterdir()) == before
+    assert sorted(path.name for path in (tmp_path / "ctranslate2").iterdir()) == before
     with pytest.raises(AssertionError, match="exported again"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
 

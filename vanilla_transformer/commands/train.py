@@ -129,7 +129,7 @@ def _given_values(words: Sequence[str]) -> dict[str, str]:
 def run(options: argparse.Namespace) -> None:
     """Reads all options and carries out the run, with messages on standard error."""
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
-    from accelerate.state import PartialState
+    import torch.distributed
 
     from vanilla_transformer.run import training_run
     from vanilla_transformer.run.parsing import parse_arguments
@@ -140,4 +140,5 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(str(error)) from error
     training_run.show_messages()
     training_run.run(arguments)
-    PartialState().destroy_process_group()  # its threads would abort a process that just ends
+    if torch.distributed.is_initialized():  # its threads would abort a process that just ends
+        torch.distributed.destroy_process_group()
