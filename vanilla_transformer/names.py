@@ -1,5 +1,8 @@
 """Names that options and the library share. This file imports nothing."""
 
+MODEL_TYPE = "vanilla_transformer"
+"""`model_type` of the config."""
+
 METRIC_NAMES = ("bleu", "chrf", "ter", "wer", "per")
 """The scores of generated text; `training.metrics` computes them."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from vanilla_transformer.commands import average, convert, export
+from vanilla_transformer.data.model_directory import TOKENIZER_FILES
 
 
 def check(command, *words):
@@ -10,7 +11,7 @@ def check(command, *words):
 
 
 def save(folder, *more):
-    """Writes the files of a saved model, empty."""
+    """Writes the files of a saved model; most are empty."""
     names = ("config.json", "model.safetensors", "model.safetensors.index.json", "probe.json")
     names += ("generation_config.json", "tokenizer.json", "target_tokenizer.json", "README.md")
     names += ("tokenizer_config.json", "special_tokens_map.json", "vocab.json", "source.spm")
@@ -19,7 +20,8 @@ def save(folder, *more):
     names += ("shared_vocabulary.json", "model.bin", "encoder.onnx", "encoder.onnx.data")
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*names, *more):
-        (folder / name).touch()
+        is_config = name in ("config.json", "generation_config.json", *TOKENIZER_FILES)
+        (folder / name).write_text('{"model_type": "vanilla_transformer"}' if is_config else "")
     return folder
 
 

@@ -166,7 +166,7 @@ def test_models_have_short_names_unless_these_are_equal(trained, tmp_path):
 def test_a_path_without_a_model_is_refused_at_once(trained, tmp_path):
     with pytest.raises(ValueError, match="give at least one, and each once"):
         PageModels([str(trained), str(trained)])
-    with pytest.raises(ValueError, match="is not a saved model"):
+    with pytest.raises(FileNotFoundError, match="is not a saved model"):
         PageModels([str(trained), str(tmp_path)])
 
 

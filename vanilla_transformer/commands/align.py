@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
-    check_model_path,
     check_output,
     check_resumption,
     file_identity,
@@ -25,6 +24,7 @@ from vanilla_transformer.commands.options import (
     add_resume_option,
     check_usage,
 )
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file, read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
@@ -81,7 +81,7 @@ def check(options: argparse.Namespace) -> None:
         ),
     )
     check_resumption(options)
-    check_model_path(options.model)
+    check_model_directory(options.model)
     read_from = {"--source": options.source, "--target": options.target, "--gold": options.gold}
     for path in filter(None, read_from.values()):
         existing_file(path)

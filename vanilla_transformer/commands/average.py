@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
 from vanilla_transformer.data.atomic_files import check_output_directory
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Averages the weights of saved models or of the checkpoints of a run."
@@ -57,7 +57,7 @@ def check(options: argparse.Namespace) -> None:
             raise FileNotFoundError(f"The run {options.models[0]!r} does not exist.")
     else:
         for model in options.models:
-            check_model_path(model)
+            check_model_directory(model)
     check_output_directory(options.output, options.overwrite, options.models)
     check_extra("train")
 

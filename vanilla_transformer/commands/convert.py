@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
@@ -13,6 +12,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
 )
 from vanilla_transformer.data.atomic_files import check_output_directory
+from vanilla_transformer.data.model_directory import check_model_path
 from vanilla_transformer.interop.formats import SOURCES
 
 SUMMARY = "Converts a checkpoint of another system into a saved model."

@@ -8,7 +8,6 @@ from dataclasses import asdict, fields
 
 from vanilla_transformer.commands.files import (
     check_data_files,
-    check_model_path,
     check_output,
     data_files,
     open_output,
@@ -24,6 +23,7 @@ from vanilla_transformer.commands.options import (
     usage_of_search,
 )
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import METRIC_NAMES
 
@@ -62,7 +62,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def check(options: argparse.Namespace) -> None:
     """Checks the data options, the paths and the output file."""
     _data_arguments(options)
-    check_model_path(options.model)
+    check_model_directory(options.model)
     check_data_files(vars(options))
     files = data_files(vars(options)).items()
     check_output(options, {f"--{name.replace('_', '-')}": path for name, path in files})

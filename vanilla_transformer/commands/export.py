@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
@@ -11,6 +10,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
 )
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import QUANTIZATIONS
 
@@ -59,7 +59,7 @@ def check(options: argparse.Namespace) -> None:
     for name, kinds in FORMATS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
-    check_model_path(options.model)
+    check_model_directory(options.model)
     check_output_directory(options.output_dir, options.overwrite, [options.model])
     if extra := KINDS[options.to]:
         check_extra(extra)
@@ -73,10 +73,9 @@ def run(options: argparse.Namespace) -> None:
     if options.to == "ctranslate2":
         _export_to_ctranslate2(options)
         return
-    from vanilla_transformer.inference.loading import check_model_directory, load_weights
+    from vanilla_transformer.inference.loading import load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer
 
-    check_model_directory(options.model)
     model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
     with replaced_directory(options.output_dir) as unfinished:
         if options.to == "hf":

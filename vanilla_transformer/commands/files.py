@@ -28,24 +28,6 @@ from vanilla_transformer.data.text_files import (
 PAIRS_PER_CHUNK = 2048
 
 
-def check_model_path(path: str) -> None:
-    """Checks that a model can be there; a name on the Hub passes.
-
-    Raises:
-        FileNotFoundError: If the path does not exist and cannot be a name on the Hub, or if the
-            directory holds no config.
-        NotADirectoryError: If it is a file.
-    """
-    folder = Path(path)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"{path!r} holds no config.json: it is not a saved model.")
-    elif folder.exists():
-        raise NotADirectoryError(f"The model {path!r} is a file: give the directory that holds it.")
-    elif not path or path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise FileNotFoundError(f"The model directory {path!r} does not exist.")
-
-
 def check_data_files(options: Mapping[str, Any]) -> None:
     """Checks that the data files among the options exist; the error names the option."""
     for name, path in data_files(options).items():

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.commands.files import check_model_path, check_output
+from vanilla_transformer.commands.files import check_output
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
@@ -14,6 +14,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
 from vanilla_transformer.extras import check_extra
 
@@ -150,7 +151,7 @@ def check(options: argparse.Namespace) -> None:
             if not Path(run).exists():
                 raise FileNotFoundError(f"The directory {run!r} does not exist.")
     else:
-        check_model_path(options.model)
+        check_model_directory(options.model)
     if options.view == "heads":
         for path in (options.source, options.target):
             existing_file(path)

@@ -5,8 +5,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser, UsageError, positive_integer
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Opens a page in the browser: outputs, alignment, heads, shapes."
@@ -50,7 +50,7 @@ def check(options: argparse.Namespace) -> None:
     if options.port is not None and options.port > 65535:
         raise UsageError(f"--port {options.port}: give 1 to 65535")
     for path in options.models:
-        check_model_path(path)
+        check_model_directory(path)
     check_extra("page")
     _check_address(options.host, options.port)
 

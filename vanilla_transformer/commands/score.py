@@ -8,7 +8,6 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
-    check_model_path,
     check_output,
     named_lines,
     open_output,
@@ -20,6 +19,7 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
     add_pair_options,
 )
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 
@@ -50,7 +50,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the model's path and the files."""
-    check_model_path(options.model)
+    check_model_directory(options.model)
     read_from = {"--source": options.source, "--target": options.target}
     for path in read_from.values():
         existing_file(path)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
@@ -18,6 +17,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
     positive_number,
 )
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def check(options: argparse.Namespace) -> None:
     if options.port > 65535:
         raise UsageError(f"--port: {options.port} is above 65535")
     for model in settings.models:
-        check_model_path(model.path)
+        check_model_directory(model.path)
     check_extra("serve")
     if options.engine == "ctranslate2":
         check_extra("ctranslate2")

@@ -4,9 +4,10 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from vanilla_transformer.commands.files import check_data_files, check_model_path
+from vanilla_transformer.commands.files import check_data_files
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.run.options import (
     AveragingArguments,
@@ -112,7 +113,7 @@ def check(options: argparse.Namespace) -> None:
     values = _given_values(words)
     check_data_files(values)
     if model := values.get("model_name_or_path"):
-        check_model_path(model)
+        check_model_directory(model)
     check_extra("train")
 
 

@@ -9,7 +9,6 @@ from itertools import islice, tee
 from typing import Any
 
 from vanilla_transformer.commands.files import (
-    check_model_path,
     check_output,
     check_resumption,
     file_identity,
@@ -30,6 +29,7 @@ from vanilla_transformer.commands.options import (
     positive_integer,
     usage_of_search,
 )
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
 from vanilla_transformer.extras import check_extra
@@ -130,7 +130,7 @@ def check(options: argparse.Namespace) -> None:
     check_resumption(options)
     given_search_options(options)
     for path in (options.model, *options.ensemble_with):
-        check_model_path(path)
+        check_model_directory(path)
     if options.input:
         existing_file(options.input)
     check_output(options, {"--input": options.input})

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from vanilla_transformer.commands.files import check_model_path
 from vanilla_transformer.commands.options import CommandParser
+from vanilla_transformer.data.model_directory import check_model_directory
 
 SUMMARY = "Checks that a saved model still computes what its probe holds."
 EXAMPLES = """
@@ -28,7 +28,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks that the directory holds a model."""
-    check_model_path(options.model)
+    check_model_directory(options.model)
     if not Path(options.model).is_dir():
         raise FileNotFoundError(
             f"The directory {options.model!r} does not exist: download the model first."

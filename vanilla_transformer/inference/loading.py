@@ -12,10 +12,8 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.model_directory import TOKENIZER_FILES, check_model_directory
 from vanilla_transformer.interop.checkpoint_files import explained_pickle
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-
-_TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -79,7 +77,7 @@ def load_tokenizer(path: str) -> Any:
         raise FileNotFoundError(
             f"{path!r} holds no tokenizer: save one there with `tokenizer.save_pretrained`."
         )
-    for file in map(folder.joinpath, _TOKENIZER_FILES):
+    for file in map(folder.joinpath, TOKENIZER_FILES):
         if file.is_file():
             read_object(file)
     with _explain_missing_path(path):
@@ -140,36 +138,6 @@ def load_weights(path: str, **changes: Any) -> Any:
             "a new model."
         )
     return model
-
-
-def check_model_directory(path: str) -> None:
-    """Raises an error if a local directory does not hold a model of this package.
-
-    Args:
-        path: Directory, or name on the Hub. A name on the Hub is not checked.
-
-    Raises:
-        FileNotFoundError: If `path` looks like a path and does not exist.
-        ValueError: If a JSON file is damaged, or the config is missing or of another kind of model.
-    """
-    folder = Path(path)
-    if not folder.exists():
-        if path.startswith((".", "/", "~")) or path.count("/") > 1:
-            raise FileNotFoundError(f"The model directory {path!r} does not exist.")
-        return
-    if not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{path!r} holds no config.json, so it is not a saved model: give the directory of one."
-        )
-    for name in ("generation_config.json", *_TOKENIZER_FILES):
-        if (folder / name).is_file():
-            read_object(folder / name)
-    found = read_object(folder / "config.json").get("model_type")
-    if found != VanillaTransformerConfig.model_type:
-        raise ValueError(
-            f"{path!r} holds a model of type {found!r} (config.json), not "
-            f"{VanillaTransformerConfig.model_type!r}: give a directory that this package saved."
-        )
 
 
 @contextmanager

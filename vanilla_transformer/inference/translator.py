@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.token_words import tokens_of_ids, words_of_encoding, words_of_ids
 from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.extras import optional_packages
@@ -27,7 +28,6 @@ from vanilla_transformer.inference.engines import (
     is_cut_off,
 )
 from vanilla_transformer.inference.loading import (
-    check_model_directory,
     load_tokenizer,
     load_weights,
     usable_device,

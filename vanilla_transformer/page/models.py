@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.inference.loading import check_model_directory
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps

@@ -15,10 +15,10 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.inference.loading import check_model_directory
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.run.evaluation import score_training
