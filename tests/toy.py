@@ -33,6 +33,7 @@ SIZES = {
     "initializer": "xavier",  # attention that differs from head to head
 }
 TRAINING = {
+    "choose_defaults": False,
     "tokenizer_kind": "word",
     "max_tokens": 512,
     "learning_rate": 0.01,

@@ -19,6 +19,7 @@ from pronunciations import load_cmudict
 from transformers.utils import logging
 
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.training_run import run
 
@@ -156,7 +157,7 @@ def _precision() -> list[str]:
     """Returns the argument that chooses the precision on this machine, whatever the recipe says."""
     if torch.cuda.is_available():
         return []
-    return ["--bf16", str(torch.cpu._is_avx512_bf16_supported())]
+    return ["--bf16", str(has_bfloat16(on_cpu=True))]
 
 
 def _show_held_out_words(folder: Path, count: int = 10) -> None:

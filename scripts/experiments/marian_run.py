@@ -32,6 +32,9 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.parsing import parse_arguments
 
+AS_WRITTEN = ("--choose_defaults=False",)
+"""Argument of `vanilla-transformer train` that adds nothing to a recipe, for both systems alike."""
+
 _SIZES = (
     "d_model",
     "encoder_layers",
@@ -67,7 +70,7 @@ def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ValueError: If an option is unknown, or a value is illegal.
     """
-    run = parse_arguments([path, "--output_dir", "unused", *overrides])
+    run = parse_arguments([path, "--output_dir", "unused", *AS_WRITTEN, *overrides])
     config = VanillaTransformerConfig(**run.architecture).to_dict()
     return {
         **config,

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from marian_run import recipe_settings
+from marian_run import AS_WRITTEN, recipe_settings
 from pronunciations import load_cmudict
 from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
 
@@ -229,7 +229,7 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         saving.append(f"--save_steps={options.save_steps}")
         command = [sys.executable, "-m", "vanilla_transformer", "train", rest, *files, *saving]
         command += ["--save_total_limit=1000", "--load_best_model_at_end=False"]
-        command += options.overrides
+        command += [*AS_WRITTEN, *options.overrides]
     else:
         command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
         command += [*saving, f"--save_steps={options.peer_save_steps}"]

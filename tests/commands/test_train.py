@@ -22,14 +22,16 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 
 
 def default_in(text):
-    """What a help text gives in brackets at its end."""
-    return text.rpartition("(")[2].rstrip(")") if text.endswith(")") else None
+    """What a help text gives in brackets at its end, besides a choice by the data."""
+    given = text.rpartition("(")[2].rstrip(")") if text.endswith(")") else None
+    return None if given in (None, "chosen") else given.removeprefix("chosen, or ")
 
 
 def test_the_most_used_options_exist_with_these_defaults(tmp_path):
     training = {field.name: field for field in dataclasses.fields(TokenBudgetTrainingArguments)}
     assert set(TRAINING_OPTIONS) <= set(training)
-    defaults = parse_arguments(["--output_dir", str(tmp_path)]).training
+    argv = ["--output_dir", str(tmp_path), "--choose_defaults", "False"]
+    defaults = parse_arguments(argv).training
     for name, text in TRAINING_OPTIONS.items():
         if name != "output_dir" and (given := default_in(text)) is not None:
             value = getattr(defaults, name)

@@ -42,7 +42,7 @@ WRONG = [  # of the other subcommands
 
 def names_of_options():
     """All options of `train` but those that name the data, and those that take long."""
-    names = (field.name for topic in TOPICS for field in fields(topic))
+    names = (field.name for topic in TOPICS.values() for field in fields(topic))
     return sorted({name for name in names if not name.startswith(NOT_DRAWN)})
 
 

@@ -22,6 +22,7 @@ from small import SIZES, start_two_processes
 PROGRAM = Path(__file__).with_name("doomed_run.py")
 STEPS = {"max_steps": 10, "logging_steps": 1, "save_strategy": "steps", "save_steps": 3}
 STEPS |= {"max_tokens": 200, "learning_rate": 0.01, "dropout": 0.3, "seed": 3, "warmup_steps": 2}
+STEPS |= {"choose_defaults": False}
 SEARCH = {"generation_max_length": 8, "generation_num_beams": 1}
 SCORED = {"eval_strategy": "steps", "eval_steps": 3, "metrics": "chrf"}
 WHOLE_AGAIN = "ended like the undisturbed run"

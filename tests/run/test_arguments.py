@@ -133,9 +133,10 @@ def test_every_architecture_option_has_a_description_of_its_own():
     described = field_descriptions()
     assert set(described) >= set(ARCHITECTURE_FIELDS)
     assert described["d_model"].startswith("Width of the residual stream")
-    assert "Width of the residual stream (§3.1). Default of a new model: 512." in " ".join(
-        option_parser().format_help().split()
-    )
+    text = " ".join(option_parser().format_help().split())
+    chosen = "Default of a new model: chosen by the size of its data, or 512."
+    assert f"Width of the residual stream (§3.1). {chosen}" in text
+    assert "Default of a new model: 'layer_norm'." in text
 
 
 @pytest.mark.parametrize("old", ["overwrite_output_dir", "overwrite-output-dir", "overwrite"])

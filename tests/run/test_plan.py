@@ -20,13 +20,14 @@ from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.training_run import run
 
+UNCHOSEN = ["--choose_defaults", "False"]
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
 
 
 def plan_of(tmp_path, *options):
     """The plan of a run of a new model, and its config."""
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
-    parsed = parse_arguments(given)
+    parsed = parse_arguments([*given, *UNCHOSEN])
     config = new_config(small.tokenizer(), parsed.architecture)
     directory = resolve_output_directory(parsed)
     settings = load_generation_settings(config, None)
@@ -50,20 +51,6 @@ def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expect
 
 
 @pytest.mark.parametrize(
-    ("options", "warns"),
-    [
-        ([], True),
-        (["--optim", "muon"], True),
-        (["--learning_rate", "1e-3"], False),
-        (["--lr_scheduler_type", "noam", "--warmup_steps", "10"], False),
-    ],
-)
-def test_a_new_model_with_the_rate_of_fine_tuning_is_told(tmp_path, options, warns, heard):
-    make_model(*plan_of(tmp_path, *options))
-    assert ("`learning_rate` is 5e-05" in heard.text) == warns
-
-
-@pytest.mark.parametrize(
     ("options", "expected"),
     [
         ([], (None, None)),
@@ -79,7 +66,7 @@ def test_a_new_model_with_the_rate_of_fine_tuning_is_told(tmp_path, options, war
     ],
 )
 def test_the_first_metric_selects_unless_another_is_given(tmp_path, options, expected):
-    parsed = parse_arguments(["--output_dir", str(tmp_path), *SCORED, *options])
+    parsed = parse_arguments(["--output_dir", str(tmp_path), *SCORED, *UNCHOSEN, *options])
     assert watched_metric(parsed) == expected
 
 

@@ -22,46 +22,49 @@ from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 SUMMARY = "Trains a new model, or a saved one further, on pairs of texts; evaluates and saves it."
 EXAMPLES = """
 vanilla-transformer train --train-source train.en --train-target train.de \\
-    --validation-source val.en --validation-target val.de --output-dir runs/first \\
-    --max-tokens 4096 --learning-rate 1e-3 --num-train-epochs 10
+    --validation-source val.en --validation-target val.de --output-dir runs/first
 vanilla-transformer train scripts/recipes/multi30k.yaml --seed 2 --output-dir runs/second
 accelerate launch --num_processes 2 -m vanilla_transformer train recipe.yaml
 """
 ARCHITECTURE_OPTIONS = {
-    "d_model": "width of the model (512)",
-    "encoder_layers": "layers of the encoder (6)",
-    "decoder_layers": "layers of the decoder (6)",
-    "encoder_attention_heads": "attention heads of each encoder layer (8)",
-    "decoder_attention_heads": "attention heads of each decoder layer (8)",
-    "encoder_ffn_dim": "width of the encoder's feed-forward layers (2048)",
-    "decoder_ffn_dim": "width of the decoder's feed-forward layers (2048)",
-    "norm_placement": "post (the paper), pre, or none (post)",
-    "position_embedding_type": "sinusoidal, learned, rope, alibi, ... (sinusoidal)",
-    "dropout": "dropout of the embeddings and of each sublayer's output (0.1)",
-    "label_smoothing": "label smoothing of the loss (0.0)",
+    "d_model": "width of the model (chosen, or 512)",
+    "encoder_layers": "layers of the encoder (chosen, or 6)",
+    "decoder_layers": "layers of the decoder (chosen, or 6)",
+    "encoder_attention_heads": "attention heads of each encoder layer (chosen, or 8)",
+    "decoder_attention_heads": "attention heads of each decoder layer (chosen, or 8)",
+    "encoder_ffn_dim": "width of the encoder's feed-forward layers (chosen, or 2048)",
+    "decoder_ffn_dim": "width of the decoder's feed-forward layers (chosen, or 2048)",
+    "norm_placement": "post (the paper), pre, or none (chosen, or post)",
+    "position_embedding_type": "sinusoidal, learned, rope, alibi, ... (chosen, or sinusoidal)",
+    "dropout": "dropout of the embeddings and of each sublayer's output (chosen, or 0.1)",
+    "label_smoothing": "label smoothing of the loss (chosen, or 0.0)",
 }
-"""The most used fields of the config, with the default of a new model in brackets."""
+"""The most used fields of the config, with their defaults in brackets.
+
+"chosen" stands for the choice that `run.defaults` makes for a new model by its data.
+"""
 TRAINING_OPTIONS = {
     "output_dir": "directory of the model and its checkpoints (trainer_output)",
-    "max_tokens": "largest batch in tokens: source and target together, with padding",
+    "max_tokens": "largest batch in tokens: source and target together, with padding (chosen)",
     "per_device_train_batch_size": "examples per batch on each device (8)",
     "gradient_accumulation_steps": "batches per optimizer step (1)",
-    "learning_rate": "peak learning rate (5e-5)",
-    "optim": "adamw_torch_fused, muon, adafactor, ... (adamw_torch_fused)",
+    "learning_rate": "peak learning rate (chosen, or 5e-5)",
+    "optim": "adamw_torch_fused, muon, adafactor, ... (chosen, or adamw_torch_fused)",
     "lr_scheduler_type": "linear, cosine, inverse_sqrt, constant, ... (linear)",
-    "warmup_steps": "optimizer steps of rising learning rate (0)",
-    "num_train_epochs": "passes over the training data (3)",
+    "warmup_steps": "optimizer steps of rising learning rate (chosen, or 0)",
+    "num_train_epochs": "passes over the training data (chosen, or 3)",
     "max_steps": "optimizer steps, instead of epochs",
-    "eval_strategy": "when to evaluate: no, steps or epoch (no)",
-    "save_strategy": "when to save a checkpoint: no, steps, epoch or best (steps)",
-    "load_best_model_at_end": "end with the best checkpoint instead of the last weights",
+    "eval_strategy": "when to evaluate: no, steps or epoch (chosen, or no)",
+    "save_strategy": "when to save a checkpoint: no, steps, epoch or best (chosen, or steps)",
+    "load_best_model_at_end": "end with the best checkpoint instead of the last weights (chosen)",
     "resume_from_checkpoint": "checkpoint to continue from; True: the last one in output_dir",
-    "generation_num_beams": "beam width of the evaluation",
+    "generation_num_beams": "beam width of the evaluation (chosen)",
     "generation_length_penalty": "length penalty of that search: above 1, outputs are longer",
-    "bf16": "train in bfloat16 mixed precision",
+    "bf16": "train in bfloat16 mixed precision (chosen)",
     "seed": "seed of all random numbers (42)",
 }
 """The most used options of the Trainer, with their defaults in brackets."""
+_MOST_USED = "most used; --help-all lists all; chosen: fits a new model's data and the device"
 LARGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """Environment variable that makes torch use large memory pages on a CPU (Linux)."""
 
@@ -96,8 +99,8 @@ def _make_help_parser() -> CommandParser:
     }.items():
         add_fields(parser.add_argument_group(title), topic)
     for title, options in (
-        ("architecture of a new model (most used; --help-all lists all)", ARCHITECTURE_OPTIONS),
-        ("training (most used; --help-all lists all)", TRAINING_OPTIONS),
+        (f"architecture of a new model ({_MOST_USED})", ARCHITECTURE_OPTIONS),
+        (f"training ({_MOST_USED})", TRAINING_OPTIONS),
     ):
         group = parser.add_argument_group(title)
         for name, text in options.items():

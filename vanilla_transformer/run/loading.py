@@ -14,8 +14,6 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.names import NOAM
-from vanilla_transformer.rules import is_given
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.plan import RunPlan
 
@@ -211,12 +209,6 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
         ValueError: If the weights cannot be read, or do not fit the config.
     """
     if plan.init_from is None:
-        rate = plan.training.learning_rate
-        if not is_given(plan.training, "learning_rate") and plan.training.lr_scheduler_type != NOAM:
-            logger.warning(
-                f"`learning_rate` is {rate}, the default of transformers, which suits fine-tuning. "
-                "A new model learns slowly with it: try `--learning_rate 1e-3 --warmup_steps 400`."
-            )
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(plan.init_from, config=config)

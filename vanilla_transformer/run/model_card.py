@@ -61,6 +61,7 @@ def write_model_card(
         results=_results_table(plan.metrics, results, signatures),
         command=shlex.join(plan.options.command),
         recipe=recipe,
+        defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
     )
@@ -124,6 +125,16 @@ def _results_table(
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
     return "\n".join(rows)
+
+
+def _chosen_defaults(plan: RunPlan) -> str:
+    """Lists the options that the run has chosen itself, as words that reproduce them."""
+    if (defaults := plan.options.defaults) is None:
+        return ""
+    return (
+        f"The run has chosen the options that are not given. {defaults.sentence} All of them:\n\n"
+        f"```\n{defaults.words()}\n```\n"
+    )
 
 
 def _training_procedure(plan: RunPlan, results: Mapping[str, float]) -> str:

@@ -72,6 +72,11 @@ class ModelArguments(_Checked):
         "Saved model to fine-tune or to score, a directory or a name on the Hub; its tokenizer is "
         "used too. Default: a new model is trained."
     )
+    choose_defaults: bool = option(
+        "For a new model, choose the options that are not given by the size of the training data "
+        "and the device. False: the sizes of the paper, and the values of transformers.",
+        True,
+    )
     overwrite: bool = option(
         "Delete the contents of output_dir and start a new training. Nothing is deleted before "
         "the first training step.",
@@ -112,7 +117,8 @@ class TokenizerArguments(_Checked):
         "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind."
     )
     vocab_size: int | None = option(
-        "Maximum number of tokens of a new vocabulary, special tokens included. Default: 8000."
+        "Maximum number of tokens of a new vocabulary, special tokens included. Default: chosen by "
+        "the size of the data, or 8000."
     )
     target_vocab_size: int | None = option(
         "Maximum number of tokens of a separate target vocabulary. Default: as vocab_size."

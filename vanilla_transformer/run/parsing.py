@@ -1,20 +1,22 @@
 """Reads the options of a run from the command line, or from a recipe and the command line."""
 
+import argparse
 import difflib
 import inspect
 import json
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, make_dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Self, cast, get_args
 
 from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.rules import Rule, check_rules
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -40,6 +42,9 @@ ARCHITECTURE_FIELDS = tuple(
 """The fields of the config that are options."""
 
 
+_CHOSEN = "chosen by the size of its data, or "
+
+
 def field_descriptions() -> dict[str, str]:
     """Returns the description of each field, on one line, from the docstring of the config."""
     text = inspect.cleandoc(VanillaTransformerConfig.__doc__ or "")
@@ -60,7 +65,7 @@ def _architecture_option(name: str, text: str) -> tuple[str, Any, Any]:
         types = {dict[str, Any] | str}  # the command line gives JSON
     kind: Any = float if types == {float, int} else types.pop()
     if (default := getattr(VanillaTransformerConfig, name, None)) is not None:
-        text += f" Default of a new model: {default!r}."
+        text += f" Default of a new model: {_CHOSEN * (name in CHOSEN_NAMES)}{default!r}."
     return name, kind | None, option(text.replace("%", "%%"))
 
 
@@ -72,18 +77,18 @@ ArchitectureArguments = make_dataclass(
 ArchitectureArguments.__doc__ = "Changes the architecture of a new model; None keeps a field."
 setattr(ArchitectureArguments, "_argument_group_name", "architecture")  # noqa: B010
 
-TOPICS = (
-    ModelArguments,
-    ArchitectureArguments,
-    TokenizerArguments,
-    DataArguments,
-    SubwordArguments,
-    AveragingArguments,
-    ShowArguments,
-    CardArguments,
-    TokenBudgetTrainingArguments,
-)
-"""The dataclasses of all options."""
+TOPICS: Mapping[str, Any] = {
+    "model": ModelArguments,
+    "architecture": ArchitectureArguments,
+    "tokenizer": TokenizerArguments,
+    "data": DataArguments,
+    "subwords": SubwordArguments,
+    "averaging": AveragingArguments,
+    "show": ShowArguments,
+    "card": CardArguments,
+    "training": TokenBudgetTrainingArguments,
+}
+"""The dataclasses of all options, by their names in `RunArguments`."""
 
 
 RULES = (
@@ -104,13 +109,16 @@ RULES = (
 
 @dataclass(frozen=True)
 class RunArguments:
-    """The options of one run, as they were given.
+    """The options of one run: those that are given, and the defaults that it has chosen.
 
     Attributes:
-        architecture: The fields of the config that were given, by name.
+        architecture: The fields of the config that differ from their defaults, by name.
+        given: The options that are given, by name.
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
         recipe_text: What the file held; None: no file.
+        defaults: What the run has chosen for options that are not given; None: nothing, or the
+            data are not known yet.
     """
 
     model: ModelArguments
@@ -122,15 +130,62 @@ class RunArguments:
     show: ShowArguments
     card: CardArguments
     training: TokenBudgetTrainingArguments
+    given: Mapping[str, Any]
     command: tuple[str, ...]
     recipe: Path | None = None
     recipe_text: str | None = None
+    defaults: ChosenDefaults | None = None
+
+    def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
+        """Returns a copy in which chosen values stand for options that are not given.
+
+        Raises:
+            ValueError: If the options contradict each other.
+        """
+        topics = _make_topics(self.given, defaults.options if defaults else {}, tuple(TOPICS))
+        return replace(self, **topics, defaults=defaults)
+
+
+def _make_topics(
+    given: Mapping[str, Any], chosen: Mapping[str, Any], filled: Collection[str]
+) -> dict[str, Any]:
+    """Makes the value of each topic, by its name in `RunArguments`, and checks them.
+
+    Args:
+        given: The options that are given.
+        chosen: Values of options that are not given.
+        filled: The topics that take chosen values.
+    """
+    topics: dict[str, Any] = {}
+    for name, topic in TOPICS.items():
+        options = {**chosen, **given} if name in filled else given
+        names = [one.name for one in fields(topic) if one.init and one.name in options]
+        topics[name] = topic(**{name: options[name] for name in names})
+    topics["architecture"] = architecture_changes(topics["architecture"])
+    _check_training(topics["model"], topics["training"])
+    return topics
+
+
+def _check_training(model: ModelArguments, training: TokenBudgetTrainingArguments) -> None:
+    check_rules(RULES, training)
+    metric = training.metric_for_best_model
+    if metric is not None and metric.removeprefix("eval_") not in (
+        *model.metrics,
+        "loss",
+        "gen_len",
+    ):
+        raise ValueError(
+            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
+            f"{', '.join(model.metrics)}, or add it to `metrics`."
+        )
+    if not training.metric_is_chosen:
+        check_direction(model.metrics[0], training.chosen_direction)
 
 
 def option_parser() -> HfArgumentParser:
     """Returns the parser of all options, each as `--snake_case` and `--kebab-case`."""
     return HfArgumentParser(
-        cast(Any, TOPICS),
+        cast(Any, tuple(TOPICS.values())),
         prog="vanilla-transformer train",
         usage="vanilla-transformer train [RECIPE] [--option value ...]",
         allow_abbrev=False,
@@ -155,32 +210,28 @@ def parse_arguments(
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
-    parsed: Any = option_parser().parse_args_into_dataclasses(
-        [*recipe.words, *argv[1:]] if recipe else argv,
-        return_remaining_strings=True,
-        look_for_args_file=False,
-    )
-    model, architecture, *topics, training, unknown = parsed
+    given, unknown = _read_given([*recipe.words, *argv[1:]] if recipe else argv)
     if unknown:
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
-    check_rules(RULES, training)
-    metric = training.metric_for_best_model
-    if metric is not None and metric.removeprefix("eval_") not in (
-        *model.metrics,
-        "loss",
-        "gen_len",
-    ):
-        raise ValueError(
-            f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
-            f"{', '.join(model.metrics)}, or add it to `metrics`."
-        )
-    if not training.metric_is_chosen:
-        check_direction(model.metrics[0], training.chosen_direction)
-    words = tuple(command or ("vanilla-transformer", "train", *argv))
-    origin = (recipe.path, recipe.text) if recipe else ()
+    # Until the data are known, the checks of the training see what would be chosen for some data.
+    supposed = choose_defaults(given, Facts.before_loading(given))
     return RunArguments(
-        *(model, architecture_changes(architecture), *topics, training, words, *origin)
+        **_make_topics(given, supposed.options if supposed else {}, ("training",)),
+        given=given,
+        command=tuple(command or ("vanilla-transformer", "train", *argv)),
+        recipe=recipe.path if recipe else None,
+        recipe_text=recipe.text if recipe else None,
     )
+
+
+def _read_given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the values of the options that are given, by name, and the words left over."""
+    names = [one.name for topic in TOPICS.values() for one in fields(topic) if one.init]
+    absent = object()  # stands where a default would: a value may be given that equals it
+    start = argparse.Namespace(**dict.fromkeys(names, absent))
+    parsed, unknown = option_parser().parse_known_args(words, start)
+    given = {name: value for name, value in vars(parsed).items() if value is not absent}
+    return given, unknown
 
 
 def architecture_changes(options: Any) -> dict[str, Any]:
@@ -207,7 +258,7 @@ def _unknown_option_message(word: str) -> str:
             f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
             "(.yaml, .yml or .json) as the first argument."
         )
-    known = [f"--{option.name}" for topic in TOPICS for option in fields(cast(Any, topic))]
+    known = [f"--{option.name}" for topic in TOPICS.values() for option in fields(topic)]
     close = difflib.get_close_matches(word.replace("-", "_").replace("__", "--", 1), known, n=1)
     hint = f"did you mean `{close[0]}`?" if close else "`--help` lists the options."
     return f"The option `{word}` is unknown: {hint}"

@@ -2,7 +2,7 @@
 
 import json
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from datasets import DatasetDict
@@ -34,7 +34,7 @@ class RunPlan:
     """What a run does. It is made once; nothing changes it or what it was made from.
 
     Attributes:
-        options: The options of the run, as they were given.
+        options: The options of the run.
         directory: Output directory, with the checkpoint to resume from.
         init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
         splits: The splits in use.
@@ -63,7 +63,8 @@ class RunPlan:
     def inputs(self) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
-        It holds a digest of the texts of each split, the length limits, and the search.
+        It holds a digest of the texts of each split, the length limits, and the search; and the
+        defaults that the run has chosen, which a resumed run keeps.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value
@@ -71,7 +72,8 @@ class RunPlan:
         }
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
         digests = {split: rows_digest(rows) for split, rows in self.splits.items()}
-        return {**digests, **limits, "search": json.dumps(settings)}
+        defaults = None if (made := self.options.defaults) is None else asdict(made)
+        return {**digests, **limits, "search": json.dumps(settings), "defaults": defaults}
 
 
 def splits_in_use(

@@ -21,6 +21,7 @@ from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.names import OWN_ALIGNMENT
+from vanilla_transformer.run.defaults import Facts, choose_defaults, recorded_defaults
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import (
     limit_length,
@@ -31,6 +32,7 @@ from vanilla_transformer.run.loading import (
 )
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.output_directory import (
+    OutputDirectory,
     OverwriteGuard,
     locked_directory,
     resolve_output_directory,
@@ -102,6 +104,7 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     if init_from is not None:
         check_model_directory(init_from)
     data = _load_data(arguments, data)
+    arguments = _with_defaults(arguments, data, directory)
     splits = splits_in_use(arguments.training, data, init_from)
 
     set_seed(arguments.training.seed)
@@ -125,6 +128,23 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     if "train" in splits:
         _save_history_and_card(trainer, plan, figures, scorer.signatures)
     return figures
+
+
+def _with_defaults(
+    arguments: RunArguments, data: DatasetDict, directory: OutputDirectory
+) -> RunArguments:
+    """Chooses the options that are not given, once; a resumed run keeps what it has chosen."""
+    given, defaults = arguments.given, None
+    if directory.checkpoint is not None:
+        record = directory.checkpoint.record.get("inputs", {}).get("defaults")
+        defaults = recorded_defaults(record, given)
+    elif "train" in data and arguments.training.do_train is not False:
+        scores = "validation" in data and given.get("do_eval") is not False
+        facts = Facts.of(data["train"], scores, arguments.training.use_cpu)
+        defaults = choose_defaults(given, facts)
+    if defaults is not None and arguments.training.process_index == 0:
+        logger.info(defaults.sentence)
+    return arguments.with_defaults(defaults)
 
 
 def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> dict[str, float]:

@@ -344,8 +344,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 max_tokens,
                 **order,
             )
-            options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
-            loader = DataLoader(stock.dataset, batch_sampler=self._batch_sampler, **options)
+            loader = _loader_like(stock, self._batch_sampler)
         else:
             stream = TokenBudgetStream(
                 cast(Any, self.train_dataset),
@@ -362,9 +361,45 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 prefetch_factor=self.args.dataloader_prefetch_factor,
                 pin_memory=self.args.dataloader_pin_memory,
             )
-        # Each process reads only its own batches, so Accelerate must not share or dispatch them. A
-        # sharding wrapper would also miss the epoch that Trainer sets on resuming, which reaches
-        # only one wrapper deep.
+        return self._prepare_loader(loader)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """Returns the stock loader, or one of token-budget batches for `args.eval_max_tokens`.
+
+        Where outputs are scored in the order of the data, or several processes have too few
+        examples to share, it is the stock loader. A batch may hold one example beyond the budget.
+        """
+        stock = super().get_eval_dataloader(eval_dataset)
+        budget: int | None = getattr(self.args, "eval_max_tokens", None)
+        computes_loss_alone = (
+            self.args.prediction_loss_only
+            or self.score_texts is not None
+            or self.compute_metrics is None
+        )
+        shares_batches = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
+        if budget is None or not computes_loss_alone or shares_batches:
+            return stock
+        dataset: Any = stock.dataset
+        columns = getattr(dataset, "column_names", None) or []
+        if len(dataset) < self.args.world_size or not {"input_ids", "labels"} <= {*columns}:
+            return stock
+        source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
+        sampler = TokenBudgetBatchSampler(
+            source,
+            target,
+            max(budget, int((source + target).max())),
+            shuffle=False,
+            num_processes=self.args.world_size,
+            process_index=self.args.process_index,
+        )
+        return self._prepare_loader(_loader_like(stock, sampler))
+
+    def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
+        """Prepares a loader of which each process reads only its own batches.
+
+        Accelerate must not share or dispatch them. A sharding wrapper would also miss the epoch
+        that Trainer sets on resuming, which reaches only one wrapper deep.
+        """
         prepared = prepare_data_loader(
             loader,
             self.accelerator.device,
@@ -584,3 +619,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         finally:
             if kept is not None:
                 owner.generation_config = kept
+
+
+def _loader_like(stock: DataLoader[Any], sampler: TokenBudgetBatchSampler) -> DataLoader[Any]:
+    """Makes a loader with other batches than a stock one, and otherwise as it."""
+    options = {name: getattr(stock, name) for name in _LOADER_OPTIONS}
+    return DataLoader(stock.dataset, batch_sampler=sampler, **options)

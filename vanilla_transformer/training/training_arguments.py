@@ -85,6 +85,10 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "padding included. If set, batches hold sentences of similar length, and "
         "per_device_train_batch_size is not used."
     )
+    eval_max_tokens: int | None = option(
+        "The same for a batch of an evaluation that computes the loss alone, as those of a run do. "
+        "If set, per_device_eval_batch_size is not used there."
+    )
     # Strings, because the command line refuses values that the base class's enums lack.
     optim: str = option(
         f"Optimizer: {', '.join(_OPTIMIZERS)}.", OptimizerNames.ADAMW_TORCH_FUSED.value
@@ -200,7 +204,7 @@ RULES_BEFORE = (
         1,
         *("gradient_accumulation_steps", "eval_accumulation_steps", "early_stopping_patience"),
         *("per_device_train_batch_size", "per_device_eval_batch_size", "generation_num_beams"),
-        *("max_tokens", "stream_buffer"),
+        *("max_tokens", "eval_max_tokens", "stream_buffer"),
     ),
     at_least(2, "generation_max_length"),
     at_least(

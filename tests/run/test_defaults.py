@@ -1,0 +1,225 @@
+"""Defaults of a new model: what is chosen, what is left alone, and what a resumed run keeps."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from toy import REPOSITORY
+from transformers import AutoConfig
+
+from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
+from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.interop.checkpoint_files import read_state_dict
+from vanilla_transformer.run.defaults import (
+    DEFAULTS,
+    TABLE,
+    Facts,
+    choose_defaults,
+)
+from vanilla_transformer.run.parsing import TOPICS, parse_arguments
+from vanilla_transformer.run.training_run import main
+
+FACTS = {"pairs": 29_000, "characters": 90, "has_validation": True, "on_cpu": True}
+FACTS |= {"has_bfloat16": False}
+QUICK = {"num_train_epochs": 1, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
+
+
+def chosen(given=None, **facts):
+    made = choose_defaults(given or {}, Facts(**{**FACTS, **facts}))
+    return made and made.options
+
+
+def words(corpus, folder, *splits, **options):
+    """The command with the four files and the directory, and some options."""
+    names = {"train": "train", "validation": "val"}
+    files = {
+        f"{split}_{side}": corpus / f"{names[split]}.{suffix}"
+        for split in splits or names
+        for side, suffix in (("source", "en"), ("target", "de"))
+    }
+    given = {**files, "output_dir": folder, **options}
+    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
+
+
+def saved_training(folder):
+    return torch.load(Path(folder, "training_args.bin"), weights_only=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "without", "expected"),
+    [
+        ({}, (), {"optim": "muon", "norm_placement": "pre", "eval_strategy": "epoch"}),
+        ({"optim": "adamw_torch_fused"}, ("muon_learning_rate",), {"learning_rate": 0.001}),
+        ({"optim": "adafactor"}, ("muon_learning_rate", "learning_rate"), {}),
+        ({"deepspeed": "x.json"}, ("optim", "bf16"), {"learning_rate": 0.001}),
+        ({"fsdp": "full_shard"}, ("optim", "muon_learning_rate"), {"learning_rate": 0.001}),
+        ({"lr_scheduler_type": "noam"}, ("learning_rate", "warmup_steps"), {"optim": "muon"}),
+        ({"max_steps": 100}, ("num_train_epochs",), {}),
+        (
+            {"per_device_train_batch_size": 4},
+            ("max_tokens", "max_source_length"),
+            {"eval_max_tokens": 4096},
+        ),
+        ({"per_device_eval_batch_size": 4}, ("eval_max_tokens",), {}),
+        ({"max_source_length": 5000}, ("max_source_length",), {"max_target_length": 1024}),
+        ({"eval_strategy": "no"}, ("load_best_model_at_end",), {"save_strategy": "epoch"}),
+        ({"save_strategy": "no"}, ("load_best_model_at_end",), {"eval_strategy": "epoch"}),
+        ({"save_strategy": "best"}, ("save_steps",), {"load_best_model_at_end": True}),
+        (
+            {"eval_steps": 50},
+            (),
+            {"eval_strategy": "steps", "save_steps": 50, "load_best_model_at_end": True},
+        ),
+        (
+            {"eval_strategy": "steps", "logging_steps": 60},
+            (),
+            {"save_strategy": "steps", "save_steps": 60, "load_best_model_at_end": True},
+        ),
+        ({"eval_steps": 50, "save_steps": 20}, ("load_best_model_at_end",), {}),
+        ({"average_last": 5}, ("load_best_model_at_end", "save_total_limit"), {}),
+        ({"tokenizer_name_or_path": "there"}, ("vocab_size",), {}),
+        ({"tokenizer_kind": "word"}, ("vocab_size",), {}),
+        ({"label_smoothing_factor": 0.1}, ("label_smoothing",), {}),
+        ({"generation_config": "there"}, ("generation_num_beams",), {}),
+        ({"activation_function": "gelu"}, ("gated_ffn",), {"encoder_ffn_dim": 768}),
+        ({"gated_ffn": False}, ("activation_function",), {"decoder_ffn_dim": 768}),
+        ({"d_model": 100}, (), {"encoder_attention_heads": 5, "encoder_ffn_dim": 272}),
+        ({"d_model": 15}, ("position_embedding_type",), {"encoder_attention_heads": 1}),
+        ({"position_offset": 2}, ("position_embedding_type",), {}),
+        ({"initializer": "deepnorm"}, ("norm_placement",), {}),
+    ],
+)
+def test_what_is_given_wins_and_nothing_contradicts_it(given, without, expected):
+    options = chosen(given)
+    assert not {*given, *without} & options.keys()
+    assert expected.items() <= options.items()
+    if not {"deepspeed", "fsdp", "generation_config", "tokenizer_name_or_path"} & given.keys():
+        argv = [f"--{name}={value}" for name, value in {**options, **given}.items()]
+        if given.get("lr_scheduler_type") == "noam":
+            argv.append("--warmup_steps=10")
+        parsed = parse_arguments([*argv, "--output_dir=x"])  # no rule is broken
+        AutoConfig.for_model("vanilla_transformer", **parsed.architecture)
+
+
+def test_the_machine_and_the_data_decide():
+    assert "bf16" not in chosen()
+    assert chosen(has_bfloat16=True)["bf16"] is True
+    assert not {"eval_strategy", "load_best_model_at_end"} & chosen(has_validation=False).keys()
+    assert "optim" not in chosen(is_sharded=True)
+    assert chosen(characters=6000)["vocab_size"] == 10_000
+    large = {on_cpu: chosen(pairs=5_000_000, on_cpu=on_cpu) for on_cpu in (True, False)}
+    assert [large[on_cpu]["d_model"] for on_cpu in (True, False)] == [256, 512]
+    assert [large[on_cpu]["num_train_epochs"] for on_cpu in (True, False)] == [5, 5]
+
+
+def test_a_saved_model_and_the_option_leave_everything_as_it_is(tmp_path):
+    assert chosen({"model_name_or_path": "there"}) is None
+    assert chosen({"choose_defaults": False}) is None
+    for words in (["--model_name_or_path", "there"], ["--choose_defaults", "False"]):
+        training = parse_arguments(["--output_dir", str(tmp_path), *words]).training
+        assert (training.learning_rate, training.num_train_epochs) == (5e-5, 3)
+
+
+def test_every_default_is_an_option():
+    known = {name for topic in TOPICS.values() for name in topic.__dataclass_fields__}
+    named = [name for row in DEFAULTS for name in (row.name, *row.instead_of)]
+    assert known | {"warmup_ratio"} >= set(named)
+
+
+def test_a_recipe_of_the_repository_chooses_nothing(tmp_path):
+    for recipe in (REPOSITORY / "scripts" / "recipes").iterdir():
+        given = parse_arguments([str(recipe), "--output_dir", str(tmp_path)]).given
+        assert chosen(dict(given)) is None
+
+
+def test_values_that_equal_a_default_of_transformers_are_given(tmp_path):
+    words = ["--learning_rate", "5e-5", "--optim", "adamw_torch_fused", "--save_strategy=steps"]
+    training = parse_arguments(["--output_dir", str(tmp_path), *words]).training
+    assert (training.learning_rate, training.optim) == (5e-5, "adamw_torch_fused")
+    assert training.save_strategy == "steps"
+
+
+def test_the_documentation_has_the_table():
+    text = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    for row, before in zip(TABLE, (None, *TABLE), strict=False):
+        pairs = f"up to {row.pairs:,}" if row.pairs else f"more than {before.pairs:,}"
+        cells = (pairs, f"{row.layers}+{row.layers}", row.d_model)
+        heads = chosen({"d_model": row.d_model})["encoder_attention_heads"]
+        cells += (heads, f"{row.vocab_size:,}", row.dropout, row.num_train_epochs)
+        cells += (f"{row.max_tokens:,}", row.muon_learning_rate, row.learning_rate, row.adamw_rate)
+        assert f"| {' | '.join(map(str, cells))} |" in text
+
+
+@pytest.mark.parametrize("pairs", [1, 10, 200])
+def test_the_four_files_are_enough(corpus, tmp_path, pairs, heard):
+    heard.set_level("INFO")
+    options = {"max_train_samples": pairs, "max_eval_samples": min(pairs, 4), "max_steps": 3}
+    figures = main(words(corpus, tmp_path / "out", **options))
+    assert {"train_loss", "eval_loss", "eval_bleu"} <= figures.keys()
+    sentence = f"{pairs} training pair{'s' * (pairs > 1)} on a CPU: 2+2 layers, width 128"
+    assert sentence in heard.text
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert sentence in card
+    assert "--muon_learning_rate 0.02" in card
+    training = saved_training(tmp_path / "out")
+    assert (training.optim, training.max_tokens, training.eval_max_tokens) == ("muon", 1024, 1024)
+    assert training.load_best_model_at_end
+    assert training.metric_for_best_model == "bleu"
+    settings = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert (settings["num_beams"], settings["early_stopping"]) == (5, True)
+
+
+def test_without_validation_data_nothing_is_evaluated(corpus, tmp_path):
+    options = {**QUICK, "max_train_samples": 50}
+    figures = main(words(corpus, tmp_path / "out", "train", **options))
+    assert not any(name.startswith("eval") for name in figures)
+    assert not saved_training(tmp_path / "out").load_best_model_at_end
+
+
+def test_long_texts_fit_into_the_batches(tmp_path, heard):
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a b c d\n" * 3 + "e f g h " * 800 + "\n")
+    main(words(tmp_path, tmp_path / "out", "train", **QUICK, tokenizer_kind="word"))
+    assert "truncated 1 of 4 source texts to 512 tokens" in heard.text
+
+
+def test_a_resumed_run_keeps_what_it_has_chosen(corpus, tmp_path, monkeypatch):
+    """Also when the table and the machine have changed since."""
+    options = {**QUICK, "num_train_epochs": 2, "max_train_samples": 120, "max_eval_samples": 4}
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    main(words(corpus, whole, **options))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "vanilla_transformer.run.training_run._save_history_and_card",
+            lambda *_: None,
+        )
+        main(words(corpus, cut, **options))
+    steps = sorted(int(path.name.rpartition("-")[2]) for path in cut.glob("checkpoint-*"))
+    for path in (cut / f"checkpoint-{steps[-1]}").iterdir():
+        path.unlink()
+    (cut / f"checkpoint-{steps[-1]}").rmdir()
+    other = [row._replace(muon_learning_rate=0.5, num_train_epochs=9) for row in TABLE]
+    monkeypatch.setattr("vanilla_transformer.run.defaults.TABLE", tuple(other))
+    main(words(corpus, cut, resume_from_checkpoint=True, **options))
+    assert [path.name for path in sorted(cut.glob("checkpoint-*"))] == [
+        path.name for path in sorted(whole.glob("checkpoint-*"))
+    ]
+    saved = [read_state_dict(folder / "model.safetensors") for folder in (whole, cut)]
+    assert saved[0].keys() == saved[1].keys()
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+    cards = [(folder / "README.md").read_text(encoding="utf-8") for folder in (whole, cut)]
+    assert all("Muon's rate 0.02" in card for card in cards)
+
+
+def test_counting_reads_the_data(corpus):
+    data = load_parallel_data(parse_arguments(words(corpus, "x")).data)
+    facts = Facts.of(data["train"], True, use_cpu=True)
+    texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
+    assert (facts.pairs, facts.characters) == (400, len({*texts} - {"\n"}))
+
+
+def test_the_help_names_no_default_that_is_chosen():
+    texts = {**ARCHITECTURE_OPTIONS, **TRAINING_OPTIONS}
+    for row in DEFAULTS:
+        assert "(chosen" in texts.get(row.name, "(chosen"), row.name
