@@ -68,7 +68,7 @@ def test_biases_are_curves_over_the_distance(tiny_model):
         assert len(curves) == heads
         for head, curve in enumerate(curves):
             assert curve.get_xdata().tolist() == distances.tolist()
-            assert curve.get_ydata() == pytest.approx(expected[head].numpy())
+            assert curve.get_ydata() == pytest.approx(expected[head].numpy(), rel=1e-5)
         torch.testing.assert_close(images_of(figure)[0], expected)
 
 
