@@ -23,9 +23,12 @@ BASE_ROOMS = {"model", "inference", "inspection", "interop", "commands", "page",
 BASE_FILES = {  # of the rooms that otherwise need the extra `train`
     "data/__init__.py",
     "data/arguments.py",
+    "data/file_contents.py",
+    "data/model_directory.py",
     "data/text_files.py",
     "run/__init__.py",
-    "run/arguments.py",
+    "run/option_names.py",
+    "run/options.py",
     "run/recipes.py",
     "training/__init__.py",
 }

@@ -11,6 +11,7 @@ import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 from vanilla_transformer.names import TOKENIZER_KINDS
+from vanilla_transformer.run.option_names import first_unknown_option, option_names
 from vanilla_transformer.run.parsing import (
     ARCHITECTURE_FIELDS,
     field_descriptions,
@@ -137,6 +138,14 @@ def test_every_architecture_option_has_a_description_of_its_own():
     chosen = "Default of a new model: chosen by the size of its data, or 512."
     assert f"Width of the residual stream (§3.1). {chosen}" in text
     assert "Default of a new model: 'layer_norm'." in text
+
+
+def test_option_names_are_those_of_the_parser():
+    words = [word for action in option_parser()._actions for word in action.option_strings]
+    assert first_unknown_option(words) is None
+    parsed = {word.lstrip("-").replace("-", "_") for word in words}
+    assert set(option_names()) <= parsed
+    assert first_unknown_option(["r.yaml", "--d_model", "-1", "--sed=2"]) == "--sed"
 
 
 @pytest.mark.parametrize("old", ["overwrite_output_dir", "overwrite-output-dir", "overwrite"])

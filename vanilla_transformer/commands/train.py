@@ -9,6 +9,7 @@ from vanilla_transformer.commands.options import CommandParser, UsageError, add_
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
+from vanilla_transformer.run.option_names import first_unknown_option, unknown_option_message
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -109,10 +110,12 @@ def _make_help_parser() -> CommandParser:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the recipe and the files that it and the options name."""
+    """Checks the recipe, the names of the options, and the files that they name."""
     words = options.words
     if words and words[0].endswith(RECIPE_SUFFIXES):
         words = [*read_recipe(words[0]).words, *words[1:]]
+    if unknown := first_unknown_option(words):
+        raise UsageError(unknown_option_message(unknown))
     values = _given_values(words)
     check_data_files(values)
     if model := values.get("model_name_or_path"):

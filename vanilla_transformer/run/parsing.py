@@ -1,7 +1,6 @@
 """Reads the options of a run from the command line, or from a recipe and the command line."""
 
 import argparse
-import difflib
 import inspect
 import json
 import re
@@ -17,6 +16,7 @@ from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
+from vanilla_transformer.run.option_names import NO_ARCHITECTURE_OPTIONS, unknown_option_message
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -31,13 +31,8 @@ from vanilla_transformer.training.training_arguments import (
     check_direction,
 )
 
-_NOT_OPTIONS = {  # a tokenizer or a training decides these, or they are not for a translator
-    *("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
-    *("decoder_start_token_id", "forced_eos_token_id", "is_encoder_decoder", "use_cache"),
-    *("alignment_heads", "classifier_pooling", "classifier_dropout"),
-}
 ARCHITECTURE_FIELDS = tuple(
-    name for name in VanillaTransformerConfig.__annotations__ if name not in _NOT_OPTIONS
+    name for name in VanillaTransformerConfig.__annotations__ if name not in NO_ARCHITECTURE_OPTIONS
 )
 """The fields of the config that are options."""
 
@@ -212,7 +207,7 @@ def parse_arguments(
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
     given, unknown = _read_given([*recipe.words, *argv[1:]] if recipe else argv)
     if unknown:
-        raise ValueError(_unknown_option_message(unknown[0].partition("=")[0]))
+        raise ValueError(unknown_option_message(unknown[0].partition("=")[0]))
     # Until the data are known, the checks of the training see what would be chosen for some data.
     supposed = choose_defaults(given, Facts.before_loading(given))
     return RunArguments(
@@ -250,15 +245,3 @@ def architecture_changes(options: Any) -> dict[str, Any]:
                 '\'{"rope_type": "linear", "factor": 2.0}\'.'
             ) from error
     return changes
-
-
-def _unknown_option_message(word: str) -> str:
-    if not word.startswith("--"):
-        return (
-            f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
-            "(.yaml, .yml or .json) as the first argument."
-        )
-    known = [f"--{option.name}" for topic in TOPICS.values() for option in fields(topic)]
-    close = difflib.get_close_matches(word.replace("-", "_").replace("__", "--", 1), known, n=1)
-    hint = f"did you mean `{close[0]}`?" if close else "`--help` lists the options."
-    return f"The option `{word}` is unknown: {hint}"
