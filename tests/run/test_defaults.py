@@ -8,6 +8,10 @@ import torch
 from toy import REPOSITORY
 from transformers import AutoConfig
 
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
@@ -140,15 +144,23 @@ def test_values_that_equal_a_default_of_transformers_are_given(tmp_path):
     assert training.save_strategy == "steps"
 
 
-def test_the_documentation_has_the_table():
-    text = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+def test_the_documentation_has_the_tables():
+    pages = {
+        name: (REPOSITORY / "docs" / name).read_text() for name in ("sizing.md", "training.md")
+    }
     for row, before in zip(TABLE, (None, *TABLE), strict=False):
         pairs = f"up to {row.pairs:,}" if row.pairs else f"more than {before.pairs:,}"
-        cells = (pairs, f"{row.layers}+{row.layers}", row.d_model)
-        heads = chosen({"d_model": row.d_model})["encoder_attention_heads"]
-        cells += (heads, f"{row.vocab_size:,}", row.dropout, row.num_train_epochs)
-        cells += (f"{row.max_tokens:,}", row.muon_learning_rate, row.learning_rate, row.adamw_rate)
-        assert f"| {' | '.join(map(str, cells))} |" in text
+        options = chosen(pairs=row.pairs or before.pairs + 1, on_cpu=False)
+        fields = VanillaTransformerConfig.__annotations__.keys() & options.keys()
+        config = VanillaTransformerConfig(**{name: options[name] for name in fields})
+        with torch.device("meta"):
+            parameters = VanillaTransformerForConditionalGeneration(config).num_parameters()
+        sizes = (f"{row.layers}+{row.layers}", row.d_model, config.encoder_attention_heads)
+        sizes += (f"{row.vocab_size:,}", row.dropout, row.num_train_epochs, f"{row.max_tokens:,}")
+        rates = (row.muon_learning_rate, row.learning_rate, row.adamw_rate)
+        cells = {"sizing.md": (*sizes, f"{parameters / 1e6:.1f}M"), "training.md": rates}
+        for name, values in cells.items():
+            assert f"| {' | '.join(map(str, (pairs, *values)))} |" in pages[name]
 
 
 @pytest.mark.parametrize("pairs", [1, 10, 200])
