@@ -11,6 +11,7 @@ from toy import REPOSITORY
 
 from vanilla_transformer import VanillaTransformerConfig
 
+pytest_plugins = ["browsers"]
 fields_page = runpy.run_path(str(DOCS / "config_fields.py"))
 
 
@@ -36,6 +37,16 @@ def test_a_page_loads_nothing_from_elsewhere(site):
         html = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]+)"', html)
         assert [link for link in loaded if "canonical" not in link] == []
+
+
+def test_a_page_that_is_opened_from_disk_can_search(site, chromium):
+    visitor = chromium.new_page()
+    visitor.goto((site / "api" / "model.html").as_uri())
+    visitor.get_by_role("textbox", name="Search").fill("muon_learning_rate")
+    results = visitor.locator(".md-search-result__link")
+    results.first.wait_for()
+    found = [link.get_attribute("href") for link in results.all()]
+    assert any(link.startswith((site / "training.html").as_uri()) for link in found)
 
 
 def test_the_table_of_fields_is_up_to_date():

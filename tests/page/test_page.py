@@ -1,7 +1,6 @@
 """The page as a person and as a program use it: a real process, and a real browser."""
 
 import json
-import os
 import shutil
 import signal
 import urllib.request
@@ -12,7 +11,7 @@ import gradio as gr
 import pytest
 from conftest import make_model
 from gradio_client import Client
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from servers import Server, wait_until
 from toy import command
 
@@ -21,8 +20,7 @@ from vanilla_transformer.page.events import PageEvents
 from vanilla_transformer.page.models import PageModels
 from vanilla_transformer.page.parts import make_parts
 
-BROWSERS = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-CHROMIUM = next(filter(None, BROWSERS), None)
+pytest_plugins = ["browsers"]
 NASTY = "<img/src=x/onerror=window.hacked=1>"
 """A word that would run a script, if it were not escaped."""
 
@@ -171,20 +169,6 @@ def test_wrong_options_are_named_at_once(argv, status, message):
     done = command("page", *argv)
     assert done.returncode == status
     assert message in done.stderr
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A running Chromium without a window."""
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: install the system's package `chromium`")
-    arguments = ["--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    if os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # Chromium's sandbox refuses to run as root
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
