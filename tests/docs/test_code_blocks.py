@@ -106,7 +106,7 @@ def run_command(line):
             assert (REPOSITORY / script).is_file()
         case ["pip", "install", package, *_]:
             assert set(re.findall(r"[\w]+", package)) <= extras()
-        case ["cat" | "awk", *_]:
+        case ["cat" | "awk" | "paste", *_]:
             subprocess.run(["bash", "-ec", line], check=True, timeout=60)
         case _:
             pytest.fail(f"The test does not know how to check {line!r}: add a case.")
