@@ -1,5 +1,7 @@
 """What a forward does with arguments and masks: none is dropped or read wrongly without a word."""
 
+import copy
+
 import pytest
 import torch
 from transformers import AttentionInterface
@@ -12,6 +14,7 @@ from vanilla_transformer import (
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
+from vanilla_transformer.model.decoding_cache import CACHE
 
 CLASSES = [
     VanillaTransformerModel,
@@ -30,6 +33,40 @@ def inputs_for(model, batch):
     return {name: batch[name] for name in names}
 
 
+# --- the two names of a cache --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        VanillaTransformerModel,
+        VanillaTransformerForConditionalGeneration,
+        VanillaTransformerForCausalLM,
+    ],
+)
+@torch.no_grad()
+def test_a_cache_has_the_names_of_older_and_newer_versions_of_transformers(
+    tiny_model, tiny_batch, cls
+):
+    model = tiny_model(cls).eval()
+    inputs = inputs_for(model, tiny_batch())
+    first, whole = model(**inputs, use_cache=True), {}
+    for name in ("past_key_values", "cache"):
+        given = copy.deepcopy(first[CACHE])
+        whole[name] = model(**_next_token(inputs), **{name: given})[0]
+        with pytest.raises(ValueError, match="two names"):
+            model(**_next_token(inputs), past_key_values=given, cache=given)
+    assert torch.equal(whole["past_key_values"], whole["cache"])
+    assert not torch.equal(whole["cache"], model(**_next_token(inputs))[0])
+
+
+def _next_token(inputs):
+    """Returns inputs that go on after these by a token."""
+    name = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
+    kept = {each: x for each, x in inputs.items() if "attention_mask" not in each}
+    return {**kept, name: inputs[name][:, -1:]}
+
+
 # --- unknown arguments ---------------------------------------------------------------------------
 
 
@@ -41,7 +78,6 @@ def inputs_for(model, batch):
         ("length", "leave it out"),
         ("head_mask", "leave it out"),
         ("sliding_window", "leave it out"),
-        ("cache", "leave it out"),
         ("key", "leave it out"),
     ],
 )

@@ -36,6 +36,7 @@ from vanilla_transformer.interop.comparison import Exported, compare_models
 from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.decoding_cache import named, takes_cache
 from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -212,6 +213,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
         """Returns the encoder, which `generate()` calls once."""
         return self.encoder
 
+    @takes_cache
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -259,7 +261,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
         _fill_cache(cache.self_attention_cache, present)
         return Seq2SeqLMOutput(
             logits=cast(Any, logits),
-            past_key_values=None if use_cache is False else cache,
+            **named(None if use_cache is False else cache),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
         )
 

@@ -431,7 +431,9 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """
 
     model_type = "vanilla_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 - as the base class declares it
+    keys_to_ignore_at_inference = [  # noqa: RUF012 - as the base class declares it
+        *("past_key_values", "cache"),
+    ]
     attribute_map = {  # noqa: RUF012 - as the base class declares it
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",

@@ -1,4 +1,4 @@
-"""The cache of `generate()`: room to grow, and one copy of each source.
+"""The cache of `generate()`: room to grow, and one copy of each source; and what a cache is called.
 
 A model's forward uses these caches as it uses transformers' `DynamicCache`, of which they are
 subclasses. The one that a call returns may be passed on, cropped, or given other rows.
@@ -7,13 +7,23 @@ Shapes: a row is one sequence that is decoded. The rows of one source, its beams
 neighbours: rows = sources · rows_per_source. Other names are those of `attention`.
 """
 
-from typing import Any, cast
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
+from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from .modes import is_tracing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
+"""How transformers names a cache in arguments and outputs: `cache` from version 5.24 on."""
 
 _ROOM = 64
 """Positions to reserve beyond those in use. An operating system gives memory when it is used."""
@@ -26,6 +36,31 @@ _MODES = (
 )
 _FUNCTIONS_OF_QUERIES = ("sdpa", "eager")
 """Attention implementations that take any number of queries for the keys of a source."""
+
+
+def named(cache: Cache | None) -> dict[str, Any]:
+    """Returns a cache under the name that transformers gives it, for `**`."""
+    return {CACHE: cache}
+
+
+def takes_cache(forward: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a forward with `past_key_values`, which also takes it as `cache`.
+
+    Raises:
+        ValueError: On the call, if both are given.
+    """
+
+    @wraps(forward)
+    def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "cache" in kwargs and not isinstance(kwargs["cache"], PagedAttentionCache):
+            cache = kwargs.pop("cache")
+            if cache is not None and kwargs.get("past_key_values") is not None:
+                raise ValueError("`cache` and `past_key_values` are two names of one argument.")
+            if cache is not None:
+                kwargs["past_key_values"] = cache
+        return forward(*args, **kwargs)
+
+    return with_either_name
 
 
 def decoding_cache_for(

@@ -28,7 +28,7 @@ from .configuration_vanilla_transformer import (
     VanillaTransformerConfig,
     check_rules,
 )
-from .decoding_cache import decoding_cache_for
+from .decoding_cache import CACHE, decoding_cache_for
 from .inputs import check_mask
 from .pretrained_model import config_with
 
@@ -133,7 +133,7 @@ class TwoVocabularyGeneration(GenerationMixin):
         The ids of the decoder are complete here. The lengths of their mask and positions are
         checked now, because a static cache gets a mask of four dimensions in place of this one.
         """
-        ids, is_whole = kwargs["input_ids"], kwargs.get("past_key_values") is None
+        ids, is_whole = kwargs["input_ids"], kwargs.get(CACHE) is None
         if self.config.is_encoder_decoder:
             check_mask("decoder_attention_mask", kwargs.get("decoder_attention_mask"), ids.shape[1])
         elif is_whole and "inputs_embeds" not in kwargs:
@@ -150,14 +150,14 @@ class TwoVocabularyGeneration(GenerationMixin):
         self, generation_config: Any, model_kwargs: dict[str, Any], generation_mode: Any, *args: Any
     ) -> None:
         """Makes the cache if the caller gives none: see `decoding_cache`."""
-        is_given = model_kwargs.get("past_key_values") is not None
+        is_given = model_kwargs.get(CACHE) is not None
         # An exporter that records the arguments of each call expects the cache of transformers.
         is_recorded = "forward" in vars(self)
         base = cast(Any, super())
         base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
-        made = model_kwargs.get("past_key_values")
+        made = model_kwargs.get(CACHE)
         if made is not None and not is_given and not is_recorded:
-            model_kwargs["past_key_values"] = decoding_cache_for(
+            model_kwargs[CACHE] = decoding_cache_for(
                 made, generation_config, generation_mode, self.config._attn_implementation
             )
 

@@ -44,7 +44,9 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         "DecoderLayer",
         "CausalLayer",
     ]
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012 - the base class's own form
+    _skip_keys_device_placement = [  # noqa: RUF012 - the base class's own form
+        *("past_key_values", "cache"),
+    ]
 
     has_one_vocabulary = False
     """Whether the model is a language model, whose text is source and target at once."""

@@ -25,7 +25,7 @@ logger = logging.get_logger(__name__)
 CODE_VERSION = "0.1.0"
 """The version of this code: that of the package it comes from."""
 
-TESTED = {"torch": ("2.13", "2.14"), "transformers": ("5.20.2", "5.24")}
+TESTED = {"torch": ("2.13", "2.14"), "transformers": ("5.20.2", "5.25")}
 """The versions that the tests have run with, as [first, end), by library."""
 
 UNFILLED_FIELD = "[More Information Needed]"
