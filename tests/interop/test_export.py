@@ -7,6 +7,8 @@ import torch
 from test_onnx import FAST_AND_SLOW, SLOW
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
+from vanilla_transformer.model.decoding_cache import CACHE
+
 exporters = pytest.importorskip("transformers.exporters", reason="needs a newer transformers")
 
 
@@ -55,7 +57,7 @@ def test_an_exported_encoder_computes_the_same(
     tool, config = exporter(kind)
     encoder = tiny_model(**architecture).get_encoder()
     tool.export(encoder, batch_of(tiny_batch), config).save_pretrained(tmp_path)
-    loaded = exporters.ExportedModel.from_pretrained(tmp_path)
+    loaded = exporters.ExportedModel.from_pretrained(tmp_path, trust_remote_code=True)
     source = batch_of(tiny_batch, (9, 3), (1, 1))
     real = source["attention_mask"].bool()
     expected = encoder(**source).last_hidden_state
@@ -74,7 +76,7 @@ def test_an_exported_decoder_with_its_cache_generates_the_same(
         model, batch_of(tiny_batch), config, multi_token_decode=True
     )
     exported.save_pretrained(tmp_path)
-    runners = exporters.ExportedModel.from_pretrained(tmp_path).runners
+    runners = exporters.ExportedModel.from_pretrained(tmp_path, trust_remote_code=True).runners
     source = batch_of(tiny_batch, (9, 3), (1, 1))
     expected = model.generate(
         **source,
@@ -92,10 +94,10 @@ def test_an_exported_decoder_with_its_cache_generates_the_same(
             attention_mask=source["attention_mask"],
             decoder_input_ids=tokens,
             encoder_outputs=encoded,
-            past_key_values=cache,
+            **{CACHE: cache},
         )
         close(output.logits[:, -1], logits)
-        cache, tokens = output.past_key_values, output.logits[:, -1:].argmax(-1)
+        cache, tokens = output[CACHE], output.logits[:, -1:].argmax(-1)
 
 
 @SLOW

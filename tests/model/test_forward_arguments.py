@@ -50,14 +50,20 @@ def test_a_cache_has_the_names_of_older_and_newer_versions_of_transformers(
 ):
     model = tiny_model(cls).eval()
     inputs = inputs_for(model, tiny_batch())
-    first, whole = model(**inputs, use_cache=True), {}
-    for name in ("past_key_values", "cache"):
-        given = copy.deepcopy(first[CACHE])
-        whole[name] = model(**_next_token(inputs), **{name: given})[0]
-        with pytest.raises(ValueError, match="two names"):
-            model(**_next_token(inputs), past_key_values=given, cache=given)
-    assert torch.equal(whole["past_key_values"], whole["cache"])
-    assert not torch.equal(whole["cache"], model(**_next_token(inputs))[0])
+    first = model(**inputs, use_cache=True)[CACHE]
+    empty = copy.deepcopy(first)
+    empty.crop(-7) if cls is VanillaTransformerForCausalLM else empty.crop(-6)
+    tokens = _next_token(inputs)
+
+    def run(**caches):
+        return model(**tokens, **copy.deepcopy(caches))[0]
+
+    expected = run(past_key_values=first)
+    assert not torch.equal(expected, model(**tokens)[0])
+    assert torch.equal(run(cache=first), expected)
+    assert torch.equal(run(cache=empty, past_key_values=first), expected)
+    assert torch.equal(run(cache=first, past_key_values=empty), expected)
+    assert torch.equal(run(cache=None, past_key_values=first), expected)
 
 
 def _next_token(inputs):

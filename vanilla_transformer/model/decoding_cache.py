@@ -16,8 +16,11 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 from transformers.modeling_outputs import Seq2SeqModelOutput
+from transformers.utils import logging
 
 from .modes import is_tracing
+
+logger = logging.get_logger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,17 +49,19 @@ def named(cache: Cache | None) -> dict[str, Any]:
 def takes_cache(forward: Callable[P, R]) -> Callable[P, R]:
     """Decorates a forward with `past_key_values`, which also takes it as `cache`.
 
-    Raises:
-        ValueError: On the call, if both are given.
+    If both are given, `cache` counts, as in transformers 5.24. An empty one does not: a prefix of
+    PEFT comes as `past_key_values` beside the empty cache of `generate()`.
     """
 
     @wraps(forward)
     def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
         if "cache" in kwargs and not isinstance(kwargs["cache"], PagedAttentionCache):
-            cache = kwargs.pop("cache")
-            if cache is not None and kwargs.get("past_key_values") is not None:
-                raise ValueError("`cache` and `past_key_values` are two names of one argument.")
-            if cache is not None:
+            cache: Any = kwargs.pop("cache")
+            is_other_given = kwargs.get("past_key_values") is not None
+            if is_other_given and cache is not None and cache.get_seq_length():
+                logger.warning_once("`past_key_values` has no effect beside `cache`, its new name.")
+                is_other_given = False
+            if cache is not None and not is_other_given:
                 kwargs["past_key_values"] = cache
         return forward(*args, **kwargs)
 
