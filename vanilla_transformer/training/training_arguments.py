@@ -353,6 +353,12 @@ RULES_AFTER = (
         "{value.dispatch_batches}, which have no effect with `max_tokens` of "
         "{options.max_tokens}: leave them out.",
     ),
+    Rule(
+        ("accelerator_config",),
+        lambda value, _: not value.even_batches,
+        "`{name}` has `even_batches` {value.even_batches}, with which processes wait forever for "
+        "the batches that others lack: leave it out. An evaluation does not count repeated rows.",
+    ),
 )
 """The rules that are checked after transformers has read the options and derived others."""
 
