@@ -38,6 +38,7 @@ class RunPlan:
         directory: Output directory, with the checkpoint to resume from.
         init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
         splits: The splits in use.
+        positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
         search: How text is generated.
@@ -49,6 +50,7 @@ class RunPlan:
     directory: OutputDirectory
     init_from: str | None
     splits: DatasetDict
+    positions: int | None
     max_source_length: int | None
     max_target_length: int | None
     search: Search
@@ -139,6 +141,7 @@ def make_plan(
         directory=directory,
         init_from=init_from,
         splits=splits,
+        positions=positions,
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
