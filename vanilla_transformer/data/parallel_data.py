@@ -52,7 +52,7 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
         for name, loaded in loaders[_choose_source(args)](args).items():
             if links is not None and name == "train":
                 loaded = add_links(loaded, links)
-            files = ", ".join(_given_files(args, name)) or str(args.dataset_name)
+            files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
             pairs = drop_empty_pairs(loaded, name, files)
             splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
     return DatasetDict(splits)
@@ -121,7 +121,8 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     }
 
 
-def _given_files(args: DataArguments, split: str) -> list[str]:
+def files_of_split(args: DataArguments, split: str) -> list[str]:
+    """Returns the paths of the files that are given for a split."""
     given = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
     return [path for path in given if path]
 
@@ -131,7 +132,7 @@ def name_row(args: DataArguments, split: str, rows: Dataset, index: int) -> str:
 
     Lines that were skipped count. Without files in `args`, it is the row of the split.
     """
-    files = ", ".join(_given_files(args, split)) or args.dataset_name
+    files = ", ".join(files_of_split(args, split)) or args.dataset_name
     if files is None:
         return f"Row {index + 1} of the {split} split"
     unit = "line" if getattr(args, f"{split}_source") else "row"

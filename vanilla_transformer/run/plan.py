@@ -131,6 +131,7 @@ def make_plan(
     ]
     search = plan_search(training, config, settings)
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
+    resolved.hub_token = training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True
     resolved.generation_config = None  # or Trainer would replace all of the model's settings
     resolved.generation_num_beams = search.num_beams

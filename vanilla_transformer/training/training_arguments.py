@@ -164,6 +164,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         check_rules(RULES_AFTER, self)
 
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a pickle of the arguments holds: not the token of the Hub."""
+        return {**vars(self), "hub_token": None}
+
+
 def _needs_package(package: str) -> Rule:
     def is_missing(optimizer: str, _: Any) -> bool:
         marks = _PACKAGES_OF_OPTIMIZERS[package]
