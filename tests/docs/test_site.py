@@ -9,6 +9,7 @@ import pytest
 from pages import DOCS
 from toy import REPOSITORY
 
+import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
 
 pytest_plugins = ["browsers"]
@@ -30,6 +31,14 @@ def test_the_site_shows_the_docstrings_of_every_room(site):
         page = (site / "api" / f"{room}.html").read_text(encoding="utf-8")
         assert f'id="vanilla_transformer.{room}' in page
     assert "Scaled" in (site / "api" / "model.html").read_text(encoding="utf-8")
+
+
+def test_the_public_names_are_shown_by_the_path_that_imports_them(site):
+    page = (site / "api" / "public.html").read_text(encoding="utf-8")
+    shown = re.findall(r'<h3 id="vanilla_transformer\.(\w+)"', page)
+    assert sorted(shown) == vanilla_transformer.__all__
+    for name in shown:
+        assert f'<span class="doc doc-object-name doc-class-name">vanilla_transformer.{name}<' in page
 
 
 def test_a_page_loads_nothing_from_elsewhere(site):
