@@ -48,6 +48,24 @@ def test_a_page_loads_nothing_from_elsewhere(site):
         assert [link for link in loaded if "canonical" not in link] == []
 
 
+TOO_WIDE = """() => {
+    const wider = (box) => box.scrollWidth > box.clientWidth + 1;
+    const code = document.querySelectorAll(".md-content pre > code");
+    const found = [...code].filter((box) => wider(box) && !box.closest(".aligned"));
+    return [...found.map((box) => box.textContent), wider(document.documentElement)];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
+    visitor = chromium.new_page(viewport={"width": width, "height": 900})
+    pages = [*site.glob("*.html"), site / "api" / "public.html"]
+    assert len(pages) > 20
+    for page in pages:
+        visitor.goto(page.as_uri())
+        assert visitor.evaluate(TOO_WIDE) == [False], page.name
+
+
 def test_a_page_that_is_opened_from_disk_can_search(site, chromium):
     visitor = chromium.new_page()
     visitor.goto((site / "api" / "model.html").as_uri())
