@@ -152,6 +152,8 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
         sides = [token_lengths(encoded["train"], column) for column in ("input_ids", "labels")]
         name = partial(name_row, plan.options.data, "train", texts["train"])
         check_longest(*sides, budget, name)
+    if not arguments.training.remove_unused_columns:  # the model would get all columns
+        encoded = encoded.remove_columns("length")
     report(f"digest {_number_of_pairs(texts)}")
     inputs = plan.inputs() if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
@@ -254,8 +256,6 @@ def make_trainer(
     plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics, encoded: DatasetDict
 ) -> TokenBudgetSeq2SeqTrainer:
     """Makes the Trainer of a run with its callbacks."""
-    if not plan.training.remove_unused_columns:  # the model would get all columns
-        encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,
