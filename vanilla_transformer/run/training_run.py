@@ -144,14 +144,14 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     texts = splits_in_use(arguments.training, data, init_from)
     report(f"make the tokenizer for {_number_of_pairs(texts)}")
     tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
-    plan, _ = _decide(arguments, directory, texts, tokenizer)
+    plan, _ = _plan_run(arguments, directory, texts, tokenizer)
     report(f"encode {_number_of_pairs(texts)}")
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        sides = [token_lengths(encoded["train"], column) for column in ("input_ids", "labels")]
-        name = partial(name_row, plan.options.data, "train", texts["train"])
-        check_longest(*sides, budget, name)
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+        check_longest(source, target, budget, name)
     if not arguments.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
     report(f"digest {_number_of_pairs(texts)}")
@@ -170,7 +170,7 @@ def _saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | N
     return arguments.model.model_name_or_path
 
 
-def _decide(
+def _plan_run(
     arguments: RunArguments, directory: OutputDirectory, texts: DatasetDict, tokenizer: Any
 ) -> tuple[RunPlan, VanillaTransformerConfig]:
     init_from = _saved_model(arguments, directory)
@@ -183,7 +183,7 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     prepared = made_once(arguments.training, partial(prepare, arguments, data))
     arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
     directory = prepared.directory
-    plan, config = _decide(arguments, directory, splits, prepared.tokenizer)
+    plan, config = _plan_run(arguments, directory, splits, prepared.tokenizer)
     tokenizer = limit_length(prepared.tokenizer, plan.positions)
     set_seed(arguments.training.seed)
     model = make_model(plan, config)

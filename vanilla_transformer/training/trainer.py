@@ -663,7 +663,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if kept is not None:
                 owner.generation_config = kept
         if loss is not None and labels is not None:
-            self._scored.append((loss, (labels != IGNORE_INDEX).sum()))
+            self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, given
 
 

@@ -163,7 +163,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.greater_is_better = False
         check_rules(RULES_AFTER, self)
 
-
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a pickle of the arguments holds: not the token of the Hub."""
         return {**vars(self), "hub_token": None}
