@@ -38,7 +38,8 @@ def test_the_public_names_are_shown_by_the_path_that_imports_them(site):
     shown = re.findall(r'<h3 id="vanilla_transformer\.(\w+)"', page)
     assert sorted(shown) == vanilla_transformer.__all__
     for name in shown:
-        assert f'<span class="doc doc-object-name doc-class-name">vanilla_transformer.{name}<' in page
+        heading = f'<span class="doc doc-object-name doc-class-name">vanilla_transformer.{name}<'
+        assert heading in page
 
 
 def test_a_page_loads_nothing_from_elsewhere(site):
