@@ -1,6 +1,6 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO, StreamHandler, getLogger
@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from datasets import DatasetDict
 from huggingface_hub import HfApi
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, set_seed
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, TrainerCallback, set_seed
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
@@ -78,7 +78,11 @@ def show_messages() -> None:
         package.addHandler(StreamHandler())
 
 
-def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, float]:
+def run(
+    arguments: RunArguments,
+    data: DatasetDict | None = None,
+    callbacks: Iterable[TrainerCallback] = (),
+) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
     Without training data, or with `do_train` False, the run scores a saved model and writes only
@@ -89,6 +93,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
+        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
@@ -100,7 +105,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        return _run_in_directory(arguments, data)
+        return _run_in_directory(arguments, data, callbacks)
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,9 @@ def _plan_run(
     return make_plan(arguments, directory, init_from, texts, config, settings), config
 
 
-def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
+def _run_in_directory(
+    arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
+) -> dict[str, float]:
     prepared = made_once(arguments.training, partial(prepare, arguments, data))
     arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
     directory = prepared.directory
@@ -190,6 +197,8 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     encoded = prepared.encoded
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+    for callback in callbacks:
+        trainer.add_callback(callback)
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
