@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vanilla_transformer.registration import register, started_as_command
 
 if TYPE_CHECKING:
+    from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.model.modeling_vanilla_transformer import (
         VanillaTransformerEncoderModel,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Seq2SeqGenerationPipeline",
+    "Translator",
     "VanillaTransformerConfig",
     "VanillaTransformerEncoderModel",
     "VanillaTransformerForCausalLM",
@@ -37,25 +39,26 @@ __all__ = [
     "VanillaTransformerTokenizer",
 ]
 _MODULES_OF_OTHER_CLASSES = {
-    "Seq2SeqGenerationPipeline": "pipeline_vanilla_transformer",
-    "VanillaTransformerConfig": "configuration_vanilla_transformer",
-    "VanillaTransformerTokenizer": "tokenization_vanilla_transformer",
+    "Seq2SeqGenerationPipeline": "model.pipeline_vanilla_transformer",
+    "Translator": "inference.translator",
+    "VanillaTransformerConfig": "model.configuration_vanilla_transformer",
+    "VanillaTransformerTokenizer": "model.tokenization_vanilla_transformer",
 }
 
 if not TYPE_CHECKING:  # type checkers see the imports above, and report names that do not exist
 
     def __getattr__(name: str) -> type:
-        """Loads a public class when it is first used, and registers all of them."""
+        """Loads a public class when it is first used, and registers the classes."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         register()
-        module = _MODULES_OF_OTHER_CLASSES.get(name, "modeling_vanilla_transformer")
-        globals()[name] = getattr(import_module(f"{__name__}.model.{module}"), name)
+        module = _MODULES_OF_OTHER_CLASSES.get(name, "model.modeling_vanilla_transformer")
+        globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
         return globals()[name]
 
     def __dir__() -> list[str]:
-        """Returns the names of the module, with the public classes that are not loaded yet."""
-        return sorted({*globals(), *__all__})
+        """Returns the public names, whether they are loaded or not."""
+        return sorted([*__all__, "__version__"])
 
 
 if not started_as_command():

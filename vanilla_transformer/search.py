@@ -212,6 +212,12 @@ def learned_positions(config: Any) -> int | None:
     return config.max_position_embeddings if learned else None
 
 
+def start_token_of(settings: GenerationConfig) -> int | None:
+    """Returns the token that `generate()` begins targets with; None: the settings name none."""
+    start: int | None = settings.decoder_start_token_id
+    return settings.bos_token_id if start is None else start
+
+
 def _with_given(base: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
     """Returns a copy with other values. `update` would warn of what the rules here refuse."""
     settings = deepcopy(base)

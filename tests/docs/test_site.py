@@ -9,6 +9,7 @@ import pytest
 from pages import DOCS
 from toy import REPOSITORY
 
+import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
 
 pytest_plugins = ["browsers"]
@@ -32,11 +33,37 @@ def test_the_site_shows_the_docstrings_of_every_room(site):
     assert "Scaled" in (site / "api" / "model.html").read_text(encoding="utf-8")
 
 
+def test_the_public_names_are_shown_by_the_path_that_imports_them(site):
+    page = (site / "api" / "public.html").read_text(encoding="utf-8")
+    shown = re.findall(r'<h3 id="vanilla_transformer\.(\w+)"', page)
+    assert sorted(shown) == vanilla_transformer.__all__
+    for name in shown:
+        assert f'<span class="doc doc-object-name doc-class-name">vanilla_transformer.{name}<' in page
+
+
 def test_a_page_loads_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         html = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]+)"', html)
         assert [link for link in loaded if "canonical" not in link] == []
+
+
+TOO_WIDE = """() => {
+    const wider = (box) => box.scrollWidth > box.clientWidth + 1;
+    const code = document.querySelectorAll(".md-content pre > code");
+    const found = [...code].filter((box) => wider(box) && !box.closest(".aligned"));
+    return [...found.map((box) => box.textContent), wider(document.documentElement)];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
+    visitor = chromium.new_page(viewport={"width": width, "height": 900})
+    pages = [*site.glob("*.html"), site / "api" / "public.html"]
+    assert len(pages) > 20
+    for page in pages:
+        visitor.goto(page.as_uri())
+        assert visitor.evaluate(TOO_WIDE) == [False], page.name
 
 
 def test_a_page_that_is_opened_from_disk_can_search(site, chromium):

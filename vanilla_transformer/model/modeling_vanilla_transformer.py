@@ -1,27 +1,5 @@
 """The public models: the encoder-decoder, its parts, and the models with a head for a task.
 
-Arguments that the forwards share:
-
-    input_ids: Tokens of the source, (batch, source_len). Models without an encoder: of the text,
-        (batch, target_len).
-    attention_mask: 1 for a token, 0 for padding, of the shape of `input_ids`; with a cache, the
-        past included. Or a mask of four dimensions; see `inputs`.
-    position_ids: Models of one stack: positions of the tokens, of the shape of `input_ids`. None:
-        counted from the mask. Without a mask, a row whose positions begin anew holds
-        concatenated sequences, which do not see each other; see `inputs`.
-    inputs_embeds: Embeddings instead of `input_ids`, with one more axis of d_model, not yet scaled.
-    decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
-        (batch, target_len).
-    decoder_attention_mask: As `attention_mask`, of the target.
-    decoder_inputs_embeds: As `inputs_embeds`, of the target.
-    encoder_outputs: The encoder's output of an earlier call, instead of a source.
-    past_key_values: Keys and values of earlier target tokens, and of the source.
-    use_cache: Whether to return the keys and values of this call too.
-    num_items_in_batch: Number of labels over all steps of gradient accumulation, by which the loss
-        is divided; Trainer passes it. None: the number of labels in this call.
-    **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of the
-        attention implementation.
-
 Every forward raises a ValueError if a batch is empty, ids or labels lie outside the vocabulary,
 both or neither of ids and embeddings are given, a sequence is too long for learned positions, a
 mask or positions have the wrong shape, or nothing would use an argument.
@@ -195,8 +173,24 @@ class VanillaTransformerModel(EmbeddingModel):
         """Encodes the source and decodes the target.
 
         Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
+                (batch, target_len); with a cache, those that are not in it.
+            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
+                included.
+            encoder_outputs: The encoder's output of an earlier call, instead of a source.
+            past_key_values: Keys and values of earlier target tokens, and of the source.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says.
             plan: What to compute, decided by the caller, who gets states in the plan's layouts.
                 None: decided here, and the states are padded.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
@@ -358,12 +352,29 @@ class VanillaTransformerForConditionalGeneration(
         """Predicts the target's next tokens, and computes the loss if labels are given.
 
         Args:
-            decoder_input_ids: None with labels: the labels, shifted right.
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
+                (batch, target_len); with a cache, those that are not in it. None with labels: the
+                labels, shifted right.
+            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
+                included.
+            encoder_outputs: The encoder's output of an earlier call, instead of a source.
+            past_key_values: Keys and values of earlier target tokens, and of the source.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
             labels: Tokens to predict, of shape (batch, target_len), -100 where there is nothing to
                 predict. They are not shifted, and not changed here.
-            use_cache: Off by default with labels.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says, but not with labels.
+            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
+                the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
@@ -469,6 +480,18 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
     ) -> BaseModelOutput:
         """Encodes sequences.
 
+        Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            position_ids: Positions of the tokens, (batch, source_len). None: counted from the
+                mask. Without a mask, a row whose positions begin anew holds concatenated
+                sequences, which do not see each other; see `inputs`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
+
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
@@ -552,7 +575,19 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
         """Classifies, and computes the loss if labels are given.
 
         Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
             labels: What is to be found, in the form that the class describes.
+            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
+                the loss is divided; Trainer passes it. None: the labels of this call.
+            position_ids: Positions of the tokens, (batch, source_len). None: counted from the
+                mask. Without a mask, a row whose positions begin anew holds concatenated
+                sequences, which do not see each other; see `inputs`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
             `loss` and `logits`, as the class describes them, and what was asked for.
@@ -705,14 +740,28 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
         """Predicts the next tokens, and computes the loss if labels are given.
 
         Args:
-            input_ids: The tokens that are not in the cache.
+            input_ids: Tokens of the text, (batch, target_len); with a cache, those that are not in
+                it.
+            attention_mask: 1 for a token, 0 for padding, (batch, target_len); with a cache, the
+                past included. Or a mask of four dimensions; see `inputs`.
+            past_key_values: Keys and values of earlier tokens.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, target_len, d_model), not
+                yet scaled.
             labels: The tokens themselves, of shape (batch, target_len), -100 where there is nothing
                 to predict. The loss shifts them; they are not changed here.
             shift_labels: With labels: replaces the shifted labels, in the same shape. Collators
                 that pack or split rows make them.
-            use_cache: Off by default with labels.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says, but not with labels.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices; 0: all.
+            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
+                the loss is divided; Trainer passes it. None: the labels of this call.
+            position_ids: Positions of the tokens, (batch, target_len). None: counted from the
+                mask. Without a mask, a row whose positions begin anew holds concatenated
+                sequences, which do not see each other; see `inputs`.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
