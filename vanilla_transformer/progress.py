@@ -44,6 +44,7 @@ class Progress:
     Args:
         total: How many units there are. None: it is not known.
         unit: Their name in the plural, such as "texts".
+        work: What is done, as the beginning of a line. "": the work is the only one.
         done: How many were done before.
         shown: Whether anything is shown.
         bar: Whether to show a bar. None: where one can be drawn.
@@ -55,6 +56,7 @@ class Progress:
         total: int | None,
         unit: str,
         *,
+        work: str = "",
         done: int = 0,
         shown: bool = True,
         bar: bool | None = None,
@@ -62,11 +64,12 @@ class Progress:
     ) -> None:
         has_bar = shown and (shows_bars() if bar is None else bar)
         self.total, self.unit, self.done = total, unit, done
-        self._before, self._print_line = done, print_line
+        self._work, self._before, self._print_line = work, done, print_line
         self._bar = tqdm(
             total=total,
             initial=done,
             unit=f" {unit}",
+            desc=work or None,
             leave=None,  # a bar below another one goes when it is full
             disable=not has_bar,
             dynamic_ncols=True,
@@ -120,7 +123,8 @@ class Progress:
     def _describe(self, note: str) -> str:
         of_total = "" if self.total is None else f" of {self.total:,}"
         left = f"{found} left" if (found := self.time_left()) else ""
-        return ", ".join(filter(None, (f"{self.done:,}{of_total} {self.unit}", note, left)))
+        work = f"{self._work}: " if self._work else ""
+        return ", ".join(filter(None, (f"{work}{self.done:,}{of_total} {self.unit}", note, left)))
 
     def _speed(self) -> str:
         rate = (self.done - self._before) / max(monotonic() - self._begun, 1e-9)

@@ -4,7 +4,7 @@ import logging
 import re
 
 import pytest
-from small import environment_of_a_program, start_two_processes
+from small import _environment_of_a_program, start_two_processes
 from toy import REPOSITORY, SIZES, arguments, command
 
 from vanilla_transformer.run.parsing import parse_arguments
@@ -93,7 +93,7 @@ def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch):
 def test_only_the_main_process_prints(corpus, tmp_path):
     argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=4, use_cpu=True)
     program = REPOSITORY / "scripts" / "train.py"
-    environment = environment_of_a_program()
+    environment = _environment_of_a_program()
     running = start_two_processes(program, *argv, "--eval_strategy", "steps", **environment)
     assert [process.wait() for process in running] == [0, 0]
     assert "Saved in" in running[0].stderr

@@ -161,7 +161,7 @@ def rates(run):
     return logged(run, "learning_rate")
 
 
-def environment_of_a_program():
+def _environment_of_a_program():
     """Returns the environment of a program that finds the package and the helpers of the tests."""
     folders = [REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "training"]
     paths = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
@@ -171,7 +171,7 @@ def environment_of_a_program():
 
 def launch(program, *arguments):
     """Runs a program in two processes, as the README starts it, but in float32."""
-    environment = environment_of_a_program()
+    environment = _environment_of_a_program()
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "2"]
     command += ["--config_file", str(REPOSITORY / "scripts" / "accelerate" / "ddp.yaml")]
     command += ["--mixed_precision", "no", str(program), *map(str, arguments)]
@@ -195,7 +195,7 @@ def start_two_processes(program, *arguments, **environment):
 
 def run_two_processes(program, *arguments):
     """Runs a program in two processes; returns their exit codes and the errors of the first."""
-    running = start_two_processes(program, *arguments, **environment_of_a_program())
+    running = start_two_processes(program, *arguments, **_environment_of_a_program())
     codes = [process.wait() for process in running]
     return codes, running[0].stderr[-3000:]
 
