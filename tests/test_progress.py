@@ -51,6 +51,10 @@ def test_an_unknown_total_leaves_the_time_out(clock):
     assert run_work(clock, [100], total=None) == ["100 texts, 1.0 texts/s"]
 
 
+def test_no_line_tells_that_the_work_is_complete(clock):
+    assert len(run_work(clock, [60, 60, 60], total=300)) == 2
+
+
 def test_nothing_is_shown_unless_asked(clock, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert run_work(clock, [100, 100], shown=False) == []

@@ -39,7 +39,7 @@ class Progress:
     """The progress of one work, shown on standard error.
 
     A line reads "2,048 of 29,000 texts, 34.1 texts/s, 13:10 left". Its time is estimated from the
-    mean speed so far.
+    mean speed so far. No line tells that the work is complete.
 
     Args:
         total: How many units there are. None: it is not known.
@@ -97,7 +97,7 @@ class Progress:
         """
         self._bar.update(done - self.done)
         self.done, waited = done, monotonic() - self._reported
-        if self._prints_lines and waited >= SECONDS_BETWEEN_LINES:
+        if self._prints_lines and waited >= SECONDS_BETWEEN_LINES and done != self.total:
             self._reported = monotonic()
             self._print_line(self._describe(self._speed() if note is None else note()))
         elif note is not None and not self._bar.disable and waited >= _SECONDS_BETWEEN_NOTES:
