@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -141,7 +141,12 @@ class CTranslate2Engine:
         ]
 
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `Engine.generate`."""
         forced = search.settings.forced_eos_token_id is not None

@@ -1,6 +1,6 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice, repeat
@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any, Self
 
 from huggingface_hub import snapshot_download
-from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -51,6 +50,7 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
     Search,
     SearchError,
@@ -249,7 +249,8 @@ class Translator:
             candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
                 otherwise the best of a beam of this width.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            progress: Whether to show a progress bar on standard error.
+            progress: Whether to show on standard error how many texts are done: a bar on a
+                terminal, otherwise a line at most once a minute.
             **options: Settings of the search by their names in `GenerationConfig`, such as
                 `num_beams`, `max_new_tokens`, `length_penalty`, `do_sample`, `temperature`.
 
@@ -367,15 +368,23 @@ class Translator:
         return SplitTexts(split, list(map(Segment, segments, kept)), count)
 
     def compute_segments(
-        self, segments: Sequence["Segment"], call: "TranslatorCall"
+        self,
+        segments: Sequence["Segment"],
+        call: "TranslatorCall",
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments.
+
+        Args:
+            segments: The segments.
+            call: What to compute.
+            on_batch: See `Engine.generate`.
 
         Returns:
             `n_best` outputs for each segment, best first.
         """
         search, sources = call.search, [segment.ids for segment in segments]
-        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns)
+        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         found = [hypothesis for row in rows for hypothesis in row]
         texts: list[str] = []
         if found:
@@ -512,12 +521,17 @@ class Translator:
         progress: bool,
     ) -> Iterator[Any]:
         """Yields what is returned for each text; warns at the end of outputs that are cut off."""
-        remaining, num_cut = iter(texts), 0
-        total = len(texts) if isinstance(texts, Sequence) else None
-        with tqdm(total=total, disable=not progress, unit=" texts") as bar:
+        remaining, num_cut, num_done = iter(texts), 0, 0
+        total = len(texts) if isinstance(texts, Sized) else None
+        with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
                 split = self.split_texts(chunk)
-                computed = self.compute_segments(split.segments, call)
+                per_segment = len(chunk) / max(len(split.segments), 1)
+
+                def on_batch(count: int, before: int = num_done, size: float = per_segment) -> None:
+                    shown.reach(before + int(count * size))
+
+                computed = self.compute_segments(split.segments, call, on_batch)
                 for document in split.documents:
                     outputs = self.join_outputs(document, computed, call)
                     if metric is not None:
@@ -525,12 +539,17 @@ class Translator:
                     num_cut += sum(not one.is_complete for one in outputs)
                     found = [one if any(call.details) else one.text for one in outputs]
                     yield found[0] if n_best is None else found
-                bar.update(len(chunk))
+                num_done += len(chunk)
+                shown.reach(num_done)
         if num_cut:
-            logger.warning(
-                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
-            )
+            self.tell_cut_outputs(num_cut, call.search.max_new_tokens)
+
+    def tell_cut_outputs(self, count: int, longest: int) -> None:
+        """Warns of outputs that have the longest length, in tokens, and no end."""
+        logger.warning(
+            f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}. Give "
+            "a larger `max_new_tokens` (--max-new-tokens)."
+        )
 
     def _details_of(
         self,

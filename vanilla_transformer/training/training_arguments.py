@@ -261,6 +261,11 @@ RULES_BEFORE = (
 
 RULES_AFTER = (
     Rule(
+        ("metric_for_best_model",),
+        lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
+        "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
+    ),
+    Rule(
         ("lr_scheduler_type",),
         lambda value, options: value == NOAM and is_given(options, "learning_rate"),
         "`learning_rate` of {options.learning_rate} has no effect with `{name}` {value!r}, whose "
