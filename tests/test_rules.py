@@ -75,6 +75,7 @@ AFTER = [
     {CHECKPOINTING: {"use_reentrant": True}, "guided_alignment": "own"},
     {"auto_find_batch_size": True, "max_tokens": 100},
     {"accelerator_config": {"split_batches": True}, "max_tokens": 100},
+    {"accelerator_config": {"even_batches": False}},
 ]
 
 

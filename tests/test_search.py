@@ -3,7 +3,8 @@
 import pytest
 from transformers import GenerationConfig
 
-from vanilla_transformer.search import DEFAULT_MAX_LENGTH, Search, SearchError
+from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
+from vanilla_transformer.search import Search, SearchError
 
 
 def resolve(saved, given, **options):

@@ -99,6 +99,7 @@ def experiment(name, *argv, **options):
 def trained(corpus, tmp_path_factory):
     """The directory of a finished run of `vanilla-transformer train` on the corpus."""
     folder = tmp_path_factory.mktemp("runs") / "toy"
-    done = command("train", *arguments(corpus, folder, save_strategy="epoch", save_total_limit=1))
+    options = {"save_strategy": "epoch", "save_total_limit": 1, "license": "mit"}
+    done = command("train", *arguments(corpus, folder, **options))
     assert done.returncode == 0, done.stderr[-3000:]
     return folder

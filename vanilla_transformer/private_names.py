@@ -217,6 +217,12 @@ TRAINING = (
         "an argument of `map` for what its result depends on",
     ),
     PrivateNames(
+        "datasets.arrow_dataset.Dataset",
+        ("self._indices",),
+        "an error names the line of a pair, also where pairs before it were skipped",
+        "a method that returns the number that a selected row had",
+    ),
+    PrivateNames(
         "transformers.trainer_jit_checkpoint.CheckpointManager",
         ("self._original_sigterm_handler",),
         "the handler of the signal is restored at the end of a training",

@@ -10,15 +10,12 @@ from typing import Any, Self
 
 from transformers import GenerationConfig, WatermarkingConfig
 
-DEFAULT_MAX_LENGTH = 256
-"""Longest output, in tokens with the start, where nothing names a length; `generate()` takes 20."""
+from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
 
 _OTHER_NAMES = {"num_return_sequences": "n_best"}
 """Fields of `GenerationConfig` that callers know under another name."""
 _DEFAULTS: Mapping[str, Any] = GenerationConfig._get_default_generation_params()
 """What `generate()` takes for a setting that is None."""
-_ONLY_FILLED = ("num_assistant_tokens_schedule", "assistant_lookbehind", "target_lookbehind")
-"""Settings that nobody chooses for these models: the stock Trainer fills them in."""
 _SMALLEST = {"num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 1, "max_length": 2}
 
 _OF_SAMPLING = (
@@ -130,7 +127,7 @@ class Search:
                 effect in this search.
         """
         given = {name: value for name, value in given.items() if value is not None}
-        base = _chosen_settings(saved)
+        base = GenerationConfig() if saved is None else chosen_settings(saved)
         _check_values(given, base)
         settings = _with_given(base, given)
         n_best = _number_of_outputs(given, candidates)
@@ -215,18 +212,10 @@ def learned_positions(config: Any) -> int | None:
     return config.max_position_embeddings if learned else None
 
 
-def _chosen_settings(saved: GenerationConfig | None) -> GenerationConfig:
-    """Copies saved settings, without the defaults that a stock Trainer has filled in.
-
-    `Seq2SeqTrainer` writes the default of each setting into the model while it evaluates, and then
-    saves them. Nobody chose most of these, so that a default counts as not chosen there.
-    """
-    settings = GenerationConfig() if saved is None else deepcopy(saved)
-    if all(getattr(settings, name, None) == _DEFAULTS[name] for name in _ONLY_FILLED):
-        for name, value in _DEFAULTS.items():
-            if getattr(settings, name, None) == value:
-                setattr(settings, name, None)
-    return settings
+def start_token_of(settings: GenerationConfig) -> int | None:
+    """Returns the token that `generate()` begins targets with; None: the settings name none."""
+    start: int | None = settings.decoder_start_token_id
+    return settings.bos_token_id if start is None else start
 
 
 def _with_given(base: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:

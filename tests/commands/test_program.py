@@ -1,10 +1,12 @@
 """The program: its subcommands, what it answers before it imports torch, and its exit status."""
 
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from functools import partial
+from io import BytesIO, TextIOWrapper
 
 import pytest
 from toy import command, run_python
@@ -147,6 +149,15 @@ def test_an_interrupt_ends_the_program(trained, tmp_path):
             time.sleep(0.2)
         assert process.returncode == 130
         assert "vanilla_transformer/commands" not in process.stderr.read()
+
+
+def test_characters_that_the_output_lacks_are_escaped(trained, tmp_path, monkeypatch):
+    """As where Windows leads the output into a file."""
+    model, stream = tmp_path / "\u2581run", BytesIO()
+    shutil.copytree(trained, model)
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(stream, encoding="cp1252"))
+    assert program.main(["verify", str(model)]) == 0
+    assert b"\\u2581run" in stream.getvalue()
 
 
 def test_a_model_that_is_not_to_be_had_is_one_line(tmp_path):

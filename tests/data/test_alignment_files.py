@@ -68,8 +68,8 @@ def test_links_of_words_become_links_of_all_their_tokens(kind, link_file):
     assert set(encoded.column_names) == {
         "input_ids", "attention_mask", "labels", "length", "alignment"
     }  # fmt: skip
-    source = words_of_encoding(tokenizer, SOURCES, tokenizer(SOURCES))
-    target = words_of_encoding(tokenizer, TARGETS, tokenizer(text_target=TARGETS))
+    source = words_of_encoding(tokenizer, SOURCES, tokenizer(SOURCES), "source")
+    target = words_of_encoding(tokenizer, TARGETS, tokenizer(text_target=TARGETS), "target")
     for row, line, *words in zip(encoded, LINES, source, target, strict=True):
         assert word_links(row["alignment"], *words) == parse_links(line)
     if kind == "char":

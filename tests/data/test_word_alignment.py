@@ -85,8 +85,9 @@ def test_every_kind_of_tokenizer_tells_the_words_of_a_text(kind, lowercase):
         lowercase=lowercase,
     )
     texts = [*TEXTS, "unseen ☂ words über all", ""]
-    for encoding in (tokenizer(texts), tokenizer(text_target=texts)):
-        for text, words in zip(texts, words_of_encoding(tokenizer, texts, encoding), strict=True):
+    for argument, side in (("text", "source"), ("text_target", "target")):
+        found = words_of_encoding(tokenizer, texts, tokenizer(**{argument: texts}), side)
+        for text, words in zip(texts, found, strict=True):
             words_in_order(text, words)
             assert words[-1] == range(0)  # the end
 
@@ -97,7 +98,7 @@ def test_every_kind_of_tokenizer_tells_the_words_of_an_output(kind):
     for text in (text.lstrip() for text in TEXTS):
         ids = tokenizer(text)["input_ids"]
         output = tokenizer.decode(ids, skip_special_tokens=True)
-        expected = words_of_encoding(tokenizer, [text], tokenizer([text]))[0]
+        expected = words_of_encoding(tokenizer, [text], tokenizer([text]), "source")[0]
         assert words_of_ids(tokenizer, ids, output) == expected
     assert words_of_ids(tokenizer, [], "") == []
 
@@ -134,8 +135,9 @@ def marian(tmp_path_factory):
 def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):
     texts = ["the mat  sat on cat", "unseen qüxq words", "x"]
     assert not marian.is_fast
-    for encoding in (marian(texts), marian(text_target=texts)):
-        for text, words in zip(texts, words_of_encoding(marian, texts, encoding), strict=True):
+    for argument, side in (("text", "source"), ("text_target", "target")):
+        found = words_of_encoding(marian, texts, marian(**{argument: texts}), side)
+        for text, words in zip(texts, found, strict=True):
             words_in_order(text, words)
     ids = marian(text_target=texts[:1])["input_ids"][0]
     output = marian.decode(ids, skip_special_tokens=True)
@@ -144,6 +146,6 @@ def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):
 
 def test_words_that_a_tokenizer_does_not_show_are_an_error(marian):
     with pytest.raises(ValueError, match="MarianTokenizer show 2 words in 'a\u00a8b', which has 1"):
-        words_of_encoding(marian, ["a\u00a8b"], marian(["a\u00a8b"]))
+        words_of_encoding(marian, ["a\u00a8b"], marian(["a\u00a8b"]), "source")
     cut = marian(["the cat sat"], truncation=True, max_length=3)
-    assert words_of_encoding(marian, ["the cat sat"], cut, [True])[0][0] == range(1)
+    assert words_of_encoding(marian, ["the cat sat"], cut, "source", [True])[0][0] == range(1)

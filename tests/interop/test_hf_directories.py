@@ -2,11 +2,11 @@
 
 import json
 import pickle
-import random
 
 import pytest
 import torch
-from hf_models import APART, assert_inspectable, assert_same_weights, make
+from converted_models import TEXTS, byte_level_tokenizer, save_marian, train_pieces
+from hf_models import assert_inspectable, assert_same_weights, make
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -23,61 +23,15 @@ from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import FAMILIES, to_transformers
 
-TEXTS = ["the small cat sat on the mat", "a dog ran away 7 times", "ein kleiner Hund läuft"]
-
 
 @pytest.fixture(scope="module")
 def trained_pieces(tmp_path_factory):
-    """Two SentencePiece models and the vocabulary of both, in Marian's layout."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    folder = tmp_path_factory.mktemp("pieces")
-    rng, letters = random.Random(0), "abcdefghijklmnopqrstuvwxyzäöüß"
-    words = ["".join(rng.choices(letters, k=rng.randint(2, 7))) for _ in range(300)]
-    lines = [*TEXTS * 5, *(" ".join(rng.choices(words, k=9)) for _ in range(300))]
-    (folder / "text").write_text("\n".join(lines), encoding="utf-8")
-    vocabularies = {}
-    for side, size in (("source", 90), ("target", 70)):
-        prefix = folder / side
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(folder / "text"), model_prefix=str(prefix), vocab_size=size, minloglevel=2
-        )
-        prefix.with_suffix(".model").rename(prefix.with_suffix(".spm"))
-        model = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.spm")
-        pieces = [model.id_to_piece(index) for index in range(size)]
-        kept = [piece for piece in pieces if piece not in ("</s>", "<unk>", "<s>")]
-        vocabularies[side] = kept
-    return folder, vocabularies
-
-
-def save_with_tokenizer(trained_pieces, folder, separate):
-    """A Marian directory as the Hub has it; returns the source."""
-    files, pieces = trained_pieces
-    both = list(dict.fromkeys([*pieces["source"], *pieces["target"]]))
-    sides = (pieces["source"], pieces["target"]) if separate else (both, both)
-    size = max(map(len, sides)) + 3
-    tables = []
-    for side in sides:
-        filled = [*side, *(f"unused{n}" for n in range(size - 3 - len(side)))]
-        tokens = ["</s>", "<unk>", *filled, "<pad>"]
-        tables.append({token: index for index, token in enumerate(tokens)})
-    folder.mkdir()
-    (folder / "vocab.json").write_text(json.dumps(tables[0]), encoding="utf-8")
-    settings = {"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}
-    if separate:
-        (folder / "target_vocab.json").write_text(json.dumps(tables[1]), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
-    for side in ("source", "target"):
-        (folder / f"{side}.spm").write_bytes((files / f"{side}.spm").read_bytes())
-    pad = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "vocab_size": size}
-    source = make("marian", **pad, decoder_vocab_size=size, **(APART if separate else {}))
-    source.generation_config.bad_words_ids = [[size - 1]]
-    source.save_pretrained(folder)
-    return source
+    return train_pieces(tmp_path_factory.mktemp("pieces"))
 
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_directory_with_its_tokenizer_translates_the_same(trained_pieces, tmp_path, separate):
-    source = save_with_tokenizer(trained_pieces, tmp_path / "source", separate)
+    source = save_marian(trained_pieces, tmp_path / "source", separate)
     done = convert("marian", tmp_path / "source", tmp_path / "out")
     assert type(done.tokenizer).__name__ == "MarianTokenizer"
     expected, found = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "out"))
@@ -109,7 +63,7 @@ def test_a_directory_with_its_tokenizer_translates_the_same(trained_pieces, tmp_
 
 
 def test_a_missing_package_is_named_with_its_extra(trained_pieces, tmp_path, monkeypatch):
-    save_with_tokenizer(trained_pieces, tmp_path / "source", separate=False)
+    save_marian(trained_pieces, tmp_path / "source", separate=False)
 
     def fail(source, **options):
         raise ValueError("another package is required")
@@ -209,7 +163,7 @@ def test_another_kind_of_model_is_named(tmp_path):
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_directory_goes_back_with_its_tokenizer(trained_pieces, tmp_path, separate):
-    source = save_with_tokenizer(trained_pieces, tmp_path / "source", separate)
+    source = save_marian(trained_pieces, tmp_path / "source", separate)
     convert("marian", tmp_path / "source", tmp_path / "ours")
     run_subcommand("export", ["--to", "hf", str(tmp_path / "ours"), str(tmp_path / "back")])
     assert_same_weights(source, AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back"))
@@ -222,13 +176,7 @@ def test_a_directory_goes_back_with_its_tokenizer(trained_pieces, tmp_path, sepa
 def test_a_tokenizer_comes_along_as_it_is(tmp_path):
     source = make("bart")
     source.save_pretrained(tmp_path / "source")
-    letters = pre_tokenizers.ByteLevel.alphabet()
-    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4}
-    vocabulary |= {letter: 5 + number for number, letter in enumerate(sorted(letters))}
-    vocabulary |= {"th": 261, "the": 262}
-    merges = [("t", "h"), ("th", "e")]
-    tokenizer = BartTokenizer(vocab=vocabulary, merges=merges)
-    tokenizer.save_pretrained(tmp_path / "source")
+    byte_level_tokenizer().save_pretrained(tmp_path / "source")
     assert convert("bart", tmp_path / "source", tmp_path / "out").tokenizer is not None
     texts = ["the cat", "Ünïcode 字 <mask> \n", "", "</s>the"]
     before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "out"))

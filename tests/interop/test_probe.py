@@ -209,7 +209,13 @@ def test_an_untested_version_is_warned_of_once(saved, monkeypatch, caplog):
         (saved / "config.json").write_text(json.dumps(written))
         load(saved)
         load(saved)
-    assert caplog.text.count("is untested") == 1
+        # Without an end, a newer version gives no warning, and an older one does.
+        monkeypatch.setattr(sharing, "TESTED", {"torch": ("1.0", None)})
+        load(saved)
+        monkeypatch.setattr(sharing, "TESTED", {"torch": ("99.0", None)})
+        load(saved)
+    assert "tested with 99.0, and the model was saved with 1.0.1." in caplog.text
+    assert caplog.text.count("is untested") == 2
     assert "tested with 1.0 up to, but not including, 1.1, and the model was saved with 1.0.1" in (
         caplog.text
     )

@@ -414,7 +414,6 @@ def test_flash_attention_would_drop_the_bias_and_is_refused(
 def test_an_encoding_without_parts_changes_nothing():
     states = torch.randn(1, 2, 3, 4)
     assert PositionEncoding().rotate(states) is states
-    assert PositionEncoding().add_to(states) is states
     assert PositionEncoding().bias_of(states) is None
 
 

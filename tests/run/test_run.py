@@ -2,11 +2,13 @@
 
 import json
 
+from huggingface_hub import ModelCard
 from small import run_in_two_processes
 from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.run.training_run import main
 
 CODE = {"configuration", "modeling", "tokenization"}
 
@@ -35,6 +37,23 @@ def test_the_card_holds_the_command_and_the_scores(trained):
     assert f"Loading reads {', '.join(f'`{name}.json`' for name in needed)}, `model.sa" in card
     assert "`training_args.bin` and the folders" in card
     assert r"nrefs:1\|case:mixed" in card  # escaped in the table
+
+
+def test_a_card_shows_what_was_given_and_states_no_more(corpus, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("# ```\n# <script>\nseed: 1\n")
+    label = "Pairs\n```\n<img src=x onerror=alert(1)> & more"
+    for number, given in enumerate(({"dataset_label": label}, {})):
+        argv = arguments(corpus, tmp_path / f"{number}", "train", max_steps=1, **given)
+        main([str(recipe), *argv])
+    first, second = (ModelCard.load(tmp_path / f"{number}" / "README.md") for number in (0, 1))
+    assert "Data: Pairs ``` &lt;img src=x onerror=alert(1)&gt; &amp; more." in first.text
+    assert first.text.count("<img") == 1  # in the command
+    for language in ("bash", "yaml"):
+        block = first.text.partition(f"\n````{language}\n")[2].partition("\n````\n")[0]
+        assert "```\n" in block
+    assert "Data: train.en, train.de." in second.text
+    assert second.data.license is None
 
 
 def test_a_trained_model_translates_through_the_auto_classes(trained):

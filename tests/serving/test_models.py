@@ -94,3 +94,8 @@ def test_a_model_without_room_says_so(make_model):
 
     assert asyncio.run(ask_both()) == [OUTPUT]
     assert not model.batcher.is_full
+
+
+def test_a_server_starts_without_a_warning(trained, heard):
+    models.load_models(Settings(parse_models([f"en-de={trained}"])), Metrics()).close()
+    assert [record.getMessage() for record in heard.records] == []

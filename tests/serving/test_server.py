@@ -15,6 +15,7 @@ from servers import FORM, JSON, PATIENCE, read_answer, serving, wait_until
 from toy import NOUNS, VERBS, command
 
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.serving.server import _bind_socket
 
 LINE, OUTPUT = "a dog sees a cat .", "Hund sieht Katze ."
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -431,3 +432,11 @@ def test_a_port_that_is_taken_is_named(server, trained, cache):
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1, port {server.port}" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_no_other_server_shares_the_port_where_the_system_has_an_option_for_it(monkeypatch):
+    """On Windows, SO_REUSEADDR would let two servers listen at once."""
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
+    with _bind_socket("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)

@@ -60,20 +60,25 @@ def train(folder, kind):
         per_device_train_batch_size=8 // world,
         per_device_eval_batch_size=1,
         max_steps=4,
-        logging_steps=1,
+        logging_steps=3,  # the last step is in no entry of the log
         predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
         generation_max_length=6 + 3 * rank,  # differs, to be padded
         callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
         gradient_accumulation_steps=2 // world if kind == "budget" else 1,
         **{**SGD, **SAME_PAIRS, **OPTIONS.get(kind, {})},
     )
-    run.train()
+    figures = run.train().metrics
     evaluation = run.predict(run.eval_dataset)
+    run.args.per_device_eval_batch_size = 3
+    uneven = run.predict(rows(7, seed=2))  # two processes get rows twice
     report = {
         "losses": losses(run),
+        "train_loss": figures["train_loss"],
         "weights": {name: whole(p).tolist() for name, p in run.model.named_parameters()},
         "shares": {name: share(p) for name, p in run.model.named_parameters()},
         "eval_loss": evaluation.metrics["test_loss"],
+        "uneven_loss": uneven.metrics["test_loss"],
+        "uneven_labels": len(uneven.label_ids),
         "labels": evaluation.label_ids.tolist(),
         "processes": run.args.world_size,
     }

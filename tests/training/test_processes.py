@@ -50,6 +50,9 @@ def test_two_processes_compute_what_one_does(one, two, kind):
         shares = [part for name, part in report["shares"].items() if ".layers." in name]
         assert all((part < 0.8) is (kind == "fsdp") for part in shares)
         assert report["losses"] == pytest.approx(expected["losses"], rel=1e-5)
+        assert report["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
+        assert report["uneven_loss"] == pytest.approx(expected["uneven_loss"], rel=1e-5)
+        assert report["uneven_labels"] == 7
         for name, value in expected["weights"].items():
             weight = torch.tensor(report["weights"][name])
             torch.testing.assert_close(weight, torch.tensor(value), rtol=1e-4, atol=1e-5)

@@ -264,6 +264,35 @@ def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
     assert made.evaluate()["eval_wer"] == figures["eval_wer"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"per_device_eval_batch_size": 4},
+        {"per_device_eval_batch_size": 4, "predict_with_generate": True},
+        {"per_device_eval_batch_size": 4, "label_smoothing_factor": 0.1},
+        {"eval_max_tokens": 60},
+    ],
+    ids=["batches", "generation", "smoothing", "tokens"],
+)
+def test_the_loss_of_an_evaluation_is_the_mean_over_its_labels(tmp_path, options):
+    """Batches of other sizes hold other shares of the labels."""
+    data, net = rows(9, seed=1), model()
+    made = trainer(tmp_path, net=net, extra={"eval_dataset": data}, **options)
+    smoothing = options.get("label_smoothing_factor", 0.0)
+    total = sum(token_losses(net, row, smoothing).sum().item() for row in data)
+    expected = total / sum(len(row["labels"]) for row in data)
+    assert made.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def token_losses(net, row, smoothing):
+    """Returns the loss of each label of one row, as the stock trainer smooths it."""
+    ids, labels = (torch.tensor([row[name]]) for name in ("input_ids", "labels"))
+    with torch.no_grad():
+        log_probabilities = net.eval()(input_ids=ids, labels=labels).logits.log_softmax(-1)[0]
+    chosen = -log_probabilities[torch.arange(labels.shape[1]), labels[0]]
+    return (1 - smoothing) * chosen - smoothing * log_probabilities.mean(-1)
+
+
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of the embeddings, which padding-free training would change."""
     net = model(dropout=0.0).train()

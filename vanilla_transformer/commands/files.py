@@ -151,7 +151,9 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Opens a text file that appears, or replaces an older one, when it is complete.
+    r"""Opens a text file that appears, or replaces an older one, when it is complete.
+
+    Lines of a file end with "\n" on every system.
 
     Args:
         path: The file, packed if its name ends in `.gz`; None: standard output, in UTF-8.
@@ -176,7 +178,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         opened = gzip.open if path.endswith(".gz") else open
         with (
             replaced_file(path) as unfinished,
-            opened(unfinished, "wt", encoding="utf-8") as file,
+            opened(unfinished, "wt", encoding="utf-8", newline="\n") as file,
         ):
             yield cast(TextIO, file)
 

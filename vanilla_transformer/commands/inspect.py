@@ -16,16 +16,14 @@ from vanilla_transformer.commands.options import (
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs
+from vanilla_transformer.data.token_words import encode_pairs
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from vanilla_transformer import (
-        VanillaTransformerForConditionalGeneration,
-        VanillaTransformerTokenizer,
-    )
+    from vanilla_transformer import VanillaTransformerForConditionalGeneration
     from vanilla_transformer.inspection import AttentionMaps
 
 SUMMARY = "Shows shapes, attention, positions, heads, costs or training curves of a saved model."
@@ -97,7 +95,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     positions.add_argument("model", metavar="MODEL", help="directory of a saved model")
     positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")
     positions.add_argument(
-        "--length", type=positive_integer, default=64, metavar="N", help="number of positions"
+        "--length",
+        type=positive_integer,
+        metavar="N",
+        help="number of positions (default: 64, or as many as are learned)",
     )
     _add_picture_options(positions, "image to write", required=True)
     training = views.add_parser("training", help="picture of the curves of trainings")
@@ -168,7 +169,7 @@ def run(options: argparse.Namespace) -> None:
     """Prints or draws the view."""
     from transformers.utils import logging
 
-    from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.inference.loading import load_weights, usable_device
 
     logging.disable_progress_bar()
     if options.view == "training":
@@ -177,13 +178,13 @@ def run(options: argparse.Namespace) -> None:
         figure = plot_training(*options.runs, names=options.names, x=options.x)
         _save_picture(figure, options.output)
         return
-    model, tokenizer = load_model(options.model)
+    model = load_weights(options.model).to(usable_device(None)).eval()
     if options.view == "shapes":
-        _show_shapes(model, tokenizer, options)
+        _show_shapes(model, options)
     elif options.view == "attention":
-        _show_attention(model, tokenizer, options)
+        _show_attention(model, options)
     elif options.view == "heads":
-        _show_heads(model, tokenizer, options)
+        _show_heads(model, options)
     elif options.view == "cost":
         from vanilla_transformer.inspection.cost import cost
 
@@ -201,10 +202,9 @@ def _save_picture(figure: "Figure", path: str) -> None:
 
 
 def _show_shapes(
-    model: "VanillaTransformerForConditionalGeneration",
-    tokenizer: "VanillaTransformerTokenizer",
-    options: argparse.Namespace,
+    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
 ) -> None:
+    from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.shapes import shape_walk
 
     if options.attention:
@@ -212,14 +212,14 @@ def _show_shapes(
     if options.text is None:
         inputs = dict(model.dummy_inputs)
     else:
-        inputs = dict(
-            tokenizer(options.text, text_target=options.target, padding=True, return_tensors="pt")
-        )
+        tokenizer = load_tokenizer(options.model)
+        settings = {"padding": True, "return_tensors": "pt"}
         if options.target is None:
-            first = inputs["input_ids"][:, :1]
-            inputs["decoder_input_ids"] = first.new_tensor(
-                [[model.config.decoder_start_token_id]] * len(first)
-            )
+            inputs = dict(tokenizer(options.text, **settings))
+            first = inputs["input_ids"][:, :1]  # shifted, it is the start token alone
+            inputs["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(first)
+        else:
+            inputs = encode_pairs(tokenizer, options.text, options.target, **settings)
         inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     walk = shape_walk(model, inputs)
     print(walk)
@@ -230,12 +230,12 @@ def _show_shapes(
 
 
 def _show_attention(
-    model: "VanillaTransformerForConditionalGeneration",
-    tokenizer: "VanillaTransformerTokenizer",
-    options: argparse.Namespace,
+    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
 ) -> None:
+    from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.attention_maps import attention_maps
 
+    tokenizer = load_tokenizer(options.model)
     maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
         _save_picture(_draw_attention(maps, options), options.output)
@@ -256,14 +256,16 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
     return plot_alignment(columns, rows, weights)
 
 
-def _show_heads(model: Any, tokenizer: Any, options: argparse.Namespace) -> None:
+def _show_heads(model: Any, options: argparse.Namespace) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
+    from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inspection.attention_figures import plot_head_scores
     from vanilla_transformer.inspection.head_ablation import head_scores
 
     pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
     if not pairs:
         raise ValueError(f"{options.source!r} is empty: give at least one pair of texts.")
+    tokenizer = load_tokenizer(options.model)
     changes = head_scores(model, _make_loss(tokenizer, pairs, model.device))
     for name, layers in changes.items():
         for layer, heads in enumerate(layers.tolist()):
@@ -299,8 +301,8 @@ def _encode_batches(
     """Yields batches of pairs; labels of padding are -100, which the loss ignores."""
     for start in range(0, len(pairs), PAIRS_PER_BATCH):
         sources, targets = zip(*pairs[start : start + PAIRS_PER_BATCH], strict=True)
-        texts = {"text": list(sources), "text_target": list(targets)}
-        batch = tokenizer(**texts, padding=True, return_tensors="pt").to(device)
-        labels = batch["labels"]
-        is_padding = labels == tokenizer.pad_token_id
-        yield {**batch, "labels": labels.masked_fill(is_padding, -100)}
+        settings = {"padding": True, "return_tensors": "pt"}
+        encoded = encode_pairs(tokenizer, list(sources), list(targets), **settings)
+        batch = {name: tensor.to(device) for name, tensor in encoded.items()}
+        is_padding = batch["labels"] == tokenizer.pad_token_id
+        yield {**batch, "labels": batch["labels"].masked_fill(is_padding, -100)}

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from platform import python_version
 from typing import Protocol, cast
 
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status, unless the usage is wrong or a help is shown: these exit right away.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # a file or a pipe on Windows lacks most characters
+        sys.stdout.reconfigure(errors="backslashreplace")
     debug, words = _take_debug_flag(sys.argv[1:] if argv is None else argv)
     name, rest = find_subcommand(words)
     try:

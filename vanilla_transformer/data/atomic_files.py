@@ -32,7 +32,7 @@ _SIGNS_OF_A_FULL_DISK = (
 def write_atomic(path: Path, text: str) -> None:
     """Writes a text file; a process that is killed leaves the former file or the new one.
 
-    The folder of the file must exist.
+    The folder of the file must exist. Line ends are written as they are on every system.
 
     Raises:
         OSError: If the file cannot be written; the former file stays.
@@ -40,7 +40,7 @@ def write_atomic(path: Path, text: str) -> None:
     with (
         explained_full_disk(path),
         replaced_file(path) as unfinished,
-        unfinished.open("w", encoding="utf-8") as stream,
+        unfinished.open("w", encoding="utf-8", newline="\n") as stream,
     ):
         stream.write(text)
         stream.flush()

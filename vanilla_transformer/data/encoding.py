@@ -14,7 +14,7 @@ from transformers.utils import logging
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.data.token_words import words_of_encoding
+from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
 
 logger = logging.get_logger(__name__)
@@ -121,7 +121,7 @@ def _encode_batch(
 ) -> dict[str, list[Any]]:
     source, source_truncated = _encode_side(batch["source"], tokenizer, "text", limits["source"])
     target, target_truncated = _encode_side(
-        batch["target"], tokenizer, "text_target", limits["target"]
+        batch["target"], target_side(tokenizer), "text_target", limits["target"]
     )
     pairs = zip(source["input_ids"], target["input_ids"], strict=True)
     columns: dict[str, list[Any]] = {
@@ -134,8 +134,8 @@ def _encode_batch(
     }
     if LINKS in batch:
         words = (
-            words_of_encoding(tokenizer, batch["source"], source, source_truncated),
-            words_of_encoding(tokenizer, batch["target"], target, target_truncated),
+            words_of_encoding(tokenizer, batch["source"], source, "source", source_truncated),
+            words_of_encoding(tokenizer, batch["target"], target, "target", target_truncated),
         )
         columns |= _encode_links(batch[LINKS], *words)
     return columns

@@ -52,7 +52,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
         for name, loaded in loaders[_choose_source(args)](args).items():
             if links is not None and name == "train":
                 loaded = add_links(loaded, links)
-            pairs = drop_empty_pairs(loaded, name, _names_of_files(args, name))
+            files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
+            pairs = drop_empty_pairs(loaded, name, files)
             splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
     return DatasetDict(splits)
 
@@ -120,9 +121,24 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     }
 
 
-def _names_of_files(args: DataArguments, split: str) -> str:
+def files_of_split(args: DataArguments, split: str) -> list[str]:
+    """Returns the paths of the files that are given for a split."""
     given = (getattr(args, f"{split}_{part}") for part in ("file", "source", "target"))
-    return ", ".join(path for path in given if path) or str(args.dataset_name)
+    return [path for path in given if path]
+
+
+def name_row(args: DataArguments, split: str, rows: Dataset, index: int) -> str:
+    """Returns the files and the line, or the row there, of a row that `load_parallel_data` loaded.
+
+    Lines that were skipped count. Without files in `args`, it is the row of the split.
+    """
+    files = ", ".join(files_of_split(args, split)) or args.dataset_name
+    if files is None:
+        return f"Row {index + 1} of the {split} split"
+    unit = "line" if getattr(args, f"{split}_source") else "row"
+    kept = rows._indices  # of the rows that were not skipped
+    number = index if kept is None else kept.column(0)[index].as_py()
+    return f"{files}, {unit} {number + 1}:"
 
 
 def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:

@@ -5,7 +5,7 @@ differ in cost. A token-budget batch holds as many sentences of similar length a
 `max_tokens`, padding included.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import datasets
@@ -168,14 +168,29 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"{len(source)} examples are too few for {self.num_processes} process(es): "
                 "add data or use fewer processes."
             )
-        longest = int((source + target).argmax())
-        if source[longest] + target[longest] > self.max_tokens:
-            raise ValueError(
-                f"Example {longest} has {source[longest]} source and {target[longest]} target "
-                f"tokens, {source[longest] + target[longest]} together, more than `max_tokens` of "
-                f"{self.max_tokens}: raise `max_tokens` or truncate the example "
-                "(`max_source_length`, `max_target_length`)."
-            )
+        check_longest(source, target, self.max_tokens, "Example {}".format)
+
+
+def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[int], str]) -> None:
+    """Refuses examples that do not fit into a batch.
+
+    Args:
+        source: Number of tokens of each source.
+        target: Number of tokens of each target.
+        max_tokens: Budget of a batch.
+        name: Returns what an error calls the example with an index.
+
+    Raises:
+        ValueError: If an example exceeds the budget; the error names the longest.
+    """
+    longest = int((source + target).argmax())
+    tokens = source[longest] + target[longest]
+    if tokens > max_tokens:
+        raise ValueError(
+            f"{name(longest)} has {source[longest]} source and {target[longest]} target tokens, "
+            f"{tokens} together, more than `max_tokens` of {max_tokens}: raise `max_tokens` or "
+            "truncate the example (`max_source_length`, `max_target_length`)."
+        )
 
 
 def _halve_largest_batches(cuts: Ints, wanted: int) -> Ints:

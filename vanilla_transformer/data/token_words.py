@@ -6,11 +6,51 @@ from the marks of SentencePiece.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from vanilla_transformer.data.word_alignment import Span, count_words, words_of_spans
 
 _WORD_BEGIN = "▁"
+
+
+def target_side(tokenizer: Any) -> Any:
+    """Returns the tokenizer that encodes and decodes targets.
+
+    That of FSMT would encode them by the vocabulary of the source: a copy has that of the target.
+    """
+    if getattr(tokenizer, "separate_vocabularies", False):
+        return tokenizer.target_tokenizer()
+    if type(tokenizer).__name__ != "FSMTTokenizer":
+        return tokenizer
+    copied = copy(tokenizer)
+    copied.encoder = vocabulary_of(tokenizer, "target")
+    copied.src_lang = tokenizer.tgt_lang
+    return copied
+
+
+def encode_pairs(
+    tokenizer: Any, sources: list[str], targets: list[str], **options: Any
+) -> dict[str, Any]:
+    """Encodes sources, and targets as `labels`, with the options of the tokenizer."""
+    encoded = tokenizer(sources, **options)
+    labels = target_side(tokenizer)(text_target=targets, **options)["input_ids"]
+    return {**encoded, "labels": labels}
+
+
+def vocabulary_of(tokenizer: Any, side: str) -> dict[str, int]:
+    """Returns the ids by token of one side.
+
+    The tokenizers of Marian and FSMT have both vocabularies, but fail to return the target's.
+    """
+    vocabulary: dict[str, int]
+    if side == "target" and hasattr(tokenizer, "get_tgt_vocab"):
+        vocabulary = {token: index for index, token in tokenizer.decoder.items()}
+    elif side == "target":
+        vocabulary = target_side(tokenizer).get_vocab()
+    else:
+        vocabulary = tokenizer.get_vocab()
+    return vocabulary
 
 
 def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
@@ -26,10 +66,20 @@ def tokens_of_ids(tokenizer: Any, ids: Sequence[int], side: str) -> list[str]:
     return [names.get(index, token) for index, token in zip(ids, tokens, strict=True)]
 
 
+def ids_of_target_tokens(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
+    """Returns the ids of tokens that `tokens_of_ids` returned for the target."""
+    if hasattr(tokenizer, "get_tgt_vocab"):  # FSMT and Marian look them up in the source's
+        ids = vocabulary_of(tokenizer, "target")
+        return [ids.get(token, tokenizer.unk_token_id) for token in tokens]
+    found: list[int] = target_side(tokenizer).convert_tokens_to_ids(list(tokens))
+    return found
+
+
 def words_of_encoding(
     tokenizer: Any,
     texts: Sequence[str],
     encoding: Any,
+    side: str,
     truncated: Sequence[bool] | None = None,
 ) -> list[list[range]]:
     """Finds the words of the tokens that texts were encoded as.
@@ -38,6 +88,7 @@ def words_of_encoding(
         tokenizer: The tokenizer.
         texts: The texts.
         encoding: What the tokenizer returned for the texts of one side.
+        side: "source" or "target".
         truncated: Whether the tokens of a text were truncated. None: of no text.
 
     Returns:
@@ -52,7 +103,7 @@ def words_of_encoding(
     cut = truncated or [False] * len(texts)
     found = []
     for text, ids, is_cut in zip(texts, encoding["input_ids"], cut, strict=True):
-        words = _words_without_offsets(tokenizer, ids)
+        words = _words_without_offsets(tokenizer, ids, side)
         number = max((one.stop for one in words), default=0)
         if number > count_words(text) or (number < count_words(text) and not is_cut):
             raise ValueError(
@@ -90,19 +141,19 @@ def _spans_of_prefixes(text: str, prefixes: Sequence[str]) -> list[Span]:
     return spans
 
 
-def _words_without_offsets(tokenizer: Any, ids: Sequence[int]) -> list[range]:
+def _words_without_offsets(tokenizer: Any, ids: Sequence[int], side: str) -> list[range]:
     """Groups tokens by the marks of SentencePiece, or else by what they decode to."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     plain = [number for number, index in enumerate(ids) if index not in special]
-    kept = [ids[number] for number in plain]
-    tokens = tokenizer.convert_ids_to_tokens(kept)
+    tokens = tokens_of_ids(tokenizer, [ids[number] for number in plain], side)
     begins = [token.startswith(_WORD_BEGIN) for token in tokens]
     if any(begins):
         numbers = [max(sum(begins[: end + 1]) - (begins[0]), 0) for end in range(len(begins))]
         groups = [range(number, number + 1) for number in numbers]
     else:
-        text = tokenizer.decode(kept)
-        prefixes = [tokenizer.decode(kept[:end]) for end in range(1, len(kept) + 1)]
+        text = tokenizer.convert_tokens_to_string(tokens)
+        ends = range(1, len(tokens) + 1)
+        prefixes = [tokenizer.convert_tokens_to_string(tokens[:end]) for end in ends]
         groups = words_of_spans(text, _spans_of_prefixes(text, prefixes))
     words = [range(0)] * len(ids)
     for number, group in zip(plain, groups, strict=True):

@@ -25,7 +25,7 @@ from vanilla_transformer.interop.ctranslate2 import (
     vocabularies_of,
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search
+from vanilla_transformer.search import Search, start_token_of
 
 _WITHOUT_EFFECT = (
     "bos_token_id",
@@ -127,8 +127,7 @@ class CTranslate2Engine:
 
     def token_problems(self, settings: GenerationConfig) -> list[str]:
         """Lists the tokens of settings that differ from those of the config, which it was given."""
-        start = settings.decoder_start_token_id
-        start = settings.bos_token_id if start is None else start
+        start = start_token_of(settings)
         forced, ends = settings.forced_eos_token_id, settings.eos_token_id
         found = {
             "decoder_start_token_id": (start, self.start_id, start == self.start_id),
@@ -180,13 +179,9 @@ class CTranslate2Engine:
         ]
 
     def token_scores(
-        self,
-        sources: Sequence[Ids],
-        targets: Sequence[Ids],
-        batch_tokens: int,
-        start: int | None = None,
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
-        """Computes the log-probabilities; see `Engine.token_scores`."""
+        """Computes the log-probabilities after its own start; see `Engine.token_scores`."""
         results = self.translator.score_batch(
             [[self.source_tokens[index] for index in ids] for ids in sources],
             # CTranslate2 adds the end itself.

@@ -16,6 +16,8 @@ from transformers import (
     LogitsProcessorList,
 )
 
+from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.search import Search
 
@@ -68,7 +70,7 @@ class Engine(Protocol):
         """
 
     def token_scores(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int | None
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log-probability in nats of each token of given targets.
 
@@ -76,7 +78,7 @@ class Engine(Protocol):
             sources: Ids of each source, the end included.
             targets: Ids of each target, the end included, without the start.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            start: The token before the first one. None: that of the config.
+            start: The token before the first one.
         """
 
 
@@ -119,11 +121,7 @@ class TransformersEngine:
 
     @torch.no_grad()
     def token_scores(
-        self,
-        sources: Sequence[Ids],
-        targets: Sequence[Ids],
-        batch_tokens: int,
-        start: int | None = None,
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log-probabilities; see `Engine.token_scores`."""
         scores: list[list[float]] = [[] for _ in sources]
@@ -135,7 +133,7 @@ class TransformersEngine:
 
     @torch.no_grad()
     def alignments(
-        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[int]]:
         """Finds the source token that each target token attends to most.
 
@@ -147,7 +145,7 @@ class TransformersEngine:
             For each target, the index of a source token for each of its tokens.
         """
         aligned: list[list[int]] = [[] for _ in sources]
-        forced = self._forced_outputs(sources, targets, batch_tokens, output_attentions=True)
+        forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
         for rows, weights, _ in forced:
             for row, matrix in zip(rows, weights, strict=True):
                 words = max(len(sources[row]) - 1, 1)  # no token is aligned with the end
@@ -160,7 +158,7 @@ class TransformersEngine:
         sources: Sequence[Ids],
         targets: Sequence[Ids],
         batch_tokens: int,
-        start: int | None = None,
+        start: int,
         output_attentions: bool = False,
     ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
         """Yields rows, logits (or mean attention weights) and labels, batch by batch."""
@@ -171,13 +169,10 @@ class TransformersEngine:
                 ids = [torch.tensor(targets[row]) for row in rows]
                 labels = pad_sequence(ids, batch_first=True, padding_value=-100)
                 labels = labels.to(self.model.device)
-                # Not `labels=`: no loss is needed.
-                shifted = self.model.prepare_decoder_input_ids_from_labels(labels)
-                if start is not None:
-                    shifted[:, 0] = start
-                outputs = self.model(
+                pad = self.model.config.pad_token_id
+                outputs = self.model(  # not with `labels`: no loss is needed
                     **inputs,
-                    decoder_input_ids=shifted,
+                    decoder_input_ids=shift_right(labels, pad or 0, start),
                     use_cache=False,
                     output_attentions=output_attentions,
                 )
@@ -276,11 +271,7 @@ class EnsembleEngine(TransformersEngine):
         return [f"`{name}` is {value!r}" for name, value in named if value not in (None, 1)]
 
     def token_scores(
-        self,
-        sources: Sequence[Ids],
-        targets: Sequence[Ids],
-        batch_tokens: int,
-        start: int | None = None,
+        self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log of the mean probabilities; see `Engine.token_scores`."""
         found = [
@@ -385,7 +376,10 @@ def check_members(
     Raises:
         ValueError: If their vocabularies or their start tokens differ.
     """
-    vocabularies = [_all_ids(tokenizer) for tokenizer in tokenizers]
+    vocabularies = [
+        [vocabulary_of(tokenizer, side) for side in ("source", "target")]
+        for tokenizer in tokenizers
+    ]
     for path, ids, own in zip(paths, vocabularies, settings, strict=True):
         if ids != vocabularies[0]:
             raise ValueError(
@@ -398,9 +392,3 @@ def check_members(
                 f"{path!r} has `decoder_start_token_id` {start}, but {paths[0]!r} has {first}: "
                 "only models with one start token can be averaged."
             )
-
-
-def _all_ids(tokenizer: Any) -> list[dict[str, int]]:
-    if getattr(tokenizer, "separate_vocabularies", False):
-        return [tokenizer.get_vocab(), tokenizer.target_tokenizer().get_vocab()]
-    return [tokenizer.get_vocab()]

@@ -103,9 +103,11 @@ def load_weights(path: str, **changes: Any) -> Any:
         The model.
 
     Raises:
-        ValueError: If the weights cannot be read, or do not fit the config with the changes.
+        ValueError: If the model has no encoder or no decoder, or if the weights cannot be read, or
+            do not fit the config with the changes.
         FileNotFoundError: If `path` does not exist, or holds no weights.
     """
+    _check_stacks(path)
     try:
         with explained_pickle(path), _explain_missing_path(path):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
@@ -138,6 +140,18 @@ def load_weights(path: str, **changes: Any) -> Any:
             "a new model."
         )
     return model
+
+
+def _check_stacks(path: str) -> None:
+    """Refuses a language model, an encoder or a classifier: each lacks what is loaded here."""
+    file = Path(path, "config.json")
+    config = read_object(file) if file.is_file() else {}
+    if config.get("is_encoder_decoder") is False:
+        kind = " or ".join(config.get("architectures") or ["model of one stack"])
+        raise ValueError(
+            f"{path!r} holds a {kind}, but this needs a model with an encoder and a decoder: load "
+            "it with its own class, in Python."
+        )
 
 
 @contextmanager

@@ -14,7 +14,12 @@ from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.token_words import tokens_of_ids, words_of_encoding, words_of_ids
+from vanilla_transformer.data.token_words import (
+    target_side,
+    tokens_of_ids,
+    words_of_encoding,
+    words_of_ids,
+)
 from vanilla_transformer.data.word_alignment import word_links
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inference.documents import Document, split_lines, split_long_line
@@ -46,7 +51,12 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.names import ENGINES
-from vanilla_transformer.search import Search, SearchError, learned_positions
+from vanilla_transformer.search import (
+    Search,
+    SearchError,
+    learned_positions,
+    start_token_of,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -102,10 +112,9 @@ class Translator:
         self.positions = positions
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
-        self._separate = getattr(tokenizer, "separate_vocabularies", False)
-        self._target_tokenizer = tokenizer.target_tokenizer() if self._separate else tokenizer
+        self._target_tokenizer = target_side(tokenizer)
         ends = settings.eos_token_id
-        self.end_token_id: int = ends[0] if isinstance(ends, list) else ends
+        self.end_token_id: int | None = ends[0] if isinstance(ends, list) else ends
 
     @classmethod
     def from_pretrained(
@@ -306,6 +315,7 @@ class Translator:
             ValueError: If an option is wrong, or not possible with the engine.
         """
         search = self.resolve_search(n_best, candidates, **options)
+        _needed_start(search.settings)
         engine = self._engine_without(self.engine.problems(search))
         return TranslatorCall(search, engine, details or Details(), batch_tokens)
 
@@ -423,7 +433,7 @@ class Translator:
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
-        start = self.settings.decoder_start_token_id
+        start = _needed_start(self.settings)
         found = engine.token_scores(source_ids, target_ids, batch_tokens, start)
         return [
             Score(self._target_tokens(ids), tuple(values))
@@ -449,8 +459,9 @@ class Translator:
         if not target_ids:
             return []
         source_words = self._words_of_sources(list(sources), source_ids)
-        target_words = words_of_encoding(self.tokenizer, list(targets), encoded)
-        found = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens)
+        target_words = words_of_encoding(self.tokenizer, list(targets), encoded, "target")
+        start = _needed_start(self.settings)
+        found = self._transformers_engine.alignments(source_ids, target_ids, batch_tokens, start)
         return [
             Alignment(
                 words=word_links(links := tuple((s, t) for t, s in enumerate(one[:-1])), *words),
@@ -472,7 +483,8 @@ class Translator:
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
         source_ids = self._encode_sources(list(sources))
-        encoded = self.tokenizer(text_target=list(targets), truncation=False, verbose=False)
+        options = {"truncation": False, "verbose": False}
+        encoded = self._target_tokenizer(text_target=list(targets), **options)
         for number, ids in enumerate(source_ids):
             if len(ids) > self.source_limit:
                 raise LongSourceError(number, len(ids), self.source_limit)
@@ -531,17 +543,20 @@ class Translator:
         """Yields the fields of each output besides its text; `origins` numbers their segments."""
         sources = [segments[number].ids for number in origins]
         ends = [self.end_token_id if one.end is None else one.end for one in found]
-        ended: list[Ids] = [[*one.ids, end] for one, end in zip(found, ends, strict=True)]
+        ended: list[Ids] = [
+            [*one.ids, *([] if end is None else [end])]
+            for one, end in zip(found, ends, strict=True)
+        ]
+        start = _needed_start(call.search.settings)
         scores: list[list[float]] = [[]] * len(found)
         aligned: list[list[int]] = [[]] * len(found)
         if call.details.scores:
-            start = call.search.settings.decoder_start_token_id
             scores = call.engine.token_scores(sources, ended, call.batch_tokens, start)
         if call.aligns:  # by the search itself, if it has done so
             aligned = [list(one.aligned or ()) for one in found]
             if any(one.aligned is None for one in found):
                 engine = self._transformers_engine
-                aligned = engine.alignments(sources, ended, call.batch_tokens)
+                aligned = engine.alignments(sources, ended, call.batch_tokens, start)
         source_words: list[list[range]] = [[]] * len(segments)
         if call.details.words:
             lines = [segment.text for segment in segments]
@@ -566,7 +581,7 @@ class Translator:
         if not texts:
             return []
         encoding = self.tokenizer(texts, truncation=False, verbose=False)
-        words = words_of_encoding(self.tokenizer, texts, encoding)
+        words = words_of_encoding(self.tokenizer, texts, encoding, "source")
         return [
             found if len(found) == len(one) else [*found[: len(one) - 1], found[-1]]
             for found, one in zip(words, ids, strict=True)
@@ -651,6 +666,21 @@ class TranslatorCall:
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
+
+
+def _needed_start(settings: GenerationConfig) -> int:
+    """Returns the token before a target.
+
+    Raises:
+        ValueError: If the settings name none, as those of models for many languages may.
+    """
+    start = start_token_of(settings)
+    if start is None:
+        raise ValueError(
+            "`decoder_start_token_id` is None, and so is `bos_token_id`: give the id of the token "
+            "that targets begin with, or set it in generation_config.json."
+        )
+    return start
 
 
 def _source_limit(given: int | None, tokenizer: Any, config: Any) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.data.token_words import tokens_of_ids
+from vanilla_transformer.data.token_words import target_side, tokens_of_ids
 from vanilla_transformer.inspection.attention_figures import plot_heads
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -172,6 +172,6 @@ def _target_ids(
         return ids[:, 1:]
     if not isinstance(target, str):
         return torch.tensor([list(target)], device=model.device)
-    encoded = tokenizer(text_target=[target], return_tensors="pt")
+    encoded = target_side(tokenizer)(text_target=[target], return_tensors="pt")
     labels: torch.Tensor = encoded["input_ids"].to(model.device)
     return labels

@@ -12,6 +12,7 @@ from torch import nn
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import new_figure
 from vanilla_transformer.model.modes import evaluation_mode
+from vanilla_transformer.model.positions import LearnedPositions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,10 +21,13 @@ Stack = Literal["encoder", "decoder"]
 
 _STYLES = ("-", "--", ":", "-.")  # tell curves apart without colours
 _MOST_CURVES = 8
+_LENGTH = 64
 _HEAT_MAP: dict[str, Any] = {"cmap": "cividis", "aspect": "auto", "interpolation": "nearest"}
 
 
-def plot_positions(model: nn.Module, stack: Stack | None = None, length: int = 64) -> "Figure":
+def plot_positions(
+    model: nn.Module, stack: Stack | None = None, length: int | None = None
+) -> "Figure":
     """Draws the positions that a stack of a model computes.
 
     The model's own module computes them, so that trained values, offsets and scaled rotations are
@@ -35,7 +39,7 @@ def plot_positions(model: nn.Module, stack: Stack | None = None, length: int = 6
     Args:
         model: A model of this package, or a wrapper around one.
         stack: "encoder" or "decoder". None: the encoder, if the model has one.
-        length: Number of positions, from 0.
+        length: Number of positions, from 0. None: 64, or as many as are learned if these are fewer.
 
     Returns:
         A matplotlib figure. Save it with `.savefig("positions.png")`.
@@ -45,9 +49,12 @@ def plot_positions(model: nn.Module, stack: Stack | None = None, length: int = 6
             learned positions are fewer.
         ModuleNotFoundError: If matplotlib is not installed.
     """
+    name, module = _find_positions(model, stack)
+    if length is None:
+        is_learned = isinstance(module, LearnedPositions)
+        length = min(_LENGTH, len(module.weight) - module.offset) if is_learned else _LENGTH
     if length < 2:
         raise ValueError(f"`length` is {length}: give at least 2 positions.")
-    name, module = _find_positions(model, stack)
     is_causal = name == "decoder"
     with evaluation_mode(model):
         encoding = _compute_positions(module, length, is_causal)

@@ -15,6 +15,7 @@ from vanilla_transformer.interop.probe import (
     probe_inputs,
 )
 from vanilla_transformer.model.sharing import CODE_VERSION
+from vanilla_transformer.search import start_token_of
 
 NEW_TOKENS = 8
 
@@ -106,8 +107,7 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
         # Padding tokens are left out: fairseq's models do not count their positions.
         suppressed = [*(settings.suppress_tokens or []), *([] if pad is None else [pad])]
         # A model of many languages may leave the start token to whoever generates.
-        start = settings.decoder_start_token_id
-        start = settings.bos_token_id if start is None else start
+        start = start_token_of(settings)
         generate: Any = each.generate
         outputs.append(
             generate(

@@ -20,6 +20,7 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers.utils import logging
 
+from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import QUANTIZATIONS
@@ -83,6 +84,11 @@ def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
         One sentence for each field in the way; empty if the model can be exported.
     """
     problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
+    problems += [
+        f"`{name}` is None, but an export holds that token."
+        for name in ("decoder_start_token_id", "eos_token_id")
+        if getattr(config, name) is None
+    ]
     rope = config.rope_parameters if config.position_embedding_type == "rope" else None
     if rope and rope["rope_type"] not in ("default", "linear"):
         problems.append(
@@ -270,22 +276,9 @@ def vocabularies_of(
         ValueError: If the tokenizer has more ids than the model.
     """
     sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
-    vocabularies = tokenizer.get_vocab(), _target_vocabulary(tokenizer)
+    vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
     source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
     return source, target
-
-
-def _target_vocabulary(tokenizer: Any) -> dict[str, int]:
-    """Returns the ids by token of the target.
-
-    The tokenizers of Marian and FSMT have both vocabularies, but fail to return the target's.
-    """
-    vocabulary: dict[str, int] = tokenizer.get_vocab()
-    if getattr(tokenizer, "separate_vocabularies", False):
-        vocabulary = tokenizer.target_tokenizer().get_vocab()
-    elif hasattr(tokenizer, "get_tgt_vocab"):
-        vocabulary = {token: index for index, token in tokenizer.decoder.items()}
-    return vocabulary
 
 
 def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:

@@ -1,13 +1,13 @@
 """Sinusoids as tables, and the comparison of stored tables with those that the model computes."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 from vanilla_transformer.model.positions import (
     FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
-    PositionEncoding,
     SinusoidalPositions,
 )
 
@@ -28,9 +28,9 @@ def sinusoids(scheme: str, length: int, d_model: int, offset: int = 0) -> torch.
         d_model: Width of the model.
         offset: The first position.
     """
-    positions = torch.arange(length)[None]
-    encoding: PositionEncoding = SINUSOIDS[scheme](d_model, offset)(positions, torch.float32)
-    return encoding.add_to(torch.zeros(1, length, d_model))[0]
+    make: Any = SINUSOIDS[scheme]
+    table: torch.Tensor = make(d_model, offset)(torch.arange(length)[None], torch.float32).embedding
+    return table[0]
 
 
 def find_wrong_sinusoids(

@@ -7,6 +7,7 @@ Shapes: a row is one sequence that is decoded. The rows of one source, its beams
 neighbours: rows = sources · rows_per_source. Other names are those of `attention`.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -65,6 +66,8 @@ def takes_cache(forward: Callable[P, R]) -> Callable[P, R]:
                 kwargs["past_key_values"] = cache
         return forward(*args, **kwargs)
 
+    # `generate()` asks for it at each token; found once, it takes no time.
+    cast(Any, with_either_name).__signature__ = inspect.signature(forward)
     return with_either_name
 
 

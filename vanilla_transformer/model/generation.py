@@ -33,6 +33,29 @@ from .inputs import check_mask
 from .pretrained_model import config_with
 
 
+DEFAULT_MAX_LENGTH = 256
+"""Longest output, in tokens with the start, where nobody has named a length; transformers: 20."""
+
+_ONLY_FILLED = ("num_assistant_tokens_schedule", "assistant_lookbehind", "target_lookbehind")
+"""Settings that nobody chooses for these models: the stock Trainer fills them in."""
+
+
+def chosen_settings(saved: GenerationConfig) -> GenerationConfig:
+    """Copies settings without the defaults that a stock Trainer has filled in.
+
+    `Seq2SeqTrainer` writes the default of each setting into the model while it evaluates, and then
+    saves them. Nobody chose most of these, so that a default counts as not chosen there: also a
+    `max_length` of 20.
+    """
+    settings = copy.deepcopy(saved)
+    defaults = settings._get_default_generation_params()
+    if all(getattr(settings, name, None) == defaults[name] for name in _ONLY_FILLED):
+        for name, value in defaults.items():
+            if getattr(settings, name, None) == value:
+                setattr(settings, name, None)
+    return settings
+
+
 class TwoVocabularyGeneration(GenerationMixin):
     """`generate()` for two vocabularies; what cannot be right is refused before it starts."""
 
@@ -99,6 +122,8 @@ class TwoVocabularyGeneration(GenerationMixin):
     ) -> None:
         """Loads the generation config; `from_pretrained` calls this at its end.
 
+        What a stock Trainer has filled in is dropped.
+
         Raises:
             ValueError: If the file of a local directory is damaged. The base class would go on with
                 other settings.
@@ -114,6 +139,20 @@ class TwoVocabularyGeneration(GenerationMixin):
             pretrained_model_name_or_path,
             **kwargs,
         )
+        self.generation_config = chosen_settings(self.generation_config)
+        self.name_longest_output()
+
+    def name_longest_output(self) -> None:
+        """Sets `max_length` in the settings of an encoder-decoder where they name no length.
+
+        Otherwise `generate()` would stop at 20 tokens, and a stock Trainer would save this number.
+        """
+        settings, config = self.generation_config, self.config
+        named = (settings.max_length, settings.max_new_tokens)
+        if config.is_encoder_decoder and named == (None, None):
+            learned = config.position_embedding_type == "learned"
+            limit = config.max_position_embeddings if learned else DEFAULT_MAX_LENGTH
+            settings.max_length = min(DEFAULT_MAX_LENGTH, limit)
 
     # What `generate()` calls ---------------------------------------------------------------------
 

@@ -306,6 +306,7 @@ class VanillaTransformerForConditionalGeneration(
         config = config_with(config, is_encoder_decoder=True)
         super().__init__(config)
         self.add_head(VanillaTransformerModel(config), cast(int, config.decoder_vocab_size))
+        self.name_longest_output()
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels of shape (batch, target_len) right; `DataCollatorForSeq2Seq` calls this."""

@@ -42,10 +42,6 @@ class PositionEncoding(NamedTuple):
     rotation: tuple[torch.Tensor, torch.Tensor] | None = None
     bias: torch.Tensor | None = None
 
-    def add_to(self, embeds: torch.Tensor) -> torch.Tensor:
-        """Adds the embedding, if any, to token embeddings of shape (batch, length, d_model)."""
-        return embeds if self.embedding is None else embeds + self.embedding
-
     def rotate(self, states: torch.Tensor) -> torch.Tensor:
         """Rotates queries or keys, if there is a rotation (Su et al. 2021, §3.4.2).
 

@@ -25,8 +25,14 @@ logger = logging.get_logger(__name__)
 CODE_VERSION = "0.1.0"
 """The version of this code: that of the package it comes from."""
 
-TESTED = {"torch": ("2.13", "2.14"), "transformers": ("5.20.2", "5.25")}
-"""The versions that the tests have run with, as [first, end), by library."""
+TESTED: Mapping[str, tuple[str, str | None]] = {
+    "torch": ("2.13", None),
+    "transformers": ("5.20.2", "5.25"),
+}
+"""The versions that the tests have run with, as [first, end), by library.
+
+Without an end, newer versions give no warning: nothing is known against them.
+"""
 
 UNFILLED_FIELD = "[More Information Needed]"
 PATH_LINE = re.compile(r'^path = ".*"$', re.MULTILINE)
@@ -163,12 +169,14 @@ def warn_of_untested_versions(saved_with: Mapping[str, str] | None) -> None:
     installed = current_versions()
     for library, (first, end) in TESTED.items():
         found, recorded = installed[library], (saved_with or {}).get(library)
-        is_tested = _parse_version(first) <= _parse_version(found) < _parse_version(end)
-        if found != recorded and not is_tested:
+        is_old = _parse_version(found) < _parse_version(first)
+        is_new = end is not None and _parse_version(found) >= _parse_version(end)
+        if found != recorded and (is_old or is_new):
+            tested = first if end is None else f"{first} up to, but not including, {end}"
             known = "" if recorded is None else f", and the model was saved with {recorded}"
             logger.warning_once(
-                f"{library} {found} is untested: this code was tested with {first} up to, but not "
-                f"including, {end}{known}. Compare the results with `vanilla-transformer verify`."
+                f"{library} {found} is untested: this code was tested with {tested}{known}. "
+                "Compare the results with `vanilla-transformer verify`."
             )
 
 

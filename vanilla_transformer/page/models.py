@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.data.token_words import ids_of_target_tokens
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.inspection.attention_maps import AttentionMaps, attention_maps
@@ -192,9 +193,7 @@ class PageModel:
                     f"The {what} has {count} tokens. Attention is drawn for at most {most}: "
                     "run a shorter text."
                 )
-        separate = getattr(self.tokenizer, "separate_vocabularies", False)
-        tokenizer = self.tokenizer.target_tokenizer() if separate else self.tokenizer
-        target: list[int] = tokenizer.convert_tokens_to_ids(list(tokens))
+        target = ids_of_target_tokens(self.tokenizer, tokens)
         maps = attention_maps(self.model, self.tokenizer, line, target)
         labels = torch.tensor([target], device=self.model.device)
         fed = self.model.prepare_decoder_input_ids_from_labels(labels)

@@ -1,7 +1,10 @@
 """The model card of a run: the command, the results and the architecture."""
 
+import html
+import json
 import os
 import platform
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +14,9 @@ import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES
@@ -44,22 +49,22 @@ def write_model_card(
     `results` are the figures of all_results.json, and `signatures` those of the metrics by name.
     A token of the Hub in the command is replaced by dots.
     """
-    name, dataset, recipe = plan.directory.folder.resolve().name, _dataset_name(plan), ""
+    name, recipe = plan.directory.folder.resolve().name, ""
     if plan.options.recipe is not None and plan.options.recipe_text is not None:
         text = plan.options.recipe_text.strip()
-        recipe = f"The recipe `{plan.options.recipe.name}` contains:\n\n```yaml\n{text}\n```\n"
+        recipe = f"The recipe `{plan.options.recipe.name}` contains:\n\n{_fenced(text, 'yaml')}\n"
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
-        model_name=name,
-        task=plan.options.card.task,
-        dataset=dataset,
+        model_name=_as_text(name),
+        task=_as_text(plan.options.card.task),
+        dataset=_as_text(_dataset_name(plan)),
         parameters=f"{sum(p.numel() for p in model.parameters()):,}",
-        path=repo_id or plan.training.output_dir,
+        path=json.dumps(repo_id or plan.training.output_dir, ensure_ascii=False),
         example=repr(example),
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
-        command=shlex.join(plan.options.command),
+        command=_fenced(shlex.join(plan.options.command), "bash"),
         recipe=recipe,
         defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
@@ -72,8 +77,24 @@ def write_model_card(
     return path
 
 
+def _as_text(text: str) -> str:
+    """Returns a text that Markdown shows as it is written: raw HTML is escaped."""
+    return html.escape(" ".join(text.split()), quote=False)
+
+
+def _fenced(text: str, language: str) -> str:
+    """Returns a block of code, with a fence that is longer than all in the text."""
+    fence = max(["``", *re.findall("`{3,}", text)], key=len) + "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
 def _dataset_name(plan: RunPlan) -> str:
-    return plan.options.card.dataset_label or "the data named in the command"
+    """Returns the label of the data, or else their name on the Hub or those of their files."""
+    data = plan.options.data
+    if name := plan.options.card.dataset_label or data.dataset_name:
+        return name
+    files = [name for split in SPLITS for name in files_of_split(data, split)]
+    return ", ".join(Path(name).name for name in files) or "data that a program has passed"
 
 
 def _card_data(plan: RunPlan, name: str, results: Mapping[str, float]) -> ModelCardData:

@@ -207,5 +207,5 @@ class CardArguments:
     language: list[str] | None = field(
         default=None, metadata={"help": "ISO codes of the languages on the model card."}
     )
-    license: str = option("Licence of the weights on the model card.", "apache-2.0")
+    license: str | None = option("Licence of the weights on the model card. Default: none.")
     task: str = option("Pipeline tag on the model card, in the Hub's terms.", "translation")

@@ -38,6 +38,7 @@ class RunPlan:
         directory: Output directory, with the checkpoint to resume from.
         init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
         splits: The splits in use.
+        positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
         search: How text is generated.
@@ -49,6 +50,7 @@ class RunPlan:
     directory: OutputDirectory
     init_from: str | None
     splits: DatasetDict
+    positions: int | None
     max_source_length: int | None
     max_target_length: int | None
     search: Search
@@ -129,6 +131,7 @@ def make_plan(
     ]
     search = plan_search(training, config, settings)
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
+    resolved.hub_token = training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True
     resolved.generation_config = None  # or Trainer would replace all of the model's settings
     resolved.generation_num_beams = search.num_beams
@@ -139,6 +142,7 @@ def make_plan(
         directory=directory,
         init_from=init_from,
         splits=splits,
+        positions=positions,
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,

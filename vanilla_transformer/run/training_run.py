@@ -1,6 +1,7 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from logging import INFO, StreamHandler, getLogger
 from pathlib import Path
@@ -16,12 +17,19 @@ from transformers.utils import logging
 from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import load_parallel_data
+from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import OWN_ALIGNMENT
-from vanilla_transformer.run.defaults import Facts, choose_defaults, recorded_defaults
+from vanilla_transformer.run.defaults import (
+    ChosenDefaults,
+    Facts,
+    choose_defaults,
+    recorded_defaults,
+)
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import (
     limit_length,
@@ -40,7 +48,7 @@ from vanilla_transformer.run.output_directory import (
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, splits_in_use
 from vanilla_transformer.run.results import finished_figures, save_results
-from vanilla_transformer.search import learned_positions
+from vanilla_transformer.run.shared_work import Report, made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
@@ -95,30 +103,94 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         return _run_in_directory(arguments, data)
 
 
-def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
-    with arguments.training.main_process_first(desc="output directory"):
-        directory = resolve_output_directory(arguments)
-    init_from = arguments.model.model_name_or_path
-    if directory.checkpoint is not None:
-        init_from = str(directory.checkpoint.path)
-    if init_from is not None:
+@dataclass(frozen=True)
+class Preparation:
+    """What a run has before it makes its model; one process makes it for all of a machine.
+
+    Attributes:
+        directory: Where the run writes to, and what it resumes.
+        defaults: The options that the run has chosen itself; None: none.
+        texts: The splits in use.
+        tokenizer: The tokenizer, with its own limit of length.
+        encoded: The splits as token ids.
+        inputs: What a resumed run compares; empty if nothing is trained.
+    """
+
+    directory: OutputDirectory
+    defaults: ChosenDefaults | None
+    texts: DatasetDict
+    tokenizer: Any
+    encoded: DatasetDict
+    inputs: dict[str, Any]
+
+
+def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -> Preparation:
+    """Loads the data of a run, trains its tokenizer, and encodes and digests the data.
+
+    Args:
+        arguments: Options of the run.
+        data: As in `run`.
+        report: Takes what is being done.
+
+    Raises:
+        ValueError: As in `run`.
+    """
+    directory = resolve_output_directory(arguments)
+    if (init_from := _saved_model(arguments, directory)) is not None:
         check_model_directory(init_from)
+    report("read the data")
     data = _load_data(arguments, data)
     arguments = _with_defaults(arguments, data, directory)
-    splits = splits_in_use(arguments.training, data, init_from)
+    texts = splits_in_use(arguments.training, data, init_from)
+    report(f"make the tokenizer for {_number_of_pairs(texts)}")
+    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
+    plan, _ = _decide(arguments, directory, texts, tokenizer)
+    report(f"encode {_number_of_pairs(texts)}")
+    limited = limit_length(tokenizer, plan.positions)
+    encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
+    if "train" in texts and (budget := arguments.training.max_tokens) is not None:
+        sides = [token_lengths(encoded["train"], column) for column in ("input_ids", "labels")]
+        name = partial(name_row, plan.options.data, "train", texts["train"])
+        check_longest(*sides, budget, name)
+    report(f"digest {_number_of_pairs(texts)}")
+    inputs = plan.inputs() if "train" in texts else {}
+    return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
 
-    set_seed(arguments.training.seed)
-    full_tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
-    config = make_config(arguments.architecture, full_tokenizer, init_from)
-    tokenizer = limit_length(full_tokenizer, learned_positions(config))
+
+def _number_of_pairs(texts: DatasetDict) -> str:
+    return f"{sum(len(rows) for rows in texts.values()):,} pairs"
+
+
+def _saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:
+    """Returns the checkpoint or the saved model that a run starts from."""
+    if directory.checkpoint is not None:
+        return str(directory.checkpoint.path)
+    return arguments.model.model_name_or_path
+
+
+def _decide(
+    arguments: RunArguments, directory: OutputDirectory, texts: DatasetDict, tokenizer: Any
+) -> tuple[RunPlan, VanillaTransformerConfig]:
+    init_from = _saved_model(arguments, directory)
+    config = make_config(arguments.architecture, tokenizer, init_from)
     settings = load_generation_settings(config, init_from)
-    plan = make_plan(arguments, directory, init_from, splits, config, settings)
+    return make_plan(arguments, directory, init_from, texts, config, settings), config
+
+
+def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
+    prepared = made_once(arguments.training, partial(prepare, arguments, data))
+    arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
+    directory = prepared.directory
+    plan, config = _decide(arguments, directory, splits, prepared.tokenizer)
+    tokenizer = limit_length(prepared.tokenizer, plan.positions)
+    set_seed(arguments.training.seed)
     model = make_model(plan, config)
     scorer = GenerationMetrics(tokenizer, plan.metrics)
-    trainer, encoded = make_trainer(plan, model, tokenizer, scorer)
+    encoded = prepared.encoded
+    trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
 
     if "train" in splits:
-        trainer.record.inputs = plan.inputs()
+        trainer.record.inputs = prepared.inputs
         if finished := _figures_if_finished(trainer, plan):
             return finished
     with OverwriteGuard(directory, plan.training.process_index == 0) as guard:
@@ -179,11 +251,9 @@ def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict
 
 
 def make_trainer(
-    plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics
-) -> tuple[TokenBudgetSeq2SeqTrainer, DatasetDict]:
-    """Makes the Trainer of a run with its callbacks; also returns the splits as token ids."""
-    with plan.training.main_process_first(desc="tokenizing"):
-        encoded = encode(plan.splits, tokenizer, plan.max_source_length, plan.max_target_length)
+    plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics, encoded: DatasetDict
+) -> TokenBudgetSeq2SeqTrainer:
+    """Makes the Trainer of a run with its callbacks."""
     if not plan.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
@@ -222,7 +292,7 @@ def make_trainer(
         shown = rows.select(range(min(show.show_examples, len(rows))))
         sources, targets = list(shown["source"]), list(shown["target"])
         trainer.add_callback(ShowTranslations(trainer, sources, targets, show.show_every))
-    return trainer, encoded
+    return trainer
 
 
 def _train_and_score(

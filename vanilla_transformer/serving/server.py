@@ -131,7 +131,9 @@ def _bind_socket(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Windows lets two servers share a port with SO_REUSEADDR, and has an option against it.
+            option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+            listener.setsockopt(socket.SOL_SOCKET, option, 1)
             listener.bind(address)
         except BaseException:
             listener.close()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from accelerate.data_loader import prepare_data_loader
+from accelerate.utils import gather_object
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -92,7 +94,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
     further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
-    Evaluations with `args.predict_with_generate` search as `Translator` does.
+    Evaluations with `args.predict_with_generate` search as `Translator` does. The loss of an
+    evaluation is the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
         record: What the training has done, also before a resumption.
@@ -112,6 +115,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _examples: int = 0
     # The search of the current evaluation.
     _search: Search | None = None
+    # Loss and number of labels of each batch that this process has evaluated.
+    _scored: list[tuple[torch.Tensor, torch.Tensor]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         if missing := missing_names(TRAINING):
@@ -125,7 +130,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._guide = self._prepare_guide()
         if getattr(self.args, "generation_length_penalty", None) is not None:
             self._resolve_search({})
-        self.record, self._finite = TrainingRecord(), FiniteValues()
+        self.record, self._finite, self._scored = TrainingRecord(), FiniteValues(), []
         self.add_callback(self.record)
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
@@ -224,6 +229,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
         return norm
 
+    def _unlogged_loss(self) -> torch.Tensor:
+        """Returns the sum of the losses since the last log entry, as the mean of all processes."""
+        return cast(torch.Tensor, self.accelerator.reduce(self._tr_loss, reduction="mean"))
+
     def _set_scored_weights(self) -> None:
         """Puts those weights into the model that a schedule-free optimizer evaluates.
 
@@ -237,7 +246,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Saves a checkpoint, unless the training has diverged."""
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
-        self.record.update(self._total_loss_scalar + self._tr_loss.item())
+        self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
         run = Path(self._get_output_dir(trial=trial))
         self._saved = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         self.record.folder = self._saved
@@ -294,6 +303,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the figures of the whole training, also of the steps before a resumption."""
         self._set_scored_weights()
         check_weights(cast(Any, self.model), self.state.global_step)
+        self._tr_loss = self._unlogged_loss()  # the base class adds that of this process alone
         self.record.update(self._total_loss_scalar + self._tr_loss.item())
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
@@ -517,8 +527,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         links = {name: inputs[name] for name in inputs if name == LINKS}
         inputs = {name: inputs[name] for name in inputs if name != LINKS}
-        if not model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if not model.training:  # the mean of this batch, not a share of that of all processes
+            return super().compute_loss(model, inputs, return_outputs)
         if final_rate := getattr(self.args, "scheduled_sampling", None):
             rate = final_rate * min(1.0, self.state.global_step / self.state.max_steps)
             inputs = mix_predictions(cast(Any, self.model), inputs, rate)
@@ -575,16 +585,47 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> Any:
-        """Evaluates as in transformers, with the scores of `score_texts` if there is one."""
+        """Evaluates as in transformers, with the scores of `score_texts` if there is one.
+
+        The loss is the mean over all labels; that of the base class is a mean of batches. Rows that
+        Accelerate repeats so that all processes have equally many do not count.
+        """
         only_loss = prediction_loss_only or self.args.prediction_loss_only
         scores = None if only_loss else self.score_texts
+        self._scored = []
+        self.gather_function = self.accelerator.gather_for_metrics  # leaves out repeated rows
         output = super().evaluation_loop(
             dataloader, description, only_loss or bool(scores), ignore_keys, metric_key_prefix
         )
         metrics = cast("dict[str, float]", output.metrics)
+        if (name := f"{metric_key_prefix}_loss") in metrics:
+            metrics[name] = self._mean_loss()
         for name, value in (scores() if scores else {}).items():
             metrics[f"{metric_key_prefix}_{name}"] = value
         return output
+
+    def _mean_loss(self) -> float:
+        """Returns the mean loss over the labels of all processes; 0 if there are none.
+
+        With `args.logging_nan_inf_filter`, batches whose loss is not finite are left out, as in
+        transformers, unless all are.
+        """
+        pairs = [(loss.item(), int(count)) for loss, count in self._scored]
+        rows = gather_object(pairs) if self.args.world_size > 1 else pairs
+        finite = [row for row in rows if math.isfinite(row[0])]
+        if finite and self.args.logging_nan_inf_filter:
+            rows = finite
+        return sum(loss * count for loss, count in rows) / max(1, sum(count for _, count in rows))
+
+    def _without_repetitions(self, labels: torch.Tensor) -> torch.Tensor:
+        """Masks the labels of the rows that Accelerate has added to the last batch."""
+        state = self.accelerator.gradient_state
+        if not state.end_of_dataloader or state.remainder <= 0:
+            return labels
+        kept = max(0, state.remainder - self.args.process_index * len(labels))
+        masked = labels.clone()
+        masked[kept:] = IGNORE_INDEX
+        return masked
 
     def _take_search(self, options: dict[str, Any]) -> dict[str, Any]:
         """Resolves the search of an evaluation, and returns the options that are none of it."""
@@ -604,21 +645,26 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
     ) -> Any:
-        """Scores one batch, as in transformers; links have no part in it.
+        """Scores one batch, as in transformers, and keeps its loss; links have no part in it.
 
         The base class writes the default of each setting into the model's generation config, which
         is saved with the model. Here the config stays.
         """
         inputs = {name: value for name, value in inputs.items() if name != LINKS}
+        if (labels := inputs.get("labels")) is not None:
+            labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
             options = {**options, "generation_config": self._search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:
-            return super().prediction_step(model, inputs, *args, **options)
+            loss, outputs, given = super().prediction_step(model, inputs, *args, **options)
         finally:
             if kept is not None:
                 owner.generation_config = kept
+        if loss is not None and labels is not None:
+            self._scored.append((loss, (labels != IGNORE_INDEX).sum()))
+        return loss, outputs, given
 
 
 def _loader_like(stock: DataLoader[Any], sampler: TokenBudgetBatchSampler) -> DataLoader[Any]:

@@ -164,6 +164,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         check_rules(RULES_AFTER, self)
 
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what a pickle of the arguments holds: not the token of the Hub."""
+        return {**vars(self), "hub_token": None}
+
+
 def _needs_package(package: str) -> Rule:
     def is_missing(optimizer: str, _: Any) -> bool:
         marks = _PACKAGES_OF_OPTIMIZERS[package]
@@ -352,6 +357,12 @@ RULES_AFTER = (
         "`{name}` has `split_batches` {value.split_batches} and `dispatch_batches` "
         "{value.dispatch_batches}, which have no effect with `max_tokens` of "
         "{options.max_tokens}: leave them out.",
+    ),
+    Rule(
+        ("accelerator_config",),
+        lambda value, _: not value.even_batches,
+        "`{name}` has `even_batches` {value.even_batches}, with which processes wait forever for "
+        "the batches that others lack: leave it out. An evaluation does not count repeated rows.",
     ),
 )
 """The rules that are checked after transformers has read the options and derived others."""

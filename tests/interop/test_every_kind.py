@@ -1,0 +1,187 @@
+"""Every subcommand on every kind of converted model: it works, or ends in one plain sentence."""
+
+import asyncio
+
+import pytest
+import torch
+from converted_models import convert_all
+
+from vanilla_transformer.commands import program
+from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.inference.results import Details
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.page.html import KINDS, Choice, draw_found, outputs_html
+from vanilla_transformer.page.models import PageModels, PageRequest, find
+from vanilla_transformer.serving.models import Query, load_models
+from vanilla_transformer.serving.monitoring import Metrics
+from vanilla_transformer.serving.settings import Settings, parse_models
+
+NO_TOKENIZER = ("table", "torch", "system-a")
+"""Kinds without a tokenizer."""
+NAMES = ("marian", "marian, apart", "bart", "blenderbot", "mbart", "mbart, no start", "pegasus")
+NAMES += ("t5", "fsmt", "m2m100", "nllb", "fairseq", "opennmt-py", "eole", *NO_TOKENIZER)
+NAMES += ("language model",)
+
+FILES = ("--source", "SOURCE", "--target", "TARGET")
+TRANSLATE = ("translate", "MODEL", "the cat sat")
+DETAILED = (*TRANSLATE, "a dog", "--json", "--n-best", "2", "--num-beams", "3")
+TEXT_CALLS = {
+    "translate": (*TRANSLATE, "a dog"),
+    "translate, json": (*DETAILED, "--alignment", "tokens", "--engine", "transformers"),
+    "translate, int8": (*TRANSLATE, "--engine", "int8", "--do-sample"),
+    "translate, ctranslate2": (*TRANSLATE, "--engine", "ctranslate2", "--num-beams", "2"),
+    "translate, words": (*TRANSLATE, "--alignment", "words"),
+    "translate, ensemble": (*TRANSLATE, "--ensemble-with", "MODEL"),
+    "translate, minimum risk": (*TRANSLATE, "--minimum-risk", "chrf", "--candidates", "2"),
+    "score": ("score", "MODEL", *FILES),
+    "score, transformers": ("score", "MODEL", *FILES, "--json", "--engine", "transformers"),
+    "align": ("align", "MODEL", *FILES, "--json"),
+    "evaluate": ("evaluate", "MODEL", "--test-source", "SOURCE", "--test-target", "TARGET"),
+    "to ctranslate2": ("export", "--to", "ctranslate2", "MODEL", "OUT"),
+    "shapes of texts": ("inspect", "shapes", "MODEL", "--text", "the cat", "a"),
+    "shapes of pairs": ("inspect", "shapes", "MODEL", "--text", "a", "--target", "the cat"),
+    "attention": ("inspect", "attention", "MODEL", "--text", "the cat"),
+    "attention to a target": (
+        *("inspect", "attention", "MODEL", "--text", "the cat", "--target", "a dog"),
+        *("--draw", "alignment", "--output", "OUT.svg"),
+    ),
+    "heads": ("inspect", "heads", "MODEL", *FILES, "--pairs", "2"),
+}
+OTHER_CALLS = {
+    "to hf": ("export", "--to", "hf", "MODEL", "OUT"),
+    "verify": ("verify", "MODEL"),
+    "average": ("average", "MODEL", "MODEL", "--output", "OUT"),
+    "shapes": ("inspect", "shapes", "MODEL", "--attention", "eager"),
+    "positions": ("inspect", "positions", "MODEL", "--output", "OUT.svg", "--stack", "decoder"),
+    "cost": ("inspect", "cost", "MODEL"),
+    "training": ("inspect", "training", "MODEL", "--output", "OUT.svg"),
+}
+CALLS = {**TEXT_CALLS, **OTHER_CALLS}
+ON_CTRANSLATE2 = {"translate, ctranslate2"}
+REFUSED = [  # kinds, calls, what the sentence says
+    (NAMES, {"training"}, "no trainer_state.json"),
+    (NO_TOKENIZER, TEXT_CALLS, "holds no tokenizer: save one there"),
+    ({"language model"}, CALLS.keys() - {"verify", "average"}, "with an encoder and a decoder"),
+    ({"marian", "marian, apart"}, ON_CTRANSLATE2, "`bad_words_ids` is [[89]]"),
+    ({"m2m100", "nllb"}, ON_CTRANSLATE2, "`forced_bos_token_id` is"),
+    ({"blenderbot"}, ON_CTRANSLATE2, "`encoder_no_repeat_ngram_size` is 3"),
+    ({"fsmt"}, ON_CTRANSLATE2, "`early_stopping` is False"),
+    ({"t5"}, {*ON_CTRANSLATE2, "to ctranslate2"}, "`position_embedding_type` is 'relative'"),
+    (
+        {"mbart, no start"},
+        {*ON_CTRANSLATE2, "to ctranslate2"},
+        "`decoder_start_token_id` is None, but an export holds that token",
+    ),
+    (
+        {"mbart, no start"},
+        {name for name, words in CALLS.items() if words[0] == "inspect" and "--text" in words}
+        | {"heads"},
+        "`decoder_start_token_id` are needed to make the decoder's input",
+    ),
+    ({"opennmt-py", "eole"}, {"to hf"}, "`layer_norm_eps` is 1e-06"),
+    ({"table", "torch"}, {"to hf"}, "`position_embedding_type` is 'learned'"),
+]
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("kinds") / "converted"
+    folder.mkdir()
+    assert sorted(convert_all(folder)) == sorted(NAMES)
+    for name, lines in (("SOURCE", "the cat sat on\na dog\n\n"), ("TARGET", "the t\nein\n\n")):
+        (folder.parent / name).write_text(lines, encoding="utf-8")
+    return folder
+
+
+def expected_refusal(kind, call):
+    found = (message for kinds, calls, message in REFUSED if kind in kinds and call in calls)
+    return next(found, None)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_subcommand_works_or_says_why_not(converted, tmp_path, capsys, kind, call):
+    places = {"MODEL": converted / kind, "OUT": tmp_path / "out", "OUT.svg": tmp_path / "out.svg"}
+    places |= {name: converted.parent / name for name in ("SOURCE", "TARGET")}
+    refusal = expected_refusal(kind, call)
+    status = program.main([str(places.get(word, word)) for word in CALLS[call]])
+    printed = capsys.readouterr()
+    if refusal is None:
+        assert (status, "error" in printed.err) == (0, False), printed.err
+        written = {word for word in CALLS[call] if word.startswith("OUT")}
+        assert printed.out or written
+        assert all(places[word].exists() for word in written)
+        return
+    assert status == 1
+    assert refusal in printed.err
+    *_, first = (line for line in printed.err.splitlines() if ": error: " in line)
+    assert "--debug" not in first
+    assert not list(tmp_path.iterdir())
+
+
+ENGINES = ("transformers", "auto", "int8")
+NO_PAGE = {
+    name: message for names, calls, message in REFUSED for name in names if "attention" in calls
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_page_draws_every_kind_or_says_why_not(converted, kind):
+    def show():
+        models = PageModels([str(converted / kind)], "cpu")
+        request = PageRequest(kind, "auto", ("the cat sat", "a dog"), num_beams=2, n_best=2)
+        return models.get(kind), find(models, request)
+
+    if (refusal := expected_refusal(kind, "attention")) is not None:
+        with pytest.raises((ValueError, FileNotFoundError), match=refusal):
+            show()
+        return
+    model, found = show()
+    assert found.problem == ""
+    output = found.result.outputs[0][0]
+    assert tuple(found.view.maps.predicted) == output.tokens  # each is one of the target's
+    assert output.tokens[0] in vocabulary_of(model.tokenizer, "target")
+    assert "the cat sat" in outputs_html(found.result)
+    for number, attention in enumerate(KINDS):
+        drawn = draw_found(found, Choice(0, -number % 2, attention, 0))
+        assert all((drawn.alignment, drawn.heads, drawn.shapes))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_server_answers_with_every_kind_or_says_why_not(converted, kind):
+    settings = Settings(parse_models([f"en-de={converted / kind}"]))
+    query = Query(2, Details(True, True, True), (("num_beams", 2),))
+    if (refusal := expected_refusal(kind, "translate")) is not None:
+        with pytest.raises((ValueError, FileNotFoundError), match=refusal):
+            load_models(settings, Metrics())
+        return
+    models = load_models(settings, Metrics())
+    try:
+        answers = asyncio.run(models.named(None).answer(["the cat sat"], query))
+    finally:
+        models.close()
+    first, second = answers.outputs[0]
+    assert first.tokens != second.tokens
+    assert len(first.token_scores) == len(first.tokens)
+    assert {source for source, _ in first.alignment} <= set(range(len(answers.source_tokens[0])))
+
+
+@pytest.mark.parametrize("kind", ["fsmt", "marian, apart", "fairseq"])
+def test_targets_are_encoded_by_their_own_vocabulary(converted, kind):
+    """The ids of both sides mean other tokens; a score is that of the tokens of the target."""
+    translator = Translator.from_pretrained(str(converted / kind), "transformers", "cpu")
+    text = "the t" if kind != "fairseq" else "the t w1"
+    (score,), tokenizer = translator.score(["a"], [text]), translator.tokenizer
+    ids = vocabulary_of(tokenizer, "target")
+    sources = vocabulary_of(tokenizer, "source")
+    labels = [ids[token] for token in score.tokens]
+    assert labels != [sources.get(token) for token in score.tokens] or kind == "fairseq"
+    batch = tokenizer(["a"], return_tensors="pt")
+    start = translator.settings.decoder_start_token_id
+    fed = torch.tensor([[start, *labels[:-1]]])
+    logits = translator.engine.model(**batch, decoder_input_ids=fed).logits[0].log_softmax(-1)
+    expected = logits[range(len(labels)), labels].tolist()
+    assert list(score.token_scores) == pytest.approx(expected, abs=1e-4)
+    (alignment,) = translator.align(["the t"], [text])
+    assert {target for _, target in alignment.words} == set(range(len(text.split())))

@@ -1,0 +1,51 @@
+"""Carries out a run in one of two processes; test_shared_work.py starts it.
+
+Arguments: the folder of the corpus, that of the run, and what happens while the main process
+encodes: "slow", "dies" or "fails".
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from small import write_report
+from toy import arguments
+
+from vanilla_transformer.commands.program import main
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run import plan, shared_work, training_run
+
+DDP_TIMEOUT = 5  # seconds
+FAULTS = {"slow": lambda: time.sleep(2 * DDP_TIMEOUT), "dies": lambda: os._exit(9)}
+
+
+def count_calls(owner, name, calls, before=lambda: None):
+    function = getattr(owner, name)
+
+    def counted(*args, **options):
+        calls[name] = calls.get(name, 0) + 1
+        before()
+        return function(*args, **options)
+
+    setattr(owner, name, counted)
+
+
+def fail():
+    raise ValueError("No room is left.")
+
+
+def run(corpus, folder, kind):
+    calls = {}
+    count_calls(VanillaTransformerTokenizer, "train", calls)
+    count_calls(training_run, "encode", calls, FAULTS.get(kind, fail))
+    count_calls(plan, "rows_digest", calls)
+    shared_work.SECONDS_BETWEEN_MESSAGES = 0.5
+    options = {"max_steps": 2, "ddp_timeout": DDP_TIMEOUT, "use_cpu": True, "report_to": "none"}
+    status = main(["train", *arguments(Path(corpus), f"{folder}/out", "train", "validation", **options)])
+    write_report(folder, "calls", int(os.environ["RANK"]), calls)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -1,0 +1,38 @@
+"""Of several processes, the main one prepares the data of a run; the others wait for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small import _environment_of_a_program, read_reports, start_two_processes
+
+PROGRAM = Path(__file__).with_name("shared_work_run.py")
+
+
+def start(corpus, folder, kind):
+    cache = {"HF_DATASETS_CACHE": str(folder / "cache")}
+    environment = {**_environment_of_a_program(), **cache}
+    running = start_two_processes(PROGRAM, corpus, folder, kind, **environment)
+    codes = [process.wait(120) for process in running]
+    return codes, [process.stderr for process in running]
+
+
+def test_slow_work_is_done_once_and_ends_no_run(corpus, tmp_path):
+    """It takes twice as long as the limit of the process group."""
+    codes, said = start(corpus, tmp_path, "slow")
+    assert codes == [0, 0], said
+    assert read_reports(tmp_path, "calls") == [{"train": 1, "encode": 1, "rows_digest": 2}, {}]
+    assert "Process 1 is waiting for the main process to encode 416 pairs." in said[1]
+    assert "eval_bleu" in json.loads((tmp_path / "out" / "all_results.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["dies", "fails"])
+def test_without_the_main_process_the_others_end_with_one_sentence(corpus, tmp_path, kind):
+    codes, said = start(corpus, tmp_path, kind)
+    assert codes == [9 if kind == "dies" else 1, 1], said
+    assert ("error: No room is left." in said[0]) is (kind == "fails")
+    errors = [line for line in said[1].splitlines() if "error" in line.lower()]
+    assert errors == [
+        "vanilla-transformer train: error: The main process has ended before it had prepared the "
+        "data: its own message tells why. This process ends too."
+    ]

@@ -1,0 +1,105 @@
+"""A model that the stock `Seq2SeqTrainer` has evaluated and saved generates as it should."""
+
+import pytest
+import torch
+from small import model, rows, stock, tokenizer
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
+from vanilla_transformer.model.sharing import GENERATION_TASK
+from vanilla_transformer.search import Search
+
+SOURCE = "w1 w2 w3"
+
+
+def endless(**changes):
+    """A model that never ends an output by itself."""
+    net = model(lm_head_bias=True, **changes)
+    net.lm_head.bias.data[net.config.eos_token_id] = -1e4
+    return net
+
+
+def evaluated(folder, net, **options):
+    """Evaluates a model as the stock trainer does, which fills in defaults, and saves it."""
+    made = stock(
+        folder,
+        net,
+        rows(2, seed=1),
+        metrics=lambda found: {"longest": float(found.predictions.shape[1])},
+        predict_with_generate=True,
+        **options,
+    )
+    figures = made.evaluate()
+    made.save_model()
+    return figures
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stock")
+    figures = evaluated(folder, endless())
+    assert figures["eval_longest"] == DEFAULT_MAX_LENGTH
+    assert GenerationConfig.from_pretrained(folder).early_stopping is False  # it was filled in
+    return folder
+
+
+def test_no_output_is_cut_at_the_default_of_transformers(saved):
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    inputs = tokenizer()(SOURCE, return_tensors="pt")
+    assert loaded.generate(**inputs).shape[1] == DEFAULT_MAX_LENGTH
+    assert loaded.generation_config.early_stopping is None
+    (output,) = pipeline(GENERATION_TASK, str(saved), device="cpu")(SOURCE)
+    assert len(output["generated_text"].split()) == DEFAULT_MAX_LENGTH - 1
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_every_engine_computes_it(saved, beams, tmp_path):
+    lengths = {}
+    for engine in ("auto", "transformers"):
+        translator = Translator.from_pretrained(str(saved), engine)
+        assert translator.engine.problems(translator.resolve_search(num_beams=beams)) == []
+        lengths[translator.engine.name] = len(
+            translator.translate(SOURCE, num_beams=beams).split()
+        )
+    assert lengths == dict.fromkeys(("ctranslate2", "transformers"), DEFAULT_MAX_LENGTH - 1)
+
+
+def test_the_program_translates_and_exports_it(saved, tmp_path, capsys):
+    run_subcommand("translate", [str(saved), SOURCE, "--device", "cpu"])
+    assert len(capsys.readouterr().out.split()) == DEFAULT_MAX_LENGTH - 1
+    run_subcommand("export", [str(saved), str(tmp_path / "fast"), "--to", "ctranslate2"])
+    assert (tmp_path / "fast" / "model.bin").is_file()
+
+
+def test_what_somebody_chose_stays(tmp_path):
+    net = endless()
+    net.generation_config.max_length = 30
+    net.generation_config.no_repeat_ngram_size = 4
+    evaluated(tmp_path, net)
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config
+    assert (settings.max_length, settings.no_repeat_ngram_size) == (30, 4)
+    assert Search.resolve(GenerationConfig.from_pretrained(tmp_path), {}).max_new_tokens == 29
+
+
+def test_a_chosen_default_stays_unless_a_trainer_has_filled_in_the_others(tmp_path):
+    net = endless()
+    net.generation_config.max_length = 20
+    net.save_pretrained(tmp_path / "chosen")
+    evaluated(tmp_path / "filled", net)
+    for name, longest in {"chosen": 20, "filled": DEFAULT_MAX_LENGTH}.items():
+        loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name)
+        assert loaded.generation_config.max_length == longest
+        settings = GenerationConfig.from_pretrained(tmp_path / name)
+        assert Search.resolve(settings, {}).max_new_tokens == longest - 1
+    loaded.generation_config.max_length = 20
+    loaded.save_pretrained(tmp_path / "again")
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").generation_config.max_length == 20
+
+
+def test_learned_positions_limit_the_output(tmp_path):
+    net = model(position_embedding_type="learned", max_position_embeddings=24)
+    assert net.generation_config.max_length == 24
+    ids = torch.tensor([[5, 6, 2]])
+    assert net.generate(input_ids=ids).shape[1] <= 24
