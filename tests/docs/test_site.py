@@ -115,7 +115,9 @@ def test_the_layer_beside_the_figure_is_the_layer_that_runs():
         assert "".join(line.split()) in "".join(code.split())
 
 
-def test_the_tour_names_every_room():
+def test_the_tour_names_every_room_and_every_file_beside_them():
     tour = (DOCS / "tour.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in REPOSITORY.glob("vanilla_transformer/*/__init__.py")}
     assert set(re.findall(r"^\| \[`(\w+)/`\]", tour, re.MULTILINE)) == rooms
+    files = {path.name for path in REPOSITORY.glob("vanilla_transformer/[!_]*.py")}
+    assert files and all(f"`{name}`" in tour for name in files)
