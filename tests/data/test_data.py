@@ -392,3 +392,10 @@ def test_truncation_is_counted(tokenizer, caplog, num_proc):
     assert caplog.text.count("truncated 1 of 3 source texts to 3 tokens") == 2
     assert caplog.text.count("truncated 2 of 3 target texts to 2 tokens") == 2
     assert data["train"].column_names == ["source", "target"]
+
+
+def test_data_without_the_columns_of_the_texts_are_refused(tokenizer):
+    rows = Dataset.from_dict({"en": ["a"], "target": ["b"]})
+    for data in (rows, DatasetDict(train=rows)):
+        with pytest.raises(ValueError, match=r"columns \['en', 'target'\], but not source: rename"):
+            encode(data, tokenizer)
