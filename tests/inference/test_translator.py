@@ -314,6 +314,55 @@ def test_the_export_is_made_once_for_the_same_weights(trained, tmp_path, monkeyp
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
 
 
+@pytest.fixture
+def export(trained, tmp_path, monkeypatch):
+    """A private model, and its export in a cache of its own."""
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
+    folder = shutil.copytree(trained, tmp_path / "model")
+    (folder / "model.safetensors").chmod(0o600)
+    folder.chmod(0o750)
+    Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    (made,) = (tmp_path / "ctranslate2").iterdir()
+    return folder, made
+
+
+def test_an_export_can_be_read_by_those_who_can_read_the_model(export):
+    _, made = export
+    assert {file.stat().st_mode & 0o777 for file in made.iterdir()} == {0o600}
+    assert made.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "digests.json"])
+def test_a_damaged_export_is_named_and_made_again(export, heard, name):
+    folder, made = export
+    content = (made / name).read_bytes()
+    (made / name).write_bytes(content[:-2])
+    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    assert f"{name}' is damaged: the export is made again" in heard.text
+    assert translator.translate(LINE) == OUTPUT
+    assert (made / name).read_bytes() == content
+
+
+def test_an_export_that_others_could_have_written_is_not_read(export, monkeypatch, heard):
+    folder, made = export
+
+    def is_refused(file):
+        with pytest.raises(OSError, match=f"{file.name}.*: delete .*, or set VANILLA_TRANS"):
+            Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+
+    (made / "model.bin").chmod(0o622)
+    is_refused(made / "model.bin")
+    assert Translator.from_pretrained(str(folder), device="cpu").engine.name == "transformers"
+    assert "can be written by others" in heard.text
+    (made / "model.bin").chmod(0o600)
+    (made / "more").symlink_to(folder)
+    is_refused(made / "more")
+    (made / "more").unlink()
+    place = "vanilla_transformer.inference.ctranslate2_engine._trusted_owners"
+    monkeypatch.setattr(place, lambda: {made.stat().st_uid + 1})
+    is_refused(made)
+
+
 @pytest.mark.parametrize("engine", ["auto", "transformers", "int8", "ctranslate2"])
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99", "cpu0"])
 def test_a_device_that_is_not_there_is_named(trained, engine, device):
