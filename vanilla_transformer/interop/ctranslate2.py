@@ -30,7 +30,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 2
+LAYOUT = 3
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _ACTIVATIONS = {

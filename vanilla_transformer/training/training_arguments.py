@@ -313,6 +313,11 @@ RULES_AFTER = (
         "`{name}` {value!r} has no effect on a CPU: leave it out.",
     ),
     Rule(
+        ("fp16", "fp16_full_eval"),
+        lambda value, options: value and options.use_cpu,
+        "`{name}` {value} needs a GPU: use `bf16`, which a CPU computes too, or leave it out.",
+    ),
+    Rule(
         ("early_stopping_patience",),
         lambda _, options: options.eval_strategy == IntervalStrategy.NO,
         "`{name}` of {value} counts evaluations, but `eval_strategy` is 'no': set `eval_strategy` "
