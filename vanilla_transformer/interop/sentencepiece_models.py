@@ -16,6 +16,8 @@ from vanilla_transformer.extras import optional_packages
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """The types of pieces."""
 
+_BREAK = "\ue000"  # a character for private use
+
 _NEVER = -1e6
 """Score of tokens that no text is cut into, such as `</s>`, unless nothing else covers it."""
 
@@ -84,6 +86,7 @@ def sentencepiece_backend(
     if spec.remove_extra_whitespaces:
         steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
         steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+    steps += _keep_apart(words, usable)
     if spec.add_dummy_prefix:
         steps.append(normalizers.Prepend(" "))
     steps.append(normalizers.Replace(" ", space))
@@ -100,6 +103,20 @@ def sentencepiece_backend(
         ]
     )
     return backend, lost
+
+
+def _keep_apart(words: Sequence[str], usable: Mapping[str, Any]) -> list[Any]:
+    """Returns steps that keep the text `</s>` from becoming that token.
+
+    Its score is worse than any cut into pieces, but not worse than an unknown character. A second
+    unknown one beside it breaks the token and changes nothing else: both are one `<unk>`.
+    """
+    steps = []
+    for word in words:
+        unknown = next((sign for sign in word if sign not in usable), None)
+        if word not in usable and unknown is not None:
+            steps.append(normalizers.Replace(word, word.replace(unknown, unknown + _BREAK, 1)))
+    return steps
 
 
 def _make_unigram(
