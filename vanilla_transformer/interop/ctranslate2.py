@@ -390,7 +390,8 @@ def _set_norm(spec: Any, *slots: nn.Module) -> None:
 
 
 def _float_copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().float().cpu()
+    # CTranslate2 quantises in place: without a copy, it would change the model.
+    return tensor.detach().to("cpu", torch.float32, copy=True)
 
 
 if __name__ == "__main__":
