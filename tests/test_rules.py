@@ -68,6 +68,7 @@ AFTER = [
     {"optim_args": "a=1", "optim": "muon"},
     {"fsdp": "full_shard", "optim": "muon"},
     {"fsdp": "full_shard", "use_cpu": True},
+    {"fp16": True, "use_cpu": True},
     {"early_stopping_patience": 2},
     {"hub_strategy": "checkpoint", "push_to_hub": True},
     {"guided_alignment_head": 1},

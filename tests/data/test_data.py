@@ -403,3 +403,10 @@ def test_encoding_tells_how_far_it_is(tokenizer, monkeypatch, capsys, caplog):
     with caplog.at_level(logging.INFO, "vanilla_transformer"):
         encode(data, tokenizer, 4)
     assert "Encoding: 1,000 of 1,500 pairs, " in capsys.readouterr().err
+
+
+def test_data_without_the_columns_of_the_texts_are_refused(tokenizer):
+    rows = Dataset.from_dict({"en": ["a"], "target": ["b"]})
+    for data in (rows, DatasetDict(train=rows)):
+        with pytest.raises(ValueError, match=r"columns \['en', 'target'\], but not source: rename"):
+            encode(data, tokenizer)

@@ -93,9 +93,8 @@ def test_a_chosen_default_stays_unless_a_trainer_has_filled_in_the_others(tmp_pa
         assert Search.resolve(settings, {}).max_new_tokens == longest - 1
     loaded.generation_config.max_length = 20
     loaded.save_pretrained(tmp_path / "again")
-    assert (
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").generation_config.max_length == 20
-    )
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
+    assert again.generation_config.max_length == 20
 
 
 def test_learned_positions_limit_the_output(tmp_path):

@@ -70,11 +70,17 @@ def encode(
 
     Raises:
         OSError: If the disk of the cache is full.
-        ValueError: If there are links, and the tokenizer does not show the words of its tokens.
+        ValueError: If a text column is missing, or if there are links, and the tokenizer does not
+            show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
         return DatasetDict({name: encode(rows, tokenizer, *options) for name, rows in data.items()})
+    if missing := [name for name in ("source", "target") if name not in data.column_names]:
+        raise ValueError(
+            f"The data has the columns {data.column_names}, but not {' and '.join(missing)}: "
+            "rename the columns of the texts to source and target."
+        )
     limits = {"source": max_source_length, "target": max_target_length}
     tells = num_proc is None and logger.isEnabledFor(INFO)  # datasets shows bars
     with (

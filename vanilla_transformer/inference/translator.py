@@ -1,6 +1,6 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice, repeat
@@ -90,7 +90,7 @@ class Translator:
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
             transformers.
-        positions: Number of learned positions, in tokens. None: positions of any length.
+        config: The config of the model, which limits lengths and beams. None: nothing does.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Translator:
         source_limit: int,
         load_model: Callable[[], Any] | None = None,
         exact: bool = True,
-        positions: int | None = None,
+        config: Any = None,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
@@ -109,7 +109,7 @@ class Translator:
         self.source_limit = source_limit
         self._load_model = load_model
         self._exact = exact
-        self.positions = positions
+        self.config = config
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
         self._target_tokenizer = target_side(tokenizer)
@@ -180,8 +180,7 @@ class Translator:
             return load_weights(path).to(device).eval()
 
         exact = engine != "auto" or len(paths) > 1
-        positions = learned_positions(config)
-        return cls(chosen, tokenizer, settings, limit, load_model, exact, positions)
+        return cls(chosen, tokenizer, settings, limit, load_model, exact, config)
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any) -> Self:
@@ -200,7 +199,7 @@ class Translator:
             tokenizer,
             model.generation_config,
             _source_limit(None, tokenizer, model.config),
-            positions=learned_positions(model.config),
+            config=model.config,
         )
 
     @property
@@ -264,6 +263,10 @@ class Translator:
             ValueError: If a text is not a `str`, or an option is wrong or not possible with the
                 engine, or the tokenizer does not show the words that are to be aligned.
         """
+        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+            raise ValueError(
+                f"`texts` is {texts!r}: give a text, a list of texts, or an iterable of texts."
+            )
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
         among = None if metric is None else candidates
@@ -290,7 +293,7 @@ class Translator:
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is {n_best} here: give that.")
         given = {**options, "num_return_sequences": n_best}
-        return Search.resolve(self.settings, given, candidates=candidates, positions=self.positions)
+        return Search.resolve(self.settings, given, candidates=candidates, config=self.config)
 
     def plan_call(
         self,
@@ -439,6 +442,7 @@ class Translator:
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
         """
+        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
@@ -463,6 +467,7 @@ class Translator:
             ValueError: If there are not as many targets as sources, if a text is too long, or if
                 the tokenizer does not show the words of its tokens.
         """
+        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         if not target_ids:
@@ -487,8 +492,12 @@ class Translator:
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[Ids], Any]:
         """Encodes given pairs; returns the ids of the sources, and the encoding of the targets."""
-        if isinstance(sources, str) or isinstance(targets, str):
-            raise ValueError("Give lists of texts, not single texts.")
+        for name, texts in (("sources", sources), ("targets", targets)):
+            if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
+                raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
+            for number, text in enumerate(texts):
+                if not isinstance(text, str):
+                    raise ValueError(f"{name}[{number}] is {text!r}, which is not a text.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
         source_ids = self._encode_sources(list(sources))
@@ -678,13 +687,17 @@ class TranslatorCall:
     batch_tokens: int
 
     def __post_init__(self) -> None:
-        if self.batch_tokens < 1:
-            raise ValueError(f"`batch_tokens` is {self.batch_tokens}: give at least 1.")
+        _check_batch_tokens(self.batch_tokens)
 
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
+
+
+def _check_batch_tokens(value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"`batch_tokens` is {value!r}: give a whole number of at least 1.")
 
 
 def _needed_start(settings: GenerationConfig) -> int:

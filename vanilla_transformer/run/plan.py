@@ -184,7 +184,7 @@ def plan_search(
             "but an evaluation scores one output per source. Correct the file in "
             "`generation_config`, or that of the saved model."
         )
-    search = Search.of_training(training, settings, learned_positions(config))
+    search = Search.of_training(training, settings, config)
     search.to_save()  # or saving would fail after the training
     return search
 

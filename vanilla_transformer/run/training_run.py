@@ -1,6 +1,6 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import ERROR, INFO, getLogger
@@ -12,7 +12,13 @@ import datasets
 import torch
 from datasets import DatasetDict
 from huggingface_hub import HfApi
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PrinterCallback, set_seed
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PrinterCallback,
+    TrainerCallback,
+    set_seed,
+)
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
@@ -95,7 +101,11 @@ def show_messages(arguments: RunArguments) -> None:
         datasets.disable_progress_bars()
 
 
-def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, float]:
+def run(
+    arguments: RunArguments,
+    data: DatasetDict | None = None,
+    callbacks: Iterable[TrainerCallback] = (),
+) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
     Without training data, or with `do_train` False, the run scores a saved model and writes only
@@ -106,6 +116,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
+        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
@@ -117,7 +128,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        return _run_in_directory(arguments, data)
+        return _run_in_directory(arguments, data, callbacks)
 
 
 @dataclass(frozen=True)
@@ -161,14 +172,16 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     texts = splits_in_use(arguments.training, data, init_from)
     report(f"make the tokenizer for {_number_of_pairs(texts)}")
     tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
-    plan, _ = _decide(arguments, directory, texts, tokenizer)
+    plan, _ = _plan_run(arguments, directory, texts, tokenizer)
     report(f"encode {_number_of_pairs(texts)}")
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        sides = [token_lengths(encoded["train"], column) for column in ("input_ids", "labels")]
-        name = partial(name_row, plan.options.data, "train", texts["train"])
-        check_longest(*sides, budget, name)
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+        check_longest(source, target, budget, name)
+    if not arguments.training.remove_unused_columns:  # the model would get all columns
+        encoded = encoded.remove_columns("length")
     report(f"digest {_number_of_pairs(texts)}")
     inputs = plan.inputs() if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
@@ -185,7 +198,7 @@ def _saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | N
     return arguments.model.model_name_or_path
 
 
-def _decide(
+def _plan_run(
     arguments: RunArguments, directory: OutputDirectory, texts: DatasetDict, tokenizer: Any
 ) -> tuple[RunPlan, VanillaTransformerConfig]:
     init_from = _saved_model(arguments, directory)
@@ -194,17 +207,21 @@ def _decide(
     return make_plan(arguments, directory, init_from, texts, config, settings), config
 
 
-def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
+def _run_in_directory(
+    arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
+) -> dict[str, float]:
     prepared = made_once(arguments.training, partial(prepare, arguments, data))
     arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
     directory = prepared.directory
-    plan, config = _decide(arguments, directory, splits, prepared.tokenizer)
+    plan, config = _plan_run(arguments, directory, splits, prepared.tokenizer)
     tokenizer = limit_length(prepared.tokenizer, plan.positions)
     set_seed(arguments.training.seed)
     model = make_model(plan, config)
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     encoded = prepared.encoded
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+    for callback in callbacks:
+        trainer.add_callback(callback)
     _log_message(trainer, _describe_data(plan, len(tokenizer), model))
 
     if "train" in splits:
@@ -289,8 +306,6 @@ def make_trainer(
     plan: RunPlan, model: Any, tokenizer: Any, scorer: GenerationMetrics, encoded: DatasetDict
 ) -> TokenBudgetSeq2SeqTrainer:
     """Makes the Trainer of a run with its callbacks."""
-    if not plan.training.remove_unused_columns:  # the model would get all columns
-        encoded = encoded.remove_columns("length")
     trainer = TokenBudgetSeq2SeqTrainer(
         model=model,
         args=plan.training,

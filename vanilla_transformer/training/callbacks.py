@@ -24,7 +24,7 @@ from transformers.trainer_jit_checkpoint import CheckpointManager
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.search import Search
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 
@@ -208,8 +208,7 @@ class ShowTranslations(TrainerCallback):
         """Generates at most about twice as many tokens as the longest reference has."""
         longest = 2 * batch["labels"].shape[1] + 8
         greedy = {"num_beams": 1, "do_sample": False}
-        positions = learned_positions(model.config)
-        saved = Search.resolve(model.generation_config, greedy, positions=positions)
+        saved = Search.resolve(model.generation_config, greedy, config=model.config)
         given = {**greedy, "max_length": min(longest, saved.max_new_tokens + 1)}
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],

@@ -34,7 +34,7 @@ from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names
-from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
@@ -656,9 +656,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def _resolve_search(self, given: dict[str, Any]) -> Search:
         """Combines the settings of the model, the arguments and a call, in this order."""
         owner = cast(Any, self.model)
-        positions = learned_positions(owner.config)
-        search = Search.of_training(self.args, owner.generation_config, positions)
-        return Search.resolve(search.settings, given, positions=positions) if given else search
+        search = Search.of_training(self.args, owner.generation_config, owner.config)
+        return Search.resolve(search.settings, given, config=owner.config) if given else search
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any
@@ -681,7 +680,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             if kept is not None:
                 owner.generation_config = kept
         if loss is not None and labels is not None:
-            self._scored.append((loss, (labels != IGNORE_INDEX).sum()))
+            self._scored.append((cast(Any, loss), (labels != IGNORE_INDEX).sum()))
         return loss, outputs, given
 
 

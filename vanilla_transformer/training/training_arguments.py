@@ -163,7 +163,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
             self.greater_is_better = False
         check_rules(RULES_AFTER, self)
 
-
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a pickle of the arguments holds: not the token of the Hub."""
         return {**vars(self), "hub_token": None}
@@ -312,6 +311,11 @@ RULES_AFTER = (
         ("fsdp",),
         lambda value, options: bool(value) and options.use_cpu,
         "`{name}` {value!r} has no effect on a CPU: leave it out.",
+    ),
+    Rule(
+        ("fp16", "fp16_full_eval"),
+        lambda value, options: value and options.use_cpu,
+        "`{name}` {value} needs a GPU: use `bf16`, which a CPU computes too, or leave it out.",
     ),
     Rule(
         ("early_stopping_patience",),
