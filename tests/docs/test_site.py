@@ -120,4 +120,5 @@ def test_the_tour_names_every_room_and_every_file_beside_them():
     rooms = {path.parent.name for path in REPOSITORY.glob("vanilla_transformer/*/__init__.py")}
     assert set(re.findall(r"^\| \[`(\w+)/`\]", tour, re.MULTILINE)) == rooms
     files = {path.name for path in REPOSITORY.glob("vanilla_transformer/[!_]*.py")}
-    assert files and all(f"`{name}`" in tour for name in files)
+    assert files
+    assert all(f"`{name}`" in tour for name in files)
