@@ -59,6 +59,7 @@ BEFORE = [
     {"report_to": ["wandb"]},
 ]
 AFTER = [
+    {"metric_for_best_model": "bleu", "prediction_loss_only": True},
     {"learning_rate": 1.0, **NOAM},
     {"warmup_steps": 0, "lr_scheduler_type": "noam"},
     {"lr_scheduler_kwargs": {"fctor": 2}, **NOAM},
@@ -67,6 +68,7 @@ AFTER = [
     {"optim_args": "a=1", "optim": "muon"},
     {"fsdp": "full_shard", "optim": "muon"},
     {"fsdp": "full_shard", "use_cpu": True},
+    {"fp16": True, "use_cpu": True},
     {"early_stopping_patience": 2},
     {"hub_strategy": "checkpoint", "push_to_hub": True},
     {"guided_alignment_head": 1},
@@ -115,10 +117,8 @@ def test_the_rules_of_a_run(broken, tmp_path):
     break_rules(RUN)
     assert broken == list(run_options.RULES)
     del broken[:]
-    for name, value in (("predict_with_generate", False), ("metric_for_best_model", "bleu")):
-        argv = ["--output_dir", str(tmp_path), "--prediction_loss_only", "True"]
-        with pytest.raises(ValueError, match=f"`{name}` '?{value}"):
-            parse_arguments([*argv, f"--{name}", str(value)])
+    with pytest.raises(ValueError, match="`predict_with_generate` False"):
+        parse_arguments(["--output_dir", str(tmp_path), "--predict_with_generate", "False"])
     assert broken == list(parsing.RULES)
 
 

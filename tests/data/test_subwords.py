@@ -103,6 +103,23 @@ def test_bpe_dropout_has_the_distribution_of_the_paper():
     assert BpeDropout(merges, 1.0)("lower", Random(0)) == list("lower")
 
 
+def test_bpe_dropout_draws_as_often_as_a_word_is_long():
+    class Counting(Random):
+        calls = 0
+
+        def random(self):
+            self.calls += 1
+            return super().random()
+
+    def draws(length):
+        rng = Counting(0)
+        word = "ab" * (length // 2)
+        assert "".join(BpeDropout([("a", "b"), ("ab", "ab")], 0.1)(word, rng)) == word
+        return rng.calls
+
+    assert draws(8000) < 10 * draws(1000)
+
+
 def test_unigram_sampling_has_the_distribution_of_the_paper():
     scores = {"a": -1.0, "b": -2.0, "ab": -1.5, "ba": -2.5, "aba": -4.0}
     alpha = 0.7

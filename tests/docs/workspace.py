@@ -22,7 +22,8 @@ MODELS = (
 def workspace(corpus, trained, tmp_path_factory):
     """A working directory: toy data and toy models under the names that the pages use."""
     folder = tmp_path_factory.mktemp("workspace")
-    (folder / "scripts").symlink_to(REPOSITORY / "scripts")
+    for name in ("scripts", "model_cards"):
+        (folder / name).symlink_to(REPOSITORY / name)
     for file in corpus.iterdir():
         shutil.copy(file, folder)
     shutil.copy(corpus / "test.de", folder / "mono.de")

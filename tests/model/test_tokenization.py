@@ -149,6 +149,18 @@ def test_unigram_scores_do_not_depend_on_the_order_of_a_hash_map():
     assert set("Tabnp") <= {piece for piece, _ in pieces}
 
 
+@pytest.mark.parametrize("kind", ["bpe", "byte_bpe", "unigram"])
+def test_subwords_are_learnt_from_pieces_of_long_words(kind):
+    """The trainers take time in the square of the length: minutes for 300,000 characters."""
+    word = "".join(f"{number:x}" for number in range(2000))
+    pieces = [word[start : start + 1000] for start in range(0, len(word), 1000)]
+    whole, cut = (
+        VanillaTransformerTokenizer.train([text], kind=kind, vocab_size=400)
+        for text in (word, " ".join(pieces))
+    )
+    assert whole.get_vocab() == cut.get_vocab()
+
+
 def test_generators_are_enough_for_training():
     tokenizer = VanillaTransformerTokenizer.train(
         (text for text in SOURCE), (text for text in TARGET), vocab_size=SIZES["bpe"]

@@ -4,11 +4,14 @@ import json
 import shutil
 
 import pytest
+from datasets import DatasetDict
 from toy import arguments
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.training_run import main
+from vanilla_transformer.data.file_formats import load_text_pairs
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main, run
 
 
 def without(argv, *names):
@@ -270,6 +273,23 @@ def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, co
     argv = arguments(corpus, tmp_path, "train", resume_from_checkpoint=checkpoint)
     with pytest.raises(ValueError, match="would delete `resume_from_checkpoint`"):
         main([*argv, "--overwrite"])
+
+
+def test_a_line_that_is_too_long_is_named_by_its_file(tmp_path):
+    """The pairs that were skipped before it count."""
+    sides = [tmp_path / name for name in ("train.en", "train.de")]
+    for path, short in zip(sides, ("a dog", "Hund"), strict=True):
+        path.write_text("\n".join([short, "", short, short * 40, short]) + "\n")
+    options = {"tokenizer_kind": "char", "max_tokens": 60}
+    options |= {"train_source": sides[0], "train_target": sides[1], "output_dir": tmp_path / "out"}
+    with pytest.raises(ValueError, match=rf"Line 4 of {sides[0]}, {sides[1]} has 201 source and 1"):
+        main([word for name, value in options.items() for word in (f"--{name}", str(value))])
+    data = DatasetDict(train=load_text_pairs(*map(str, sides)).select([0, 3, 2]))
+    for name in ("train_source", "train_target"):
+        del options[name]
+    parsed = parse_arguments([f"--{name}={value}" for name, value in options.items()])
+    with pytest.raises(ValueError, match="Row 2 of the train split has 201 source"):
+        run(parsed, data)
 
 
 def test_a_run_that_keeps_unused_columns_is_scored(corpus, tmp_path):

@@ -42,7 +42,8 @@ def run(corpus, folder, kind):
     count_calls(plan, "rows_digest", calls)
     shared_work.SECONDS_BETWEEN_MESSAGES = 0.5
     options = {"max_steps": 2, "ddp_timeout": DDP_TIMEOUT, "use_cpu": True, "report_to": "none"}
-    status = main(["train", *arguments(Path(corpus), f"{folder}/out", "train", "validation", **options)])
+    argv = arguments(Path(corpus), f"{folder}/out", "train", "validation", **options)
+    status = main(["train", *argv])
     write_report(folder, "calls", int(os.environ["RANK"]), calls)
     sys.exit(status)
 

@@ -128,17 +128,16 @@ def files_of_split(args: DataArguments, split: str) -> list[str]:
 
 
 def name_row(args: DataArguments, split: str, rows: Dataset, index: int) -> str:
-    """Returns the files and the line, or the row there, of a row that `load_parallel_data` loaded.
+    """Returns where a row of a loaded split comes from, e.g. "Line 3 of a.en, a.de".
 
-    Lines that were skipped count. Without files in `args`, it is the row of the split.
+    Lines that were skipped count. If `args` name no data, it is the row of the split.
     """
-    files = ", ".join(files_of_split(args, split)) or args.dataset_name
-    if files is None:
+    origin = ", ".join(files_of_split(args, split)) or args.dataset_name
+    if origin is None:
         return f"Row {index + 1} of the {split} split"
-    unit = "line" if getattr(args, f"{split}_source") else "row"
-    kept = rows._indices  # of the rows that were not skipped
-    number = index if kept is None else kept.column(0)[index].as_py()
-    return f"{files}, {unit} {number + 1}:"
+    unit = "Line" if getattr(args, f"{split}_source") else "Row"
+    kept = rows._indices  # None: no row was skipped
+    return f"{unit} {1 + (index if kept is None else kept.column(0)[index].as_py())} of {origin}"
 
 
 def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from random import Random
 
+_PIECE = 250  # characters
+
 Segmenter = Callable[[str, Random], list[str]]
 """Cuts a word, without spaces, into tokens of the vocabulary."""
 
@@ -17,7 +19,8 @@ class BpeDropout:
     """Cuts words by byte-pair encoding with dropout of merges (Provilkov et al. 2020, §3.1).
 
     At each step, each merge that the word allows is dropped with probability `dropout`, and the
-    remaining merge that was learned first is made. It ends when no merge remains.
+    remaining merge that was learned first is made. It ends when no merge remains. The time grows
+    with the square of the length, so pieces of 250 characters of longer words are cut one by one.
 
     Args:
         merges: Pairs of tokens, in the order in which they were learned.
@@ -30,6 +33,10 @@ class BpeDropout:
 
     def __call__(self, word: str, rng: Random) -> list[str]:
         """Cuts a word into tokens."""
+        pieces = (word[start : start + _PIECE] for start in range(0, len(word), _PIECE))
+        return [token for piece in pieces for token in self._cut_piece(piece, rng)]
+
+    def _cut_piece(self, word: str, rng: Random) -> list[str]:
         tokens = list(word)
         while merges := self._draw_merges(tokens, rng):
             _, start = min(merges)

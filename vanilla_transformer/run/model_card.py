@@ -52,7 +52,9 @@ def write_model_card(
     name, recipe = plan.directory.folder.resolve().name, ""
     if plan.options.recipe is not None and plan.options.recipe_text is not None:
         text = plan.options.recipe_text.strip()
-        recipe = f"The recipe `{plan.options.recipe.name}` contains:\n\n{_fenced(text, 'yaml')}\n"
+        recipe = (
+            f"The recipe `{plan.options.recipe.name}` contains:\n\n{_code_block(text, 'yaml')}\n"
+        )
     card = ModelCard.from_template(
         _card_data(plan, name, results),
         template_path=os.fspath(_TEMPLATE),
@@ -64,7 +66,7 @@ def write_model_card(
         example=repr(example),
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
-        command=_fenced(wrapped_command(plan.options.command), "bash"),
+        command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
         defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
@@ -101,7 +103,7 @@ def _as_text(text: str) -> str:
     return html.escape(" ".join(text.split()), quote=False)
 
 
-def _fenced(text: str, language: str) -> str:
+def _code_block(text: str, language: str) -> str:
     """Returns a block of code, with a fence that is longer than all in the text."""
     fence = max(["``", *re.findall("`{3,}", text)], key=len) + "`"
     return f"{fence}{language}\n{text}\n{fence}"

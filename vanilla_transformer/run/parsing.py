@@ -93,11 +93,6 @@ RULES = (
         "`{name}` {value} has no effect, because a run scores generated texts: leave it out, or "
         "set `prediction_loss_only`.",
     ),
-    Rule(
-        ("metric_for_best_model",),
-        lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
-        "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
-    ),
 )
 """The rules of a run for the options of its training."""
 
