@@ -98,6 +98,12 @@ RULES = (
         lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
         "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
     ),
+    Rule(
+        ("accelerator_config",),
+        lambda value, _: bool(value.dispatch_batches),
+        "`{name}` has `dispatch_batches` {value.dispatch_batches}, which needs batches that are "
+        "padded to one length: leave it out, and each process reads its own.",
+    ),
 )
 """The rules of a run for the options of its training."""
 
