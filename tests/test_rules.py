@@ -117,8 +117,13 @@ def test_the_rules_of_a_run(broken, tmp_path):
     break_rules(RUN)
     assert broken == list(run_options.RULES)
     del broken[:]
-    with pytest.raises(ValueError, match="`predict_with_generate` False"):
-        parse_arguments(["--output_dir", str(tmp_path), "--predict_with_generate", "False"])
+    for name, value, message in (
+        ("predict_with_generate", "False", "` False has no effect"),
+        ("accelerator_config", '{"dispatch_batches": true}', "` has `dispatch_batches` True"),
+    ):
+        argv = ["--output_dir", str(tmp_path)]
+        with pytest.raises(ValueError, match=f"`{name}{message}"):
+            parse_arguments([*argv, f"--{name}", value])
     assert broken == list(parsing.RULES)
 
 

@@ -93,6 +93,12 @@ RULES = (
         "`{name}` {value} has no effect, because a run scores generated texts: leave it out, or "
         "set `prediction_loss_only`.",
     ),
+    Rule(
+        ("accelerator_config",),
+        lambda value, _: bool(value.dispatch_batches),
+        "`{name}` has `dispatch_batches` {value.dispatch_batches}, which needs batches that are "
+        "padded to one length: leave it out, and each process reads its own.",
+    ),
 )
 """The rules of a run for the options of its training."""
 
