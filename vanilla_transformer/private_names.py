@@ -97,6 +97,12 @@ LOADING = (
     ),
     PrivateNames(
         _GENERATION,
+        ("_prepare_generated_length",),
+        "`generate(max_new_tokens=...)` does not warn of the longest output that nobody has named",
+        "a default length of the model class",
+    ),
+    PrivateNames(
+        _GENERATION,
         ("_get_logits_processor", "_get_candidate_generator", "_get_stopping_criteria"),
         "watermarks, early exit, prompt lookup and stop strings read the target's vocabulary",
         "a vocabulary size of the outputs that `generate()` asks the model for",

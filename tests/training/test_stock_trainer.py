@@ -102,3 +102,13 @@ def test_learned_positions_limit_the_output(tmp_path):
     assert net.generation_config.max_length == 24
     ids = torch.tensor([[5, 6, 2]])
     assert net.generate(input_ids=ids).shape[1] <= 24
+
+
+def test_a_number_of_new_tokens_gives_no_warning(heard):
+    ids = torch.tensor([[5, 6, 2]])
+    assert endless().generate(input_ids=ids, max_new_tokens=3).shape[1] == 4
+    assert [record.getMessage() for record in heard.records] == []
+    net = endless()
+    net.generation_config.max_length = 30
+    net.generate(input_ids=ids, max_new_tokens=3)
+    assert "Both `max_new_tokens`" in heard.records[0].getMessage()

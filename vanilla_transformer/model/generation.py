@@ -155,6 +155,19 @@ class TwoVocabularyGeneration(GenerationMixin):
 
     # What `generate()` calls ---------------------------------------------------------------------
 
+    def _prepare_generated_length(  # type: ignore[override]  # the base class names all arguments
+        self, generation_config: Any, has_default_max_length: bool, **kwargs: Any
+    ) -> Any:
+        """Decides the longest output; `max_new_tokens` beside our default needs no warning."""
+        if generation_config.max_new_tokens is not None:
+            has_default_max_length |= generation_config.max_length == DEFAULT_MAX_LENGTH
+        base = cast(Any, super())
+        return base._prepare_generated_length(
+            generation_config=generation_config,
+            has_default_max_length=has_default_max_length,
+            **kwargs,
+        )
+
     def _validate_generation_mode(
         self, generation_mode: Any, generation_config: Any, generation_mode_kwargs: Any
     ) -> None:
