@@ -126,6 +126,19 @@ NO_PAGE = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_kind_is_exported_to_onnx(converted, tmp_path, capsys, kind):
+    pytest.importorskip("onnxscript")
+    words = ["export", "--to", "onnx", str(converted / kind), str(tmp_path / "out")]
+    status, printed = program.main(words), capsys.readouterr()
+    if kind == "language model":
+        assert "with an encoder and a decoder" in printed.err
+    else:
+        assert status == 0, printed.err
+        assert "tokens equal" in printed.out
+
+
 @pytest.mark.parametrize("kind", NAMES)
 def test_the_page_draws_every_kind_or_says_why_not(converted, kind):
     request = PageRequest(kind, "auto", ("the cat sat", "a dog"), num_beams=2, n_best=2)
