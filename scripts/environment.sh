@@ -26,10 +26,13 @@ stamp="$(python -c 'import sys; print(sys.prefix)')/.vanilla_transformer_$extra"
 if ! cmp -s pyproject.toml "$stamp"; then
     echo "Installing the package with its extra '$extra' into $(dirname "$stamp") ..."
     if ! python -c 'import torch' 2>/dev/null; then
-        # Without a GPU the CPU build is enough and gigabytes smaller, where an index offers it.
-        if command -v nvidia-smi >/dev/null || ! python -m pip install --quiet 'torch==2.13.0+cpu' 2>/dev/null; then
-            python -m pip install --quiet 'torch==2.13.0'
-        fi
+        # Without a GPU the CPU build is enough and gigabytes smaller. A mirror may have it; torch's own index has.
+        cpu_index=https://download.pytorch.org/whl/cpu
+        command -v nvidia-smi >/dev/null ||
+            python -m pip install --quiet 'torch==2.13.0+cpu' 2>/dev/null ||
+            python -m pip install --quiet 'torch==2.13.0' --index-url "$cpu_index" 2>/dev/null || true
+        # With a GPU, or where neither was to be had; otherwise nothing is left to do.
+        python -m pip install --quiet 'torch==2.13.0'
     fi
     python -m pip install --quiet --editable ".[$extra]"
     if [ -n "${TRANSFORMERS:-}" ]; then

@@ -15,6 +15,7 @@ import pytest
 import torch
 from toy import REPOSITORY, arguments, run_python
 
+from vanilla_transformer import __version__
 from vanilla_transformer.extras import EXTRAS
 
 PACKAGE = REPOSITORY / "vanilla_transformer"
@@ -254,6 +255,7 @@ def wheel(tmp_path):
 def test_the_wheel_loads_generates_and_trains_in_an_empty_environment(
     wheel, trained, corpus, tmp_path
 ):
+    assert wheel.name.split("-")[1] == __version__
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {
         PACKAGE.name,

@@ -1,5 +1,7 @@
 """`Search.resolve`: what saved settings and a call decide together, and what is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 from transformers import GenerationConfig
 
@@ -8,7 +10,12 @@ from vanilla_transformer.search import Search, SearchError
 
 
 def resolve(saved, given, **options):
-    return Search.resolve(GenerationConfig(**saved), given, **options)
+    """`positions` are the learned ones of the model, `tokens` its vocabulary."""
+    positions, tokens = options.pop("positions", None), options.pop("tokens", None)
+    kind = "none" if positions is None else "learned"
+    fields = {"max_position_embeddings": positions, "decoder_vocab_size": tokens}
+    config = SimpleNamespace(position_embedding_type=kind, **fields)
+    return Search.resolve(GenerationConfig(**saved), given, config=config, **options)
 
 
 def filled(**chosen):
@@ -90,6 +97,9 @@ WRONG = [
     ({"num_bems": 2}, {}, "'num_bems': did you mean 'num_beams'"),
     ({"num_beams": 0}, {}, "`num_beams` is 0"),
     ({"num_beams": True}, {}, "`num_beams` is True"),
+    ({"num_beams": 600}, {"tokens": 60}, "`num_beams` is 600, but the vocabulary has 60 tokens"),
+    ({}, {"candidates": 16, "tokens": 9}, "`num_beams` is 16, but the vocabulary has 9"),
+    ({"length_penalty": -300.0, "num_beams": 2}, {}, r"`length_penalty` is -300\.0.*-10 to 10"),
     ({"num_beams": 2.5}, {}, r"`num_beams` is 2\.5"),
     ({"num_return_sequences": 0}, {}, "`n_best` is 0"),
     ({"num_return_sequences": 3, "num_beams": 2}, {}, "`n_best` is 3, .* keeps 2: .*`num_beams`"),
@@ -116,6 +126,12 @@ WRONG = [
 def test_what_is_wrong_or_without_effect_is_named(given, options, message):
     with pytest.raises(SearchError, match=message):
         resolve({}, given, **options)
+
+
+def test_what_is_saved_about_the_results_counts_for_nobody():
+    search = resolve({"return_dict_in_generate": True, "output_scores": True}, {})
+    assert not search.settings.return_dict_in_generate
+    assert not search.settings.output_scores
 
 
 def test_a_wrong_saved_value_is_called_saved():

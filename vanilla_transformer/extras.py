@@ -13,7 +13,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
-    "convert": ("sacremoses", "sentencepiece"),
+    "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "page": ("gradio",),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),

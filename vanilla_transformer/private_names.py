@@ -188,6 +188,12 @@ TRAINING = (
     ),
     PrivateNames(
         _TRAINER,
+        ("_issue_warnings_after_load",),
+        "a checkpoint does not hold weights that are tied to others, which is no reason to warn",
+        "a message that leaves out tied weights",
+    ),
+    PrivateNames(
+        _TRAINER,
         ("_load_optimizer_and_scheduler", "_load_rng_state", "_load_callback_state"),
         "a damaged state is named, other settings are refused, and the record restores itself",
         "a callback before and after the states of a checkpoint are loaded",

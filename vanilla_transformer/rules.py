@@ -19,21 +19,25 @@ class Rule(NamedTuple):
     sentence: str
 
 
-def check_rules(rules: Iterable[Rule], options: Any) -> None:
+def check_rules(
+    rules: Iterable[Rule], options: Any, error: Callable[[str], Exception] = ValueError
+) -> None:
     """Refuses options that break a rule; those that are None or have their default are not checked.
 
     Args:
         rules: Rows of a table, in the order in which they are checked.
         options: An instance of a dataclass, or any object whose attributes are options.
+        error: Makes the error of a sentence.
 
     Raises:
-        ValueError: If a rule is broken. The message is that of the first such rule.
+        ValueError: Or another `error`, if a rule is broken. The message is that of the first such
+            rule.
     """
     for rule in rules:
         for name in rule.names:
             value = getattr(options, name, None)
             if is_given(options, name) and rule.is_broken(value, options):
-                raise ValueError(rule.sentence.format(name=name, value=value, options=options))
+                raise error(rule.sentence.format(name=name, value=value, options=options))
 
 
 def is_given(options: Any, name: str) -> bool:

@@ -6,11 +6,16 @@ from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import isfinite
+from types import SimpleNamespace
 from typing import Any, Self
 
 from transformers import GenerationConfig, WatermarkingConfig
 
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH, chosen_settings
+from vanilla_transformer.rules import Rule, check_rules
+
+LARGEST_PENALTY = 10
+"""Largest length penalty, and with a minus the smallest: beyond, scores leave what numbers hold."""
 
 _OTHER_NAMES = {"num_return_sequences": "n_best"}
 """Fields of `GenerationConfig` that callers know under another name."""
@@ -23,36 +28,53 @@ _OF_SAMPLING = (
     *("typical_p", "epsilon_cutoff", "eta_cutoff"),
 )
 _OF_RESULTS = ("return_dict_in_generate", *GenerationConfig.extra_output_flags)
-_ONLY_BEAMS = "changes a beam search only: give {num_beams} of at least 2, or leave it out."
-_RULES: tuple[tuple[tuple[str, ...], Callable[["Search", Mapping[str, Any]], bool], str], ...] = (
-    (
+_ONLY_BEAMS = (
+    "{{{name}}} {value!r} changes a beam search only: give {{num_beams}} of at least 2, or leave "
+    "it out."
+)
+_CONTRADICTS = "{{{name}}} {value!r} contradicts {{%s}}, which is given too: give one of them."
+_RULES = (
+    Rule(
         _OF_SAMPLING,
-        lambda search, given: not search.do_sample,
-        "changes sampling only: add {do_sample}, or leave it out.",
+        lambda value, call: not call.search.do_sample,
+        "{{{name}}} {value!r} changes sampling only: add {{do_sample}}, or leave it out.",
     ),
-    (("length_penalty",), lambda search, given: search.num_beams == 1, _ONLY_BEAMS),
-    (
+    Rule(("length_penalty",), lambda value, call: call.num_beams == 1, _ONLY_BEAMS),
+    Rule(
+        ("length_penalty",),
+        lambda value, call: abs(value) > LARGEST_PENALTY,
+        "{{{name}}} is {value}: give a number from "
+        f"-{LARGEST_PENALTY} to {LARGEST_PENALTY}.",
+    ),
+    Rule(
         ("early_stopping",),
-        lambda search, given: search.num_beams == 1 and given["early_stopping"] is not False,
+        lambda value, call: call.num_beams == 1 and value is not False,
         _ONLY_BEAMS,
     ),
-    (
+    Rule(
         ("max_length",),
-        lambda search, given: "max_new_tokens" in given,
-        "contradicts {max_new_tokens}, which is given too: give one of them.",
+        lambda value, call: hasattr(call, "max_new_tokens"),
+        _CONTRADICTS % "max_new_tokens",
     ),
-    (
+    Rule(
         ("min_length",),
-        lambda search, given: "min_new_tokens" in given,
-        "contradicts {min_new_tokens}, which is given too: give one of them.",
+        lambda value, call: hasattr(call, "min_new_tokens"),
+        _CONTRADICTS % "min_new_tokens",
     ),
-    (
+    Rule(
         _OF_RESULTS,
-        lambda search, given: True,
-        "changes only what `generate()` returns beside the tokens: leave it out.",
+        lambda value, call: True,
+        "{{{name}}} {value!r} changes only what `generate()` returns beside the tokens: leave it "
+        "out.",
+    ),
+    Rule(
+        ("num_beams",),
+        lambda value, call: call.vocab_size is not None and value > call.vocab_size,
+        "{{{name}}} is {value}, but the vocabulary has {options.vocab_size} tokens: give a smaller "
+        "number.",
     ),
 )
-"""Options, when each is refused, and the end of the sentence that says so."""
+"""What is refused: the options of a call, its `search`, and the `vocab_size` of the model."""
 
 
 class SearchError(ValueError):
@@ -106,7 +128,7 @@ class Search:
         given: Mapping[str, Any],
         *,
         candidates: int | None = None,
-        positions: int | None = None,
+        config: Any = None,
     ) -> Self:
         """Combines the settings that are saved with a model with those of a call.
 
@@ -120,7 +142,7 @@ class Search:
                 number of outputs per source, "num_return_sequences", is never a saved one.
             candidates: Number of outputs among which one is chosen: samples, or a beam of this
                 width. None: all outputs are wanted.
-            positions: Number of learned positions, in tokens. None: positions of any length.
+            config: The config of the model, which limits lengths and beams. None: nothing does.
 
         Raises:
             SearchError: If an option is unknown, out of range, contradicts another one, or has no
@@ -133,7 +155,7 @@ class Search:
         n_best = _number_of_outputs(given, candidates)
         if candidates is not None and "num_beams" not in given:
             settings.num_beams = 1 if settings.do_sample else candidates
-        max_new_tokens = _set_lengths(settings, base, given, positions)
+        max_new_tokens = _set_lengths(settings, base, given, learned_positions(config))
         was_greedy, num_beams = (base.num_beams or 1) == 1, settings.num_beams or 1
         penalty = settings.length_penalty
         settings.num_beams = num_beams
@@ -144,6 +166,8 @@ class Search:
         elif "early_stopping" not in given and (was_greedy or settings.early_stopping is None):
             settings.early_stopping = True
         settings.num_return_sequences = n_best
+        for name in _OF_RESULTS:  # whatever is saved, the tokens alone are read
+            setattr(settings, name, False)
         search = cls(
             settings=settings,
             num_beams=num_beams,
@@ -152,10 +176,9 @@ class Search:
             length_penalty=1.0 if penalty is None else float(penalty),
             do_sample=bool(settings.do_sample),
         )
-        for names, is_refused, sentence in _RULES:
-            for name in names:
-                if name in given and is_refused(search, given):
-                    raise SearchError(f"{{{name}}} {given[name]!r} {sentence}")
+        call = SimpleNamespace(**{**given, "num_beams": num_beams})
+        call.search, call.vocab_size = search, _vocab_size(config)
+        check_rules(_RULES, call, SearchError)
         if n_best > num_beams and (num_beams > 1 or not search.do_sample):
             name, remedy = "candidates", "lower {candidates}, or leave {num_beams} out."
             if candidates is None:
@@ -165,15 +188,13 @@ class Search:
         return search
 
     @classmethod
-    def of_training(
-        cls, args: Any, saved: GenerationConfig | None, positions: int | None = None
-    ) -> Self:
+    def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
         """Combines saved settings with the options of a training, such as `generation_num_beams`.
 
         Args:
             args: Training arguments.
             saved: As for `resolve`.
-            positions: As for `resolve`.
+            config: As for `resolve`.
 
         Raises:
             SearchError: As `resolve`, with the names of the training's options.
@@ -181,7 +202,7 @@ class Search:
         names = ("num_beams", "max_length", "length_penalty")
         given = {name: getattr(args, f"generation_{name}", None) for name in names}
         try:
-            return cls.resolve(saved, given, positions=positions)
+            return cls.resolve(saved, given, config=config)
         except SearchError as error:
             prefixed = error.spelled(lambda name: f"`{'generation_' * (name in names)}{name}`")
             raise SearchError(prefixed) from error
@@ -193,7 +214,8 @@ class Search:
             ValueError: If they contradict each other, so that transformers would not save them.
         """
         kept = deepcopy(self.settings)
-        kept.num_return_sequences = None
+        for name in ("num_return_sequences", *_OF_RESULTS):
+            setattr(kept, name, None)
         if self.num_beams == 1:
             kept.early_stopping = None
         try:
@@ -210,6 +232,12 @@ def learned_positions(config: Any) -> int | None:
     """Returns the number of learned positions, in tokens; None: positions of any length."""
     learned = getattr(config, "position_embedding_type", None) == "learned"
     return config.max_position_embeddings if learned else None
+
+
+def _vocab_size(config: Any) -> int | None:
+    """Returns the number of tokens that an output can hold; None: there is no config."""
+    size: int | None = getattr(config, "decoder_vocab_size", None)
+    return getattr(config, "vocab_size", None) if size is None else size
 
 
 def start_token_of(settings: GenerationConfig) -> int | None:

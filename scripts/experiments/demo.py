@@ -1,6 +1,7 @@
 """Learns English pronunciation from the CMU Pronouncing Dictionary, and pronounces your words.
 
-It trains a model from scratch, or reuses the trained one, and shows results on held-out words.
+It trains a model from scratch, or reuses the trained one, and shows results on held-out words. The
+first steps are timed, and the training is as long as fits into some minutes.
 """
 
 import argparse
@@ -10,24 +11,83 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
+from datasets import DatasetDict
 from pronunciations import load_cmudict
+from run_length import measure_pace
+from tqdm.auto import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.run.defaults import has_bfloat16
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.training_run import run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-RECIPE, FULL_RECIPE = "cmudict-demo", "cmudict-full"
+RECIPE, LONGER_RECIPE, FULL_RECIPE = "cmudict-demo", "cmudict-longer", "cmudict-full"
 WORDS = ("transformer", "attention", "vanilla", "pronounceable")
+WATCHED = ("translation", "thoughtful", "playwright")
+"""Words of the test split, which are pronounced during the training."""
+SECONDS_BETWEEN_WORDS = 60.0
+
+MINUTES, MINUTES_IN_BFLOAT16 = 6.0, 3.0
+"""Default length of a training, without and with instructions for bfloat16."""
+
+_LENGTHS = ("max_steps", "num_train_epochs")
+
+
+class PronounceWords(TrainerCallback):
+    """Pronounces some words again and again, so that one sees the model learn.
+
+    The training is the same with and without it.
+
+    Args:
+        words: The words.
+        seconds: Time between two shows.
+    """
+
+    def __init__(self, words: Sequence[str], seconds: float) -> None:
+        self.words, self.seconds = list(words), seconds
+        self._begin = self._shown = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock; called by Trainer."""
+        self._begin = self._shown = time.monotonic()
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        processing_class: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Shows the words if it is time; called by Trainer."""
+        now = time.monotonic()
+        if now - self._shown < self.seconds or not state.is_world_process_zero:
+            return
+        self._shown = now
+        inputs = processing_class(self.words, padding=True, return_tensors="pt").to(model.device)
+        with evaluation_mode(model):
+            outputs = model.generate(**inputs)
+        answers = processing_class.batch_decode(outputs, skip_special_tokens=True)
+        pairs = zip(self.words, answers, strict=True)
+        said = " | ".join(f"{word}: {answer}" for word, answer in pairs)
+        minutes, steps = (now - self._begin) / 60, f"{state.global_step:,} of {state.max_steps:,}"
+        tqdm.write(f"{minutes:4.1f} min, step {steps}: {said}")  # print would break a bar
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -42,20 +102,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     options, overrides = _parse_options(argv)
     logging.set_verbosity_warning()
-    name = FULL_RECIPE if options.full else RECIPE
+    name = FULL_RECIPE if options.full else LONGER_RECIPE if options.longer else RECIPE
+    if options.minutes is not None:
+        _check_minutes(options.minutes, overrides)
     folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
     if trained:
         _check_recipe(folder, name)
-    if trained and overrides:
+    minutes = [] if options.minutes is None else [f"--minutes {options.minutes:g}"]
+    if trained and (idle := [*minutes, *overrides]):
         raise ValueError(
-            f"{folder} holds a trained model, on which {' '.join(overrides)} would have no effect: "
+            f"{folder} holds a trained model, on which {' '.join(idle)} would have no effect: "
             "add --retrain, or choose another --output-dir."
         )
     if not (trained and _confirm_reuse(folder)):
         command = ["bash", "scripts/demo.sh", *(sys.argv[1:] if argv is None else argv)]
-        overwrite = trained or options.retrain
-        train_model(name, folder, overrides, overwrite=overwrite, command=command)
+        train_model(
+            name,
+            folder,
+            overrides,
+            overwrite=trained or options.retrain,
+            command=command,
+            minutes=options.minutes,
+        )
     _show_held_out_words(folder)
     _pronounce_in_new_process(folder, options.words or WORDS)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
@@ -74,7 +143,15 @@ def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list
     )
     add = parser.add_argument
     add("--words", nargs="+", help="words to pronounce")
-    add("--full", action="store_true", help="train the long recipe")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--minutes",
+        type=float,
+        help=f"minutes of training (default: {MINUTES:g}; with instructions for bfloat16 "
+        f"{MINUTES_IN_BFLOAT16:g})",
+    )
+    length.add_argument("--longer", action="store_true", help="train 4 epochs of a wider model")
+    length.add_argument("--full", action="store_true", help="train 10 epochs of a larger model")
     add("--retrain", action="store_true", help="train again, even if there is a trained model")
     add("--output-dir", "--output_dir", help="directory of the model (default: runs/<recipe>)")
     return parser.parse_known_args(argv)
@@ -125,8 +202,11 @@ def train_model(
     *,
     overwrite: bool,
     command: Sequence[str],
+    minutes: float | None = None,
 ) -> None:
     """Trains a model by a recipe.
+
+    The recipe of the demo is as long as fits into some minutes, unless the arguments say how long.
 
     Args:
         recipe: Name of the recipe.
@@ -135,11 +215,25 @@ def train_model(
         overwrite: Whether a model in the directory is replaced. False: the run resumes from the
             last checkpoint in the directory, if it has one.
         command: Words of the command on the model card.
+        minutes: Minutes of training. None: the default of this machine.
     """
     path = REPOSITORY / "scripts" / "recipes" / f"{recipe}.yaml"
+    words = [str(path), *_precision(), *overrides]
     start = "--overwrite" if overwrite else "--resume_from_checkpoint"
-    argv = [str(path), "--output_dir", str(folder), start, "True", *_precision(), *overrides]
-    arguments = parse_arguments(argv, command=command)
+    place = ["--output_dir", str(folder), start, "True"]
+    arguments = parse_arguments([*words, *place], command=command)
+    data = _load_data(arguments)
+    if recipe == RECIPE and not _names_of(overrides) & {*_LENGTHS}:
+        length = _fitting_length(words, data, arguments, minutes)
+        arguments = parse_arguments(
+            [*words, *place, *length], command=[*_without_minutes(command), *length]
+        )
+    print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
+    run(arguments, data, [PronounceWords(WATCHED, SECONDS_BETWEEN_WORDS)])
+
+
+def _load_data(arguments: RunArguments) -> DatasetDict:
+    """Loads the dictionary, with no more examples than the arguments allow."""
     data = load_cmudict()
     limits = {
         "train": arguments.data.max_train_samples,
@@ -149,8 +243,57 @@ def train_model(
     for split, limit in limits.items():
         if limit is not None and limit < len(data[split]):
             data[split] = data[split].shuffle(seed=0).select(range(limit))
-    print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
-    run(arguments, data)
+    return data
+
+
+def _fitting_length(
+    words: Sequence[str], data: DatasetDict, arguments: RunArguments, minutes: float | None
+) -> list[str]:
+    """Times the first steps, and returns the option for as many as fit; says how many these are.
+
+    It also sets the number of threads. The epochs of the recipe are the limit.
+    """
+    if minutes is None:
+        minutes = MINUTES_IN_BFLOAT16 if arguments.training.bf16 else MINUTES
+    print("Timing the first steps ...", flush=True)
+    pace = measure_pace(words, data)
+    torch.set_num_threads(pace.threads)
+    steps = pace.steps_in(minutes)
+    epochs = steps * pace.examples / len(data["train"])
+    print(
+        f"Measured {pace.seconds:.2f} s a step with {pace.threads} thread"
+        f"{'s' * (pace.threads > 1)}: {steps:,} steps ({epochs:.1f} epochs) fit into {minutes:g} "
+        f"minute{'s' * (minutes != 1)}."
+    )
+    most = float(arguments.training.num_train_epochs)
+    if epochs > most:
+        print(f"The training ends sooner, after {most:g} epochs.")
+        return ["--num_train_epochs", f"{most:g}"]
+    return ["--max_steps", str(steps)]
+
+
+def _names_of(words: Sequence[str]) -> set[str]:
+    """Returns the names of the options among the words of a command."""
+    found = (word.partition("=")[0] for word in words if word.startswith("--"))
+    return {name.removeprefix("--").replace("-", "_") for name in found}
+
+
+def _check_minutes(minutes: float, overrides: Sequence[str]) -> None:
+    """Refuses minutes that no training can take, and a second length."""
+    if not 0 < minutes < float("inf"):
+        raise ValueError(f"`minutes` is {minutes:g}: give a number above 0, e.g. {MINUTES:g}.")
+    if given := _names_of(overrides) & {*_LENGTHS}:
+        raise ValueError(
+            f"`minutes` and `{given.pop()}` both say how long the training is: leave one of them "
+            "out."
+        )
+
+
+def _without_minutes(command: Sequence[str]) -> list[str]:
+    """Returns the words of a command without the option `--minutes`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--minutes")
+    return parser.parse_known_args(command)[1]
 
 
 def _precision() -> list[str]:

@@ -1,7 +1,7 @@
 r"""Measures the processor time that several systems need to reach a score, from scratch.
 
     python scripts/experiments/time_to_quality.py pronunciation --output-dir runs/quality \
-        --systems ours:scripts/recipes/cmudict-demo.yaml phonetisaurus --target 30
+        --systems ours:scripts/recipes/cmudict-longer.yaml phonetisaurus --target 30
     python scripts/experiments/time_to_quality.py translation --output-dir runs/quality \
         --data data/multi30k --systems ours:scripts/recipes/multi30k.yaml marian:1e-3 marian:2e-3 \
         --target 35

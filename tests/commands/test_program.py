@@ -31,6 +31,17 @@ QUICK = [
     ["average", "nowhere/a", "--last", "2", "--output", "mean"],
     ["convert", "nowhere.pt", "out", "--from", "system-a", "--heads", "2"],
     ["inspect", "attention", "/nowhere", "--text", "a"],
+    ["translate", "some/model", "--input", "nowhere.txt"],
+    ["translate", "mdel", "a dog"],
+    ["score", "some/model", "--source", "nowhere.txt", "--target", "b"],
+    ["align", "some/model", "--source", "a", "--target", "b", "--gol", "c"],
+    ["align", "some/model", "--source", "nowhere.txt", "--target", "b"],
+    ["inspect", "heads", "some/model", "--source", "nowhere.txt", "--target", "b"],
+    ["inspect", "cost", "some/model", "--bach", "2"],
+    ["export", "/nowhere", "out", "--to", "hf"],
+    ["verify", "some/model"],
+    ["page", "some/model", "--prot", "1"],
+    ["serve", "en-de=some/model", "--api-keys", "nowhere.txt"],
 ]
 AND_TELL = """
 import runpy, sys

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import logging
 import os
 from dataclasses import fields
 
@@ -11,7 +12,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, HfArgumentParser
 
-from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer import VanillaTransformerTokenizer, progress
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -392,3 +393,20 @@ def test_truncation_is_counted(tokenizer, caplog, num_proc):
     assert caplog.text.count("truncated 1 of 3 source texts to 3 tokens") == 2
     assert caplog.text.count("truncated 2 of 3 target texts to 2 tokens") == 2
     assert data["train"].column_names == ["source", "target"]
+
+
+def test_encoding_tells_how_far_it_is(tokenizer, monkeypatch, capsys, caplog):
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    data = Dataset.from_dict({"source": ["a b"] * 1500, "target": ["c"] * 1500})
+    encode(data, tokenizer, 3)
+    assert "Encoding: " not in capsys.readouterr().err
+    with caplog.at_level(logging.INFO, "vanilla_transformer"):
+        encode(data, tokenizer, 4)
+    assert "Encoding: 1,000 of 1,500 pairs, " in capsys.readouterr().err
+
+
+def test_data_without_the_columns_of_the_texts_are_refused(tokenizer):
+    rows = Dataset.from_dict({"en": ["a"], "target": ["b"]})
+    for data in (rows, DatasetDict(train=rows)):
+        with pytest.raises(ValueError, match=r"columns \['en', 'target'\], but not source: rename"):
+            encode(data, tokenizer)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from toy import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = {
-    "data": "reads Multi30k, which the repository does not hold, or what a training would write",
     "network": "downloads from another host",
     "hub": "uploads to the Hub, which needs an account",
     "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",

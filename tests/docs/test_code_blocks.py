@@ -50,7 +50,8 @@ def test_bash_blocks_run_in_order(page, workspace, monkeypatch, capsys, request)
     monkeypatch.chdir(workspace)
     for block in blocks(page):
         if block.language == "bash" and block.mark is None:
-            for line in commands_of(block.code):
+            loops = re.search("^for ", block.code, re.MULTILINE)
+            for line in [block.code] if loops else commands_of(block.code):
                 run_command(with_server(line, request))
 
 
@@ -85,7 +86,15 @@ def run_command(line):
             page_command.check(page_command.parse(options))
         case ["vanilla-transformer", *options]:
             assert not main(options)
-        case ["cat", file, "|", "vanilla-transformer", *options]:
+        case ["cat", file, "|", "vanilla-transformer", *options] | [
+            "head",
+            "-n",
+            _,
+            file,
+            "|",
+            "vanilla-transformer",
+            *options,
+        ]:
             with open(file) as stream, pytest.MonkeyPatch.context() as patch:
                 patch.setattr("sys.stdin", stream)
                 assert not main(options)
@@ -106,7 +115,7 @@ def run_command(line):
             assert (REPOSITORY / script).is_file()
         case ["pip", "install", package, *_]:
             assert set(re.findall(r"[\w]+", package)) <= extras()
-        case ["cat" | "awk" | "paste", *_]:
+        case ["awk" | "cat" | "head" | "mkdir" | "paste" | "sed", *_]:
             subprocess.run(["bash", "-ec", line], check=True, timeout=60)
         case _:
             pytest.fail(f"The test does not know how to check {line!r}: add a case.")

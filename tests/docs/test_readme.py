@@ -34,7 +34,8 @@ def test_the_first_example_runs_as_printed(workspace):
         [sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.startswith("['")
+    (printed,) = re.findall(r"^# (\[.*)$", code, re.MULTILINE)
+    assert done.stdout.strip() == printed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -37,8 +37,14 @@ def test_the_public_names_are_shown_by_the_path_that_imports_them(site):
     page = (site / "api" / "public.html").read_text(encoding="utf-8")
     shown = re.findall(r'<h3 id="vanilla_transformer\.(\w+)"', page)
     assert sorted(shown) == vanilla_transformer.__all__
-    for name in shown:
-        assert f'<span class="doc doc-object-name doc-class-name">vanilla_transformer.{name}<' in page
+    assert all(f'doc-class-name">vanilla_transformer.{name}<' in page for name in shown)
+
+
+def test_links_between_pages_lead_to_pages(site):
+    for page in site.rglob("*.html"):
+        links = re.findall(r'<a[^>]* href="([^"#:]+)["#]', page.read_text(encoding="utf-8"))
+        for link in set(links) if page.name != "404.html" else ():
+            assert (page.parent / link).exists(), (page.name, link)
 
 
 def test_a_page_loads_nothing_from_elsewhere(site):
@@ -50,7 +56,7 @@ def test_a_page_loads_nothing_from_elsewhere(site):
 
 TOO_WIDE = """() => {
     const wider = (box) => box.scrollWidth > box.clientWidth + 1;
-    const code = document.querySelectorAll(".md-content pre > code");
+    const code = document.querySelectorAll(".md-content pre > code, .highlight-ipynb pre");
     const found = [...code].filter((box) => wider(box) && !box.closest(".aligned"));
     return [...found.map((box) => box.textContent), wider(document.documentElement)];
 }"""
@@ -59,8 +65,8 @@ TOO_WIDE = """() => {
 @pytest.mark.parametrize("width", [1280, 390])
 def test_text_and_code_fit_the_width_of_the_page(site, chromium, width):
     visitor = chromium.new_page(viewport={"width": width, "height": 900})
-    pages = [*site.glob("*.html"), site / "api" / "public.html"]
-    assert len(pages) > 20
+    pages = [*site.glob("*.html"), *site.glob("notebooks/*.html"), site / "api" / "public.html"]
+    assert len(pages) > 22
     for page in pages:
         visitor.goto(page.as_uri())
         assert visitor.evaluate(TOO_WIDE) == [False], page.name
@@ -109,7 +115,10 @@ def test_the_layer_beside_the_figure_is_the_layer_that_runs():
         assert "".join(line.split()) in "".join(code.split())
 
 
-def test_the_tour_names_every_room():
+def test_the_tour_names_every_room_and_every_file_beside_them():
     tour = (DOCS / "tour.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in REPOSITORY.glob("vanilla_transformer/*/__init__.py")}
     assert set(re.findall(r"^\| \[`(\w+)/`\]", tour, re.MULTILINE)) == rooms
+    files = {path.name for path in REPOSITORY.glob("vanilla_transformer/[!_]*.py")}
+    assert files
+    assert all(f"`{name}`" in tour for name in files)

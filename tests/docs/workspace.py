@@ -1,5 +1,6 @@
 """A folder with the files that the pages name, so that their code runs as printed."""
 
+import gzip
 import shutil
 
 import pytest
@@ -11,24 +12,31 @@ from toy import REPOSITORY
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
 
+MODELS = (
+    *("cmudict-demo", "en-de", "de-en", "large", "small", "six", "by-heart"),
+    *("opus-en-de", "my-domain", "en-de-fr"),
+)
+
 
 @pytest.fixture(scope="session")
 def workspace(corpus, trained, tmp_path_factory):
     """A working directory: toy data and toy models under the names that the pages use."""
     folder = tmp_path_factory.mktemp("workspace")
-    (folder / "scripts").symlink_to(REPOSITORY / "scripts")
+    for name in ("scripts", "model_cards"):
+        (folder / name).symlink_to(REPOSITORY / name)
     for file in corpus.iterdir():
         shutil.copy(file, folder)
     shutil.copy(corpus / "test.de", folder / "mono.de")
     (folder / "words.txt").write_text("a dog\na cat\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text("d_model: 32\nnum_train_epochs: 1\n", encoding="utf-8")
     runs = folder / "runs"
-    for name in ("cmudict-demo", "en-de", "de-en", "large", "six"):
+    for name in MODELS:
         shutil.copytree(trained, runs / name)
     (checkpoint,) = (runs / "en-de").glob("checkpoint-*")
     last = int(checkpoint.name.removeprefix("checkpoint-"))
-    for step in range(last - 4, last):  # enough of them for an average
+    for step in (*range(last - 4, last), 478):  # enough of them for an average; one has a name
         shutil.copytree(checkpoint, runs / "en-de" / f"checkpoint-{step}")
+    save_multi30k(folder)
     save_checkpoint_of_system_c(folder)
     make("marian").save_pretrained(folder / "opus-mt-en-de")
     save_checkpoints_of_trainers(folder)
@@ -42,6 +50,18 @@ def page_server(workspace):
     models = [f"en-de={runs / 'en-de'}", f"de-en={runs / 'de-en'}", runs / "cmudict-demo"]
     with serving(*models, "--engine", "transformers") as running:
         yield running
+
+
+def save_multi30k(folder):
+    """Saves the toy texts under the names of Multi30k, and once more as a second language."""
+    data = folder / "data" / "multi30k"
+    data.mkdir(parents=True)
+    for side, of_side in (("en", "en"), ("de", "de"), ("fr", "de")):
+        for split, name in (("train", "train"), ("val", "val"), ("test", "test_2016_flickr")):
+            text = (folder / f"{split}.{of_side}").read_bytes()
+            (data / f"{name}.{side}.gz").write_bytes(gzip.compress(text))
+    shutil.copy(folder / "test.en", folder / "french.en")
+    shutil.copy(folder / "test.de", folder / "french.fr")
 
 
 def save_checkpoint_of_system_c(folder):

@@ -254,7 +254,7 @@ BOTH = "translation --data x --systems ours:LARGE marian:1e-3"
 )
 def test_wrong_options_are_named(words, message, capsys):
     def parse(line):
-        for name, recipe in (("OURS", "cmudict-demo"), ("LARGE", "multi30k")):
+        for name, recipe in (("OURS", "cmudict-longer"), ("LARGE", "multi30k")):
             line = line.replace(name, str(time_to_quality.RECIPES / f"{recipe}.yaml"))
         return time_to_quality.parse_options([*line.split(), "--output-dir", "x", "--target", "1"])
 

@@ -99,6 +99,50 @@ def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, hear
     assert "of 3 tokens: 1." in warnings_of(heard)[-1]
 
 
+@pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
+def test_what_is_no_text_is_refused_at_the_call(engines, name):
+    translator = engines[name]
+    for texts in (3, None, b"a dog", {"text": LINE}):
+        with pytest.raises(ValueError, match=r"`texts` is .*: give a text, a list of texts"):
+            translator.translate(texts)
+    for pairs, message in (
+        ((LINE, OUTPUT), r"`sources` is .*: give a list"),
+        (([LINE], 3), "`targets` is 3: give a list"),
+        (([LINE], [None]), r"targets\[0\] is None, which is not a text"),
+    ):
+        for call in (translator.score, translator.align):
+            with pytest.raises(ValueError, match=message):
+                call(*pairs)
+    for batch_tokens in (-3, 0, 1.5):
+        message = f"`batch_tokens` is {batch_tokens}: give a whole number"
+        for call, pairs in (
+            (translator.score, ([LINE], [OUTPUT])),
+            (translator.align, ([LINE], [OUTPUT])),
+            (translator.translate, (LINE,)),
+        ):
+            with pytest.raises(ValueError, match=message):
+                call(*pairs, batch_tokens=batch_tokens)
+    with pytest.raises(ValueError, match="`num_beams` is 600, but the vocabulary has"):
+        translator.translate(LINE, num_beams=600)
+
+
+def test_settings_that_name_what_is_returned_change_nothing(trained, tmp_path):
+    results = {"return_dict_in_generate": True, "output_scores": True}
+    folder = with_settings(trained, tmp_path / "model", **results)
+    for paths in (folder, [folder, folder]):
+        assert Translator.from_pretrained(paths, device="cpu").translate(LINE) == OUTPUT
+
+
+def test_a_model_without_a_start_token_says_so(trained, tmp_path):
+    none = {"decoder_start_token_id": None, "bos_token_id": None}
+    folder = with_settings(trained, tmp_path / "model", **none)
+    translator = Translator.from_pretrained(folder, "transformers", "cpu")
+    for call, texts in ((translator.translate, (LINE,)), (translator.score, ([LINE], [OUTPUT]))):
+        with pytest.raises(ValueError, match="`decoder_start_token_id` is None, and so is `bos"):
+            call(*texts)
+    assert translator.translate(LINE, decoder_start_token_id=0) == OUTPUT
+
+
 def test_a_stream_is_read_as_it_is_needed(engines, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.inference.translator.TEXTS_PER_CHUNK", 2)
     read = []
@@ -268,6 +312,55 @@ def test_the_export_is_made_once_for_the_same_weights(trained, tmp_path, monkeyp
     assert sorted(path.name for path in (tmp_path / "ctranslate2").iterdir()) == before
     with pytest.raises(AssertionError, match="exported again"):
         Translator.from_pretrained(str(trained), "ctranslate2", "cpu", compute_type="int8")
+
+
+@pytest.fixture
+def export(trained, tmp_path, monkeypatch):
+    """A private model, and its export in a cache of its own."""
+    monkeypatch.setenv("VANILLA_TRANSFORMER_CACHE", str(tmp_path))
+    folder = shutil.copytree(trained, tmp_path / "model")
+    (folder / "model.safetensors").chmod(0o600)
+    folder.chmod(0o750)
+    Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    (made,) = (tmp_path / "ctranslate2").iterdir()
+    return folder, made
+
+
+def test_an_export_can_be_read_by_those_who_can_read_the_model(export):
+    _, made = export
+    assert {file.stat().st_mode & 0o777 for file in made.iterdir()} == {0o600}
+    assert made.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "digests.json"])
+def test_a_damaged_export_is_named_and_made_again(export, heard, name):
+    folder, made = export
+    content = (made / name).read_bytes()
+    (made / name).write_bytes(content[:-2])
+    translator = Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+    assert f"{name}' is damaged: the export is made again" in heard.text
+    assert translator.translate(LINE) == OUTPUT
+    assert (made / name).read_bytes() == content
+
+
+def test_an_export_that_others_could_have_written_is_not_read(export, monkeypatch, heard):
+    folder, made = export
+
+    def is_refused(file):
+        with pytest.raises(OSError, match=f"{file.name}.*: delete .*, or set VANILLA_TRANS"):
+            Translator.from_pretrained(str(folder), "ctranslate2", "cpu")
+
+    (made / "model.bin").chmod(0o622)
+    is_refused(made / "model.bin")
+    assert Translator.from_pretrained(str(folder), device="cpu").engine.name == "transformers"
+    assert "can be written by others" in heard.text
+    (made / "model.bin").chmod(0o600)
+    (made / "more").symlink_to(folder)
+    is_refused(made / "more")
+    (made / "more").unlink()
+    place = "vanilla_transformer.inference.ctranslate2_engine._trusted_owners"
+    monkeypatch.setattr(place, lambda: {made.stat().st_uid + 1})
+    is_refused(made)
 
 
 @pytest.mark.parametrize("engine", ["auto", "transformers", "int8", "ctranslate2"])

@@ -136,6 +136,13 @@ def test_int8_weights_take_a_quarter_of_the_space(shared, tmp_path):
     assert sizes[1] - tables < 0.4 * (sizes[0] - tables)
 
 
+def test_an_export_leaves_the_model_as_it_is(shared, tmp_path):
+    model = make_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    load(model, shared, tmp_path, quantization="int8")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_what_does_not_fit_is_refused(shared, tmp_path):
     with pytest.raises(ValueError, match="Unknown quantization 'int4'"):
         convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2", quantization="int4")

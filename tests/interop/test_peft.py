@@ -22,6 +22,11 @@ MODELS = {
         {"tie_word_embeddings": False},
         {"target_modules": LINEARS, "modules_to_save": ["lm_head"]},
     ),
+    "some tokens": ({}, {"target_modules": LINEARS, "trainable_token_indices": [5, 6]}),
+    "some tokens, untied": (
+        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
+        {"target_modules": LINEARS, "trainable_token_indices": [5, 6]},
+    ),
     "weights split in size and direction": ({}, {"target_modules": LINEARS, "use_dora": True}),
 }
 CHECKPOINTING = {"no checkpointing": {}} | {
@@ -81,6 +86,22 @@ def test_an_adapter_is_trained_saved_loaded_and_merged(
     merged.save_pretrained(tmp_path / "merged")
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "merged")
     torch.testing.assert_close(again(**batch).logits, merged(**batch).logits)
+
+
+def test_each_row_may_have_an_adapter_of_its_own(tiny_model, tiny_batch):
+    batch, random = tiny_batch(), {"target_modules": LINEARS, "init_lora_weights": False}
+    model = peft.get_peft_model(tiny_model(), lora(**random), adapter_name="one")
+    model.add_adapter("two", lora(**random))
+    model.eval()
+    names = ["one", "two", "__base__"]
+    mixed = model(**batch, adapter_names=names).logits
+    tokens = model.generate(**source(batch), max_new_tokens=5, adapter_names=names)
+    for row, name in enumerate(names[:2]):
+        model.set_adapter(name)
+        torch.testing.assert_close(mixed[row], model(**batch).logits[row])
+        alone = model.generate(**source(batch), max_new_tokens=5)[row]
+        assert tokens[row, : len(alone)].tolist() == alone[: tokens.shape[1]].tolist()
+    torch.testing.assert_close(mixed[2], tiny_model()(**batch).logits[2])
 
 
 def test_checkpointing_trains_adapters_to_the_same_values(tiny_model, tiny_batch, tmp_path):

@@ -17,7 +17,15 @@ from vanilla_transformer.interop.hf_models import FAMILIES
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
-TEXTS = ["ab cde fgh", "Löwe 字 …", "", "  ab\tc "]
+TEXTS = [
+    "ab cde fgh",
+    "Löwe 字 …",
+    "",
+    "  ab\tc ",
+    "\u200b🙂 A\u0301 ▁a",
+    "<s> <0x41> </s>",
+    "x" * 99,
+]
 PAD_FIRST = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 LAYOUTS = {  # kind: class of the tokenizer, name of the file, special ids, tokens in front
     "t5": ("T5Tokenizer", "spiece.model", PAD_FIRST, 0),
@@ -28,16 +36,20 @@ LAYOUTS = {  # kind: class of the tokenizer, name of the file, special ids, toke
 }
 
 
-def train_pieces(folder, special):
+BYTES = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 340}  # and unknown characters
+FOLDED = {"normalization_rule_name": "nmt_nfkc_cf", "user_defined_symbols": "<sep>"}
+OTHER_PIECES = [("t5", BYTES), ("m2m100", BYTES), ("nllb", {**BYTES, **FOLDED}), ("mbart", FOLDED)]
+
+
+def train_pieces(folder, options):
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyzöü", k=4)) for _ in range(100)]
     (folder / "text").write_text("\n".join(" ".join(rng.choices(words, k=9)) for _ in range(200)))
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "text"),
         model_prefix=str(folder / "trained"),
-        vocab_size=120,
         minloglevel=2,
-        **special,
+        **{"vocab_size": 120, **options},
     )
     return folder / "trained.model"
 
@@ -45,19 +57,21 @@ def train_pieces(folder, special):
 def save_model(kind, folder):
     family = FAMILIES[kind][0]
     if kind == "t5":
-        config = T5Config(vocab_size=260, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+        config = T5Config(vocab_size=460, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
         config.decoder_start_token_id = 0
     else:
         config = family.config_class(**{**SIZES, "vocab_size": 400, "decoder_start_token_id": 2})
     make_source(family.model_class, config).save_pretrained(folder)
 
 
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_pieces_and_ids_are_those_of_the_source(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "options"), [*((kind, {}) for kind in LAYOUTS), *OTHER_PIECES], ids=str
+)
+def test_pieces_and_ids_are_those_of_the_source(kind, options, tmp_path):
     tokenizer_class, file, special, in_front = LAYOUTS[kind]
     source = tmp_path / "source"
     save_model(kind, source)
-    trained = train_pieces(tmp_path, special)
+    trained = train_pieces(tmp_path, {**special, **options})
     (source / file).write_bytes(trained.read_bytes())
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(trained))
     settings = {"tokenizer_class": tokenizer_class}

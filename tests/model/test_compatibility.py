@@ -7,7 +7,8 @@ import pickle
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import BitsAndBytesConfig
+from torch.func import functional_call, grad, stack_module_state, vmap
+from transformers import BitsAndBytesConfig, TorchAoConfig
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.utils import is_bitsandbytes_available
 
@@ -343,6 +344,66 @@ def test_loading_in_few_bits_names_the_package_that_it_needs(sharded, bits):
         )
 
 
+@pytest.mark.parametrize("changes", [{}, LIVELY, FUSED], ids=["tied", "untied", "fused"])
+def test_torchao_quantises_a_model_which_is_saved_and_loaded(
+    tiny_model, tiny_batch, tmp_path, changes
+):
+    torchao = pytest.importorskip("torchao.quantization", reason="needs the package `torchao`")
+    model, batch = tiny_model(seed=1, d_model=64, noise=0.05, **changes), tiny_batch()
+    expected = model(**batch).logits
+    model.save_pretrained(tmp_path / "model")
+    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
+    quantised = type(model).from_pretrained(tmp_path / "model", quantization_config=config)
+    torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
+    quantised.save_pretrained(tmp_path / "quantised")
+    again = type(model).from_pretrained(tmp_path / "quantised")
+    for each in (model, quantised, again):
+        assert 0 < (each(**batch).logits - expected).norm() / expected.norm() < 0.05
+    tokens = [
+        m.generate(**source(batch), max_new_tokens=5, num_beams=2) for m in (quantised, again)
+    ]
+    assert torch.equal(*tokens)
+
+
+# --- transforms of functions ---------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "changes", [{}, {"position_embedding_type": "relative", "attention": "eager"}, FUSED], ids=str
+)
+def test_vmap_computes_the_gradients_of_each_row(tiny_model, tiny_batch, changes, training):
+    model, batch = tiny_model(dropout=0.0, **changes).train(training), tiny_batch()
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    rows, length = dict(batch), batch["labels"].shape[1]
+    rows["attention_mask"] = batch["attention_mask"].bool()[:, None, None]
+    causal = torch.ones(length, length).tril().bool()
+    rows["decoder_attention_mask"] = causal & batch["decoder_attention_mask"].bool()[:, None, None]
+
+    def loss(parameters, row):
+        return functional_call(model, parameters, (), {k: v[None] for k, v in row.items()}).loss
+
+    found = vmap(grad(loss), in_dims=(None, 0))(parameters, rows)
+    for i in range(3):
+        model.zero_grad()
+        model(**{name: value[i : i + 1] for name, value in batch.items()}).loss.backward()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(found[name][i], parameter.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_runs_several_models_at_once(tiny_model, tiny_batch):
+    models, batch = [tiny_model(seed=seed) for seed in range(3)], tiny_batch()
+    stacked = stack_module_state(models)
+
+    def run(parameters, buffers):
+        return functional_call(models[0], (parameters, buffers), (), batch).logits
+
+    for model, logits in zip(models, vmap(run)(*stacked), strict=True):
+        torch.testing.assert_close(logits, model(**batch).logits, rtol=1e-4, atol=1e-4)
+
+
 # --- compilation ---------------------------------------------------------------------------------
 
 
@@ -357,3 +418,23 @@ def test_a_compiled_model_has_no_break_and_the_same_gradients(tiny_model, tiny_b
         output.loss.backward()
     for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {**FUSED, "decoder_vocab_size": 52}], ids=["", "fused"])
+def test_a_compiled_training_step_takes_batches_of_other_sizes(tiny_model, tiny_batch, changes):
+    model = tiny_model(dropout=0.0, **changes).train()
+    options = {"fullgraph": True, "backend": "eager", "dynamic": True}
+    compiled, sizes = (
+        torch.compile(copy.deepcopy(model), **options),
+        [((7, 4), (5, 6)), ((3,), (2,))],
+    )
+    for source_lens, target_lens in sizes:
+        batch = tiny_batch(
+            source_lens, target_lens, decoder_vocab=changes.get("decoder_vocab_size")
+        )
+        for each in (model, compiled):
+            each.zero_grad()
+            each(**batch).loss.backward()
+        for ours, theirs in zip(model.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)

@@ -364,6 +364,30 @@ def test_round_trip_through_a_directory(tiny_config, tmp_path, changes):
     )
 
 
+FIELDS_OF_THE_FIRST_VERSION = (
+    *("vocab_size", "decoder_vocab_size", "share_encoder_decoder_embeddings"),
+    *("tie_word_embeddings", "d_model", "encoder_layers", "decoder_layers"),
+    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
+    *("activation_function", "norm_placement", "layer_norm_eps", "final_layer_norm"),
+    *("position_embedding_type", "max_position_embeddings", "scale_embedding", "attention_bias"),
+    *("ffn_bias", "lm_head_bias", "dropout", "label_smoothing", "is_encoder_decoder", "use_cache"),
+    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+)
+
+
+def test_a_file_of_the_first_version_means_the_same(tiny_model, tiny_batch, tmp_path):
+    model = tiny_model(norm_placement="pre", decoder_vocab_size=52)
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    saved = json.loads(file.read_text())
+    old = {name: saved[name] for name in (*FIELDS_OF_THE_FIRST_VERSION, "transformers_version")}
+    file.write_text(json.dumps({**old, "made_by": "somebody", "model_type": "vanilla_transformer"}))
+    loaded = type(model).from_pretrained(tmp_path)
+    batch = tiny_batch(decoder_vocab=52)
+    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+    assert loaded.config.made_by == "somebody"
+
+
 def test_a_bad_value_in_a_file_or_an_override_is_refused(tiny_config, tmp_path):
     tiny_config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="norm_placement"):

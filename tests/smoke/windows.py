@@ -6,10 +6,8 @@ names hold no character that Windows forbids, and a file that is read as text na
 Processes are spawned, standard output is in cp1252.
 """
 
-import asyncio
 import builtins
 import errno
-import multiprocessing
 import os
 import runpy
 import signal
@@ -18,9 +16,8 @@ import sys
 import time
 import types
 import warnings
+from importlib import import_module
 from pathlib import Path
-
-import multiprocess  # datasets starts its processes with it
 
 POSIX_MODULES = ("fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "posix")
 POSIX_NAMES = {
@@ -35,11 +32,10 @@ POSIX_NAMES = {
     signal: (
         *("SIGALRM", "SIGCHLD", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGQUIT", "SIGSTOP", "SIGTSTP"),
         *("SIGUSR1", "SIGUSR2", "alarm", "pause", "pthread_kill", "pthread_sigmask", "setitimer"),
-        *("set_wakeup_fd", "sigwait"),
+        "sigwait",
     ),
     time: ("clock_gettime", "CLOCK_MONOTONIC", "tzset"),
-    socket: ("AF_UNIX", "SO_REUSEPORT", "socketpair"),
-    asyncio: ("DefaultChildWatcher",),
+    socket: ("AF_UNIX", "SO_REUSEPORT"),
 }
 FORBIDDEN = set('<>:"|?*')
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{x}{n}" for x in ("com", "lpt") for n in range(1, 10)}
@@ -134,8 +130,8 @@ def watch(folder):
 def pretend(folder):
     """Makes this process behave as on Windows."""
     warnings.filterwarnings("error", category=EncodingWarning, module=PACKAGE)
-    for library in (multiprocessing, multiprocess):
-        library.set_start_method("spawn")
+    for library in ("multiprocessing", "multiprocess"):  # the latter is that of datasets
+        import_module(library).set_start_method("spawn")
     hide_posix()
     watch(folder)
     sys.stdout.reconfigure(encoding="cp1252")

@@ -11,6 +11,7 @@ from toy import SIZES, arguments
 
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import ShowTranslations
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 SOURCES = ["w1 w2", "w2 w3 w4", "w3", "w4 w1"]
 TARGETS = ["w11 w12", "w12 w13 w14", "w13", "w14 w11"]
@@ -58,11 +59,30 @@ def test_a_model_that_has_learned_shows_the_references(make_trainer, capsys):
     assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
 
 
-def test_training_is_the_same_with_and_without_it(make_trainer):
-    plain = make_trainer()
+def test_it_shows_the_moving_average_that_is_saved(make_trainer, capsys):
+    trainer = make_trainer(max_steps=6, learning_rate=0.1)
+    trainer.add_callback(ExponentialMovingAverage(0.9))
+    show(trainer, 6, count=4).train()
+    lines = shown(capsys.readouterr().out)
+    trainer.model.eval()
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(4)])
+    with torch.no_grad():
+        loss = trainer.model(**batch).loss.item()
+    assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
+
+
+@pytest.mark.parametrize("decay", [None, 0.9])
+def test_training_is_the_same_with_and_without_it(make_trainer, decay):
+    def made():
+        trainer = make_trainer()
+        if decay is not None:
+            trainer.add_callback(ExponentialMovingAverage(decay))
+        return trainer
+
+    plain = made()
     plain.train()
     after = torch.get_rng_state()
-    watched = show(make_trainer(), 1)
+    watched = show(made(), 1)
     watched.train()
     assert torch.equal(torch.get_rng_state(), after)
     assert_same_weights(watched, plain)

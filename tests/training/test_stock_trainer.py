@@ -60,9 +60,7 @@ def test_every_engine_computes_it(saved, beams, tmp_path):
     for engine in ("auto", "transformers"):
         translator = Translator.from_pretrained(str(saved), engine)
         assert translator.engine.problems(translator.resolve_search(num_beams=beams)) == []
-        lengths[translator.engine.name] = len(
-            translator.translate(SOURCE, num_beams=beams).split()
-        )
+        lengths[translator.engine.name] = len(translator.translate(SOURCE, num_beams=beams).split())
     assert lengths == dict.fromkeys(("ctranslate2", "transformers"), DEFAULT_MAX_LENGTH - 1)
 
 
@@ -95,7 +93,8 @@ def test_a_chosen_default_stays_unless_a_trainer_has_filled_in_the_others(tmp_pa
         assert Search.resolve(settings, {}).max_new_tokens == longest - 1
     loaded.generation_config.max_length = 20
     loaded.save_pretrained(tmp_path / "again")
-    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").generation_config.max_length == 20
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
+    assert again.generation_config.max_length == 20
 
 
 def test_learned_positions_limit_the_output(tmp_path):

@@ -105,7 +105,10 @@ def run(options: argparse.Namespace) -> None:
     logging.disable_progress_bar()
     with open_resumable(options, identity) as (stream, done):
         translator = Translator.from_pretrained(options.model, "transformers", options.device)
-        for first, sources, targets in read_pair_chunks(options.source, options.target, done):
+        chunks = read_pair_chunks(
+            options.source, options.target, done, progress=not stream.isatty()
+        )
+        for first, sources, targets in chunks:
             with named_lines(options.source, first):
                 pairs = translator.align(sources, targets, batch_tokens=options.batch_tokens)
             for alignment in pairs:

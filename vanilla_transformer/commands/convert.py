@@ -19,6 +19,7 @@ SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
 vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de
 vanilla-transformer convert --from t5 ./flan-t5-small runs/flan
+vanilla-transformer convert --from ctranslate2 deployed runs/reopened --tokenizer sp.model
 vanilla-transformer convert --from table run.pt runs/converted --table table.yaml
 vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
     --source-embedding src_tok_emb.weight --target-embedding tgt_tok_emb.weight \\
@@ -51,6 +52,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
     _add_options_of_weights(parser)
     _add_options_of_torch(parser)
+    _add_options_of_vocabularies(parser)
     options = parser.parse_words(words)
     _check_options_of_kind(options)
     return options
@@ -124,6 +126,22 @@ def _add_options_of_torch(parser: CommandParser) -> None:
     )
     group.add_argument(
         "--activation", metavar="NAME", help="`activation` of nn.Transformer, relu unless given"
+    )
+
+
+def _add_options_of_vocabularies(parser: CommandParser) -> None:
+    group = parser.add_argument_group("kind `ctranslate2`")
+    group.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="model of SentencePiece, or directory or name on the Hub of a tokenizer (default: "
+        "what lies beside the model, or else words and subwords between spaces)",
+    )
+    group.add_argument(
+        "--source-eos",
+        action=argparse.BooleanOptionalAction,
+        help="whether sources end with the end token (default: unless the vocabulary is that of "
+        "OpenNMT-py or Eole)",
     )
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
@@ -85,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
             engine=options.engine,
             device=options.device,
             batch_tokens=options.batch_tokens,
-            progress=sys.stderr is not None and sys.stderr.isatty(),
+            progress=True,
             **given_search_options(options),
         )
     print(json.dumps(evaluation.scores, indent=2), flush=True)

@@ -101,10 +101,12 @@ def run(options: argparse.Namespace) -> None:
 def _export_to_ctranslate2(options: argparse.Namespace) -> None:
     from vanilla_transformer.inference.loading import load_model
     from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+    from vanilla_transformer.interop.tokenizers import save_tokenizer
 
     model, tokenizer = load_model(options.model, "cpu")
     with replaced_directory(options.output_dir) as unfinished:
         convert_to_ctranslate2(
             model, tokenizer, unfinished, options.quantization, options.positions
         )
+        save_tokenizer(tokenizer, unfinished)  # CTranslate2 reads tokens, not texts
     print(f"{options.output_dir}: exported; `ctranslate2.Translator({options.output_dir!r})`.")

@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -66,18 +67,59 @@ def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
 
 
 def read_pair_chunks(
-    source: str, target: str, skip: int = 0
+    source: str, target: str, skip: int = 0, progress: bool = False
 ) -> Iterator[tuple[int, list[str], list[str]]]:
     """Reads two files of as many lines as a stream, from the pair after the first `skip`.
+
+    Args:
+        source: The first file.
+        target: The second file.
+        skip: Number of pairs that are left out.
+        progress: Whether to show on standard error how many pairs are done.
 
     Yields:
         The number of the first line, and up to `PAIRS_PER_CHUNK` lines of each file.
     """
+    from vanilla_transformer.progress import Progress
+
     pairs = islice(read_line_pairs(source, target), skip, None)
-    first = skip + 1
-    while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
-        yield first, [one for one, _ in chunk], [other for _, other in chunk]
-        first += len(chunk)
+    done = skip
+    total = count_lines(source) if progress else None
+    with Progress(total, "pairs", done=done, shown=progress) as shown:
+        while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
+            yield done + 1, [one for one, _ in chunk], [other for _, other in chunk]
+            done += len(chunk)
+            shown.reach(done)
+
+
+@dataclass(frozen=True)
+class CountedLines:
+    """Lines that are read as a stream, and their number, which tells how long the work takes.
+
+    Attributes:
+        lines: The lines.
+        count: Their number.
+    """
+
+    lines: Iterable[str]
+    count: int
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def count_lines(file: str) -> int | None:
+    """Counts the lines of a file, which is read for this; None: it can be read only once."""
+    return sum(1 for _ in read_lines(file)) if Path(file).is_file() else None
+
+
+def with_count(lines: Iterable[str], file: str | None, skip: int) -> Iterable[str]:
+    """Adds to the lines of a file, less those that are left out, how many there are."""
+    count = None if file is None else count_lines(file)
+    return lines if count is None else CountedLines(lines, count - skip)
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def run(options: argparse.Namespace) -> None:
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:
-        for first, sources, targets in read_pair_chunks(options.source, options.target):
+        chunks = read_pair_chunks(options.source, options.target, progress=not stream.isatty())
+        for first, sources, targets in chunks:
             with named_lines(options.source, first):
                 scores = translator.score(sources, targets, batch_tokens=options.batch_tokens)
             for score in scores:

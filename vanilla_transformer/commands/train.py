@@ -95,7 +95,7 @@ def _make_help_parser() -> CommandParser:
         "tokenizer": TokenizerArguments,
         "subword regularisation": SubwordArguments,
         "averages of the weights": AveragingArguments,
-        "examples during training": ShowArguments,
+        "messages": ShowArguments,
         "model card": CardArguments,
     }.items():
         add_fields(parser.add_argument_group(title), topic)
@@ -134,7 +134,7 @@ def _given_values(words: Sequence[str]) -> dict[str, str]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Reads all options and carries out the run, with messages on standard error."""
+    """Reads all options and carries out the run, with its messages on standard error."""
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     import torch.distributed
 
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
         arguments = parse_arguments(options.words)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    training_run.show_messages()
+    training_run.show_messages(arguments)
     training_run.run(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()

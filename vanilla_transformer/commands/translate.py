@@ -16,6 +16,7 @@ from vanilla_transformer.commands.files import (
     open_resumable,
     print_line,
     source_lines,
+    with_count,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -180,14 +181,14 @@ def run(options: argparse.Namespace) -> None:
     with open_resumable(options, identity) as (stream, done):
         sources, lines = tee(islice(source_lines(options.lines, options.input), done, None))
         outputs = translator.translate(
-            lines,
+            with_count(lines, options.input, done),
             minimum_risk=options.minimum_risk,
             return_scores=options.json,
             return_tokens=options.json,
             return_alignment=options.alignment == "tokens",
             return_word_alignment=options.alignment == "words",
             batch_tokens=options.batch_tokens,
-            progress=interactive,
+            progress=not stream.isatty(),  # else a bar and the outputs would mix
             **choice,
             **given,
         )

@@ -1,6 +1,8 @@
 """Turns text into token ids."""
 
 import json
+from functools import partial
+from logging import INFO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
+from vanilla_transformer.progress import Progress
 
 logger = logging.get_logger(__name__)
 
@@ -67,15 +70,25 @@ def encode(
 
     Raises:
         OSError: If the disk of the cache is full.
-        ValueError: If there are links, and the tokenizer does not show the words of its tokens.
+        ValueError: If a text column is missing, or if there are links, and the tokenizer does not
+            show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
         return DatasetDict({name: encode(rows, tokenizer, *options) for name, rows in data.items()})
+    if missing := [name for name in ("source", "target") if name not in data.column_names]:
+        raise ValueError(
+            f"The data has the columns {data.column_names}, but not {' and '.join(missing)}: "
+            "rename the columns of the texts to source and target."
+        )
     limits = {"source": max_source_length, "target": max_target_length}
-    with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
+    tells = num_proc is None and logger.isEnabledFor(INFO)  # datasets shows bars
+    with (
+        explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)),
+        Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown,
+    ):
         encoded = data.map(
-            _encode_batch,
+            partial(_encode_batch, shown=shown if tells else None),
             batched=True,
             fn_kwargs={"tokenizer": tokenizer, "limits": limits},
             remove_columns=data.column_names,
@@ -117,7 +130,10 @@ def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _encode_batch(
-    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]
+    batch: dict[str, list[str]],
+    tokenizer: PreTrainedTokenizerBase,
+    limits: dict[str, int | None],
+    shown: Progress | None = None,
 ) -> dict[str, list[Any]]:
     source, source_truncated = _encode_side(batch["source"], tokenizer, "text", limits["source"])
     target, target_truncated = _encode_side(
@@ -138,6 +154,8 @@ def _encode_batch(
             words_of_encoding(tokenizer, batch["target"], target, "target", target_truncated),
         )
         columns |= _encode_links(batch[LINKS], *words)
+    if shown is not None:
+        shown.reach(shown.done + len(batch["source"]))
     return columns
 
 

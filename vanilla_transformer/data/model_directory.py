@@ -49,6 +49,11 @@ def check_model_directory(path: str) -> None:
     check_model_path(path)
     folder = Path(path)
     if not folder.is_dir():
+        if "/" not in path:
+            raise FileNotFoundError(
+                f"The model directory {path!r} does not exist, and no model of this package has a "
+                "name without a slash on the Hub."
+            )
         return
     contents = {
         name: read_object(folder / name) for name in _READ_FILES if (folder / name).is_file()
@@ -57,5 +62,6 @@ def check_model_directory(path: str) -> None:
     if found != MODEL_TYPE:
         raise ValueError(
             f"{path!r} holds a model of type {found!r} (config.json), not {MODEL_TYPE!r}: give a "
-            "directory that this package saved."
+            "directory that this package saved, or convert the model first with "
+            "`vanilla-transformer convert`."
         )

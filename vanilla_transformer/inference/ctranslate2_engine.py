@@ -1,19 +1,24 @@
 """The engine CTranslate2: an export of the model, made on first use and kept in a cache."""
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Sequence
+import stat
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import zip_longest
+from operator import and_
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import ctranslate2
 from transformers import GenerationConfig
+from transformers.utils import logging
 
-from vanilla_transformer.data.file_contents import content_digest
+from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.ctranslate2 import (
@@ -26,6 +31,8 @@ from vanilla_transformer.interop.ctranslate2 import (
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, start_token_of
+
+logger = logging.get_logger(__name__)
 
 _WITHOUT_EFFECT = (
     "bos_token_id",
@@ -54,6 +61,13 @@ _WITHOUT_EFFECT = (
     "_from_model_config",
 )
 """Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
+
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+"""Files of a saved model that hold its weights."""
+
+DIGESTS_FILE = "digests.json"
+"""File in an export that holds the digests of the others."""
 
 
 class CacheError(OSError):
@@ -141,7 +155,12 @@ class CTranslate2Engine:
         ]
 
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `Engine.generate`."""
         forced = search.settings.forced_eos_token_id is not None
@@ -243,7 +262,8 @@ def load_ctranslate2(
     Raises:
         ValueError: If CTranslate2 cannot compute the model or use the device, or has no such type
             on this device.
-        CacheError: If the cache holds no export of the model, and cannot be written.
+        CacheError: If the cache holds no export of the model, and cannot be written, or if others
+            could have written the export that it holds.
     """
     if not device.startswith(("cpu", "cuda")):
         raise ValueError(
@@ -261,7 +281,12 @@ def load_ctranslate2(
     stored = "int8" if compute_type.startswith("int8") else "float32"
     version = f"{ctranslate2.__version__}-{LAYOUT}"
     exported = cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{version}"
-    if not (exported / "model.bin").is_file():
+    if exported.exists():
+        _check_owners(exported)
+        if damaged := _damaged_file(exported):
+            logger.warning(f"{str(damaged)!r} is damaged: the export is made again.")
+            shutil.rmtree(exported)
+    if not exported.exists():
         _export_once(path, tokenizer, exported, stored, positions)
     vocabularies = vocabularies_of(config, tokenizer)
     return CTranslate2Engine(
@@ -317,12 +342,64 @@ def cache_directory() -> Path:
 
 def _model_digest(path: Path) -> str:
     """Returns a name for the content of a saved model: its weights, config and tokenizer."""
-    read = ("*.safetensors", "pytorch_model*.bin", "*.json", "*.model", "*.spm", "*.txt")
+    read = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
     digest = hashlib.sha256()
     for file in sorted(path.iterdir()):
         if any(map(file.match, read)) and file.is_file():
             digest.update(f"{file.name} {content_digest(file)}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def _trusted_owners() -> set[int]:
+    """Returns the users whose exports are read: this one and the administrator."""
+    return {os.getuid(), 0} if hasattr(os, "getuid") else set()
+
+
+def _check_owners(exported: Path) -> None:
+    """Refuses an export that another user has written, or may write.
+
+    Raises:
+        CacheError: If a file is such one. The message names it.
+    """
+    owners = _trusted_owners()
+    for file in (exported, *exported.iterdir()) if owners else ():
+        found = file.lstat()
+        if found.st_uid not in owners or stat.S_ISLNK(found.st_mode) or found.st_mode & 0o022:
+            raise CacheError(
+                f"{str(file)!r} in the cache of exports is a link, belongs to another user, or can "
+                f"be written by others: delete {str(exported)!r}, or set VANILLA_TRANSFORMER_CACHE "
+                "to a folder of your own."
+            )
+
+
+def _damaged_file(exported: Path) -> Path | None:
+    """Returns a file of an export that has another content than when it was written."""
+    record = exported / DIGESTS_FILE
+    try:
+        digests = read_object(record)
+    except (OSError, ValueError):
+        return record
+    for name in sorted({*digests, *(file.name for file in exported.iterdir())} - {DIGESTS_FILE}):
+        file = exported / name
+        if not file.is_file() or content_digest(file) != digests.get(name):
+            return file
+    return None
+
+
+def _protect_export(made: Path, source: Path) -> None:
+    """Records what was written, and lets those read it who can read the source; nobody else writes.
+
+    Args:
+        made: The export.
+        source: Directory of the saved model.
+    """
+    digests = {file.name: content_digest(file) for file in made.iterdir()}
+    (made / DIGESTS_FILE).write_text(json.dumps(digests), encoding="utf-8")
+    weights = [file for pattern in WEIGHTS for file in source.glob(pattern)]
+    readers = reduce(and_, (file.stat().st_mode for file in weights), 0o644)
+    for file in made.iterdir():
+        file.chmod(readers & 0o644 | 0o600)
+    made.chmod(source.stat().st_mode & 0o755 | 0o700)
 
 
 def _export_once(path: Path, tokenizer: Any, exported: Path, stored: str, positions: int) -> None:
@@ -338,10 +415,11 @@ def _export_once(path: Path, tokenizer: Any, exported: Path, stored: str, positi
     try:
         made = unfinished / "model"
         convert_to_ctranslate2(load_weights(str(path)), tokenizer, made, stored, positions)
+        _protect_export(made, path)
         try:
             made.rename(exported)
         except OSError:
-            if not (exported / "model.bin").is_file():  # no other process was faster
+            if not exported.is_dir():  # no other process was faster
                 raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What computes outputs: the interface of all engines, and those that use transformers."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from typing import Any, Protocol
@@ -58,7 +58,12 @@ class Engine(Protocol):
         """Lists the tokens of settings, such as the start, that the engine has otherwise."""
 
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes `search.n_best` outputs for each source, best first.
 
@@ -67,6 +72,8 @@ class Engine(Protocol):
             search: Decides everything about the outputs.
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
+            on_batch: Is called with the number of finished sources after each batch, by an engine
+                that computes one batch after the other.
         """
 
     def token_scores(
@@ -106,10 +113,16 @@ class TransformersEngine:
 
     @torch.no_grad()
     def generate(
-        self, sources: Sequence[Ids], search: Search, batch_tokens: int, align: bool = False
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        batch_tokens: int,
+        align: bool = False,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """Computes the outputs, which `alignments` aligns; see `Engine.generate`."""
         outputs: list[list[Hypothesis]] = [[] for _ in sources]
+        num_finished = 0
         with evaluation_mode(self.model):
             for rows in token_batches([len(ids) for ids in sources], batch_tokens):
                 inputs = self._pad_sources([sources[row] for row in rows])
@@ -117,6 +130,9 @@ class TransformersEngine:
                 found = [read_hypothesis(ids, search.settings) for ids in sequences.tolist()]
                 for position, row in enumerate(rows):
                     outputs[row] = found[position * search.n_best : (position + 1) * search.n_best]
+                num_finished += len(rows)
+                if on_batch is not None:
+                    on_batch(num_finished)
         return outputs
 
     @torch.no_grad()

@@ -4,10 +4,17 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import (
+    get_hf_file_metadata,
+    hf_hub_url,
+    is_offline_mode,
+    try_to_load_from_cache,
+)
 from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -81,6 +88,7 @@ def load_tokenizer(path: str) -> Any:
         if file.is_file():
             read_object(file)
     with _explain_missing_path(path):
+        _check_name(path)
         try:
             return AutoTokenizer.from_pretrained(path)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -110,6 +118,7 @@ def load_weights(path: str, **changes: Any) -> Any:
     _check_stacks(path)
     try:
         with explained_pickle(path), _explain_missing_path(path):
+            _check_name(path)
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 path, output_loading_info=True, **changes
             )
@@ -152,6 +161,21 @@ def _check_stacks(path: str) -> None:
             f"{path!r} holds a {kind}, but this needs a model with an encoder and a decoder: load "
             "it with its own class, in Python."
         )
+
+
+@cache
+def _check_name(path: str) -> None:
+    """Asks the Hub for a name once; what loads the model asks again and again for minutes.
+
+    Raises:
+        OSError: If the Hub cannot be reached, or has no such model.
+    """
+    is_here = Path(path).exists() or isinstance(try_to_load_from_cache(path, "config.json"), str)
+    if not is_here and not is_offline_mode():
+        try:
+            get_hf_file_metadata(hf_hub_url(path, "config.json"))
+        except Exception as error:  # of the Hub's client: most are no OSError
+            raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """`Translator`: texts in, texts out, with the fastest engine that computes the model."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice, repeat
@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any, Self
 
 from huggingface_hub import snapshot_download
-from tqdm.auto import tqdm
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -51,6 +50,7 @@ from vanilla_transformer.inference.results import (
 )
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.progress import Progress
 from vanilla_transformer.search import (
     Search,
     SearchError,
@@ -90,7 +90,7 @@ class Translator:
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
             transformers.
-        positions: Number of learned positions, in tokens. None: positions of any length.
+        config: The config of the model, which limits lengths and beams. None: nothing does.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Translator:
         source_limit: int,
         load_model: Callable[[], Any] | None = None,
         exact: bool = True,
-        positions: int | None = None,
+        config: Any = None,
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
@@ -109,7 +109,7 @@ class Translator:
         self.source_limit = source_limit
         self._load_model = load_model
         self._exact = exact
-        self.positions = positions
+        self.config = config
         self._loaded_transformers: TransformersEngine | None = None
         self._loading = Lock()
         self._target_tokenizer = target_side(tokenizer)
@@ -180,8 +180,7 @@ class Translator:
             return load_weights(path).to(device).eval()
 
         exact = engine != "auto" or len(paths) > 1
-        positions = learned_positions(config)
-        return cls(chosen, tokenizer, settings, limit, load_model, exact, positions)
+        return cls(chosen, tokenizer, settings, limit, load_model, exact, config)
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any) -> Self:
@@ -200,7 +199,7 @@ class Translator:
             tokenizer,
             model.generation_config,
             _source_limit(None, tokenizer, model.config),
-            positions=learned_positions(model.config),
+            config=model.config,
         )
 
     @property
@@ -249,7 +248,8 @@ class Translator:
             candidates: Number of outputs for `minimum_risk`: samples with `do_sample=True`,
                 otherwise the best of a beam of this width.
             batch_tokens: Largest size of a batch, in tokens with padding.
-            progress: Whether to show a progress bar on standard error.
+            progress: Whether to show on standard error how many texts are done: a bar on a
+                terminal, otherwise a line at most once a minute.
             **options: Settings of the search by their names in `GenerationConfig`, such as
                 `num_beams`, `max_new_tokens`, `length_penalty`, `do_sample`, `temperature`.
 
@@ -263,6 +263,10 @@ class Translator:
             ValueError: If a text is not a `str`, or an option is wrong or not possible with the
                 engine, or the tokenizer does not show the words that are to be aligned.
         """
+        if isinstance(texts, bytes | Mapping) or not isinstance(texts, Iterable):
+            raise ValueError(
+                f"`texts` is {texts!r}: give a text, a list of texts, or an iterable of texts."
+            )
         metric = None if minimum_risk is None else metric_by_name(minimum_risk)
         details = Details(return_scores, return_tokens, return_alignment, return_word_alignment)
         among = None if metric is None else candidates
@@ -289,7 +293,7 @@ class Translator:
         if options.get("num_return_sequences") is not None:
             raise SearchError("`num_return_sequences` is {n_best} here: give that.")
         given = {**options, "num_return_sequences": n_best}
-        return Search.resolve(self.settings, given, candidates=candidates, positions=self.positions)
+        return Search.resolve(self.settings, given, candidates=candidates, config=self.config)
 
     def plan_call(
         self,
@@ -367,15 +371,23 @@ class Translator:
         return SplitTexts(split, list(map(Segment, segments, kept)), count)
 
     def compute_segments(
-        self, segments: Sequence["Segment"], call: "TranslatorCall"
+        self,
+        segments: Sequence["Segment"],
+        call: "TranslatorCall",
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
         """Computes the outputs of segments.
+
+        Args:
+            segments: The segments.
+            call: What to compute.
+            on_batch: See `Engine.generate`.
 
         Returns:
             `n_best` outputs for each segment, best first.
         """
         search, sources = call.search, [segment.ids for segment in segments]
-        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns)
+        rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         found = [hypothesis for row in rows for hypothesis in row]
         texts: list[str] = []
         if found:
@@ -430,6 +442,7 @@ class Translator:
         Raises:
             ValueError: If there are not as many targets as sources, or if a text is too long.
         """
+        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         engine = self._engine_without(self.engine.token_problems(self.settings))
@@ -454,6 +467,7 @@ class Translator:
             ValueError: If there are not as many targets as sources, if a text is too long, or if
                 the tokenizer does not show the words of its tokens.
         """
+        _check_batch_tokens(batch_tokens)
         source_ids, encoded = self._encode_pairs(sources, targets)
         target_ids: list[Ids] = encoded["input_ids"]
         if not target_ids:
@@ -478,8 +492,12 @@ class Translator:
         self, sources: Sequence[str], targets: Sequence[str]
     ) -> tuple[list[Ids], Any]:
         """Encodes given pairs; returns the ids of the sources, and the encoding of the targets."""
-        if isinstance(sources, str) or isinstance(targets, str):
-            raise ValueError("Give lists of texts, not single texts.")
+        for name, texts in (("sources", sources), ("targets", targets)):
+            if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
+                raise ValueError(f"`{name}` is {texts!r}: give a list of texts.")
+            for number, text in enumerate(texts):
+                if not isinstance(text, str):
+                    raise ValueError(f"{name}[{number}] is {text!r}, which is not a text.")
         if len(sources) != len(targets):
             raise ValueError(f"There are {len(sources)} sources and {len(targets)} targets.")
         source_ids = self._encode_sources(list(sources))
@@ -512,12 +530,17 @@ class Translator:
         progress: bool,
     ) -> Iterator[Any]:
         """Yields what is returned for each text; warns at the end of outputs that are cut off."""
-        remaining, num_cut = iter(texts), 0
-        total = len(texts) if isinstance(texts, Sequence) else None
-        with tqdm(total=total, disable=not progress, unit=" texts") as bar:
+        remaining, num_cut, num_done = iter(texts), 0, 0
+        total = len(texts) if isinstance(texts, Sized) else None
+        with Progress(total, "texts", shown=progress) as shown:
             while chunk := list(islice(remaining, TEXTS_PER_CHUNK)):
                 split = self.split_texts(chunk)
-                computed = self.compute_segments(split.segments, call)
+                per_segment = len(chunk) / max(len(split.segments), 1)
+
+                def on_batch(count: int, before: int = num_done, size: float = per_segment) -> None:
+                    shown.reach(before + int(count * size))
+
+                computed = self.compute_segments(split.segments, call, on_batch)
                 for document in split.documents:
                     outputs = self.join_outputs(document, computed, call)
                     if metric is not None:
@@ -525,12 +548,17 @@ class Translator:
                     num_cut += sum(not one.is_complete for one in outputs)
                     found = [one if any(call.details) else one.text for one in outputs]
                     yield found[0] if n_best is None else found
-                bar.update(len(chunk))
+                num_done += len(chunk)
+                shown.reach(num_done)
         if num_cut:
-            logger.warning(
-                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
-                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
-            )
+            self.tell_cut_outputs(num_cut, call.search.max_new_tokens)
+
+    def tell_cut_outputs(self, count: int, longest: int) -> None:
+        """Warns of outputs that have the longest length, in tokens, and no end."""
+        logger.warning(
+            f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}. Give "
+            "a larger `max_new_tokens` (--max-new-tokens)."
+        )
 
     def _details_of(
         self,
@@ -659,13 +687,17 @@ class TranslatorCall:
     batch_tokens: int
 
     def __post_init__(self) -> None:
-        if self.batch_tokens < 1:
-            raise ValueError(f"`batch_tokens` is {self.batch_tokens}: give at least 1.")
+        _check_batch_tokens(self.batch_tokens)
 
     @property
     def aligns(self) -> bool:
         """Whether target tokens are aligned with source tokens."""
         return self.details.alignment or self.details.words
+
+
+def _check_batch_tokens(value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"`batch_tokens` is {value!r}: give a whole number of at least 1.")
 
 
 def _needed_start(settings: GenerationConfig) -> int:

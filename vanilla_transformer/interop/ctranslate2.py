@@ -30,7 +30,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 2
+LAYOUT = 3
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _ACTIVATIONS = {
@@ -390,7 +390,8 @@ def _set_norm(spec: Any, *slots: nn.Module) -> None:
 
 
 def _float_copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().float().cpu()
+    # CTranslate2 quantises in place: without a copy, it would change the model.
+    return tensor.detach().to("cpu", torch.float32, copy=True)
 
 
 if __name__ == "__main__":

@@ -80,6 +80,11 @@ SOURCES: dict[str, Source] = {
         optional=("changes",),
     ),
     "eole": Source("eole:read_eole", "directory of an Eole transformer", optional=("changes",)),
+    "ctranslate2": Source(
+        "ctranslate2_reader:read_ctranslate2",
+        "directory of an encoder-decoder that CTranslate2 runs",
+        optional=("tokenizer", "source_eos", "changes"),
+    ),
     "table": Source(
         "rename_table:read_with_table",
         "state dict of your own model, with a table that renames its weights",

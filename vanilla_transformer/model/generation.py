@@ -32,7 +32,6 @@ from .decoding_cache import CACHE, decoding_cache_for
 from .inputs import check_mask
 from .pretrained_model import config_with
 
-
 DEFAULT_MAX_LENGTH = 256
 """Longest output, in tokens with the start, where nobody has named a length; transformers: 20."""
 

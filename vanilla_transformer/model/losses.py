@@ -66,9 +66,10 @@ def projected_token_loss(
     weight (adapters, hooks, weights split over devices).
     """
     labels = labels.to(hidden_states.device, torch.long)
-    is_large = labels.numel() > CHUNK_ROWS and head.out_features > head.in_features
+    is_large = labels.numel() > CHUNK_ROWS
     can_be_chunked = hidden_states.device.type == "cpu" or hasattr(F, "linear_cross_entropy")
-    if not (is_large and can_be_chunked and _is_plain_product(head)):
+    can_be_chunked = can_be_chunked and _is_plain_product(head)
+    if not (is_large and can_be_chunked and head.out_features > head.in_features):
         return token_loss(head(hidden_states), labels, label_smoothing, num_items_in_batch)
     total = chunked_cross_entropy(
         hidden_states.flatten(0, 1), head.weight, head.bias, labels.flatten(), label_smoothing

@@ -383,7 +383,10 @@ class VanillaTransformerForConditionalGeneration(
             logits are computed when they are read (see `set_padding_free`).
         """
         if labels is not None:
-            check_token_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
+            classes = cast(
+                int, self.config.decoder_vocab_size
+            )  # an adapter's head has no `out_features`
+            check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
             use_cache, logits_to_keep = bool(use_cache), 0
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -768,7 +771,8 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
             target_len, vocab), `past_key_values`, and what was asked for.
         """
         if labels is not None:
-            check_token_ids("labels", labels, self.lm_head.out_features, ignore_index=IGNORE_INDEX)
+            classes = cast(int, self.config.decoder_vocab_size)
+            check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
             use_cache, logits_to_keep = bool(use_cache), 0
         outputs = self.model(
             input_ids=input_ids,

@@ -30,10 +30,13 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
 
     Returns:
         True for a plain tensor on the CPU outside compilation. False for tensors on other devices,
-        where reading would wait for the device, and for fake tensors, which hold no values.
+        where reading would wait for the device, for fake tensors, which hold no values, and for
+        tensors of a `torch.func` transform: those of `vmap` hold many values.
     """
     is_plain = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
-    return is_plain and not torch.compiler.is_compiling()
+    if not is_plain or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 @dataclass

@@ -3,15 +3,20 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import INFO
 from typing import Any
 
 from accelerate.utils import gather_object
+from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.progress import shows_bars
 from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def evaluate_model(
         engine: What computes the outputs; see `Translator.from_pretrained`.
         device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.
         batch_tokens: Largest size of a batch, in tokens with padding.
-        progress: Whether to show a progress bar on standard error.
+        progress: Whether to show the progress on standard error; see `Progress`.
         **search: Settings of the search by their names in `GenerationConfig`, e.g. `num_beams`.
 
     Returns:
@@ -78,20 +83,33 @@ def evaluate_model(
     return Evaluation(scores, sources, predictions)
 
 
+class _TrainingTranslator(Translator):
+    """A translator of a training, which tells itself how many outputs are cut off."""
+
+    def tell_cut_outputs(self, count: int, longest: int) -> None:
+        """Tells nothing."""
+
+
 def score_training(
     trainer: TokenBudgetSeq2SeqTrainer, scorer: GenerationMetrics, sources: Sequence[str]
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
-    Each process translates a share of the sources with its whole model.
+    Each process translates a share of the sources with its whole model. The scorer keeps how many
+    outputs are cut off.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
-    translator = Translator.from_model(trainer.model, tokenizer)
+    translator = _TrainingTranslator.from_model(trainer.model, tokenizer)
+    shown = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
+    progress = shown and (shows_bars() or logger.isEnabledFor(INFO))
     with _without_mixed_precision(trainer):
-        share = translator.translate(list(sources[rank::world]), return_tokens=True)
+        share = translator.translate(
+            list(sources[rank::world]), return_tokens=True, progress=progress
+        )
     shares = gather_object([share]) if world > 1 else [share]
     outputs = [shares[number % world][number // world] for number in range(len(sources))]
+    scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
     lengths = [sum(token not in special for token in output.tokens) for output in outputs]
     return scorer.score([output.text for output in outputs], lengths)

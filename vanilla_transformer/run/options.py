@@ -187,14 +187,17 @@ class AveragingArguments(_Checked):
 
 @dataclass
 class ShowArguments(_Checked):
-    """Prints example translations during training."""
+    """Selects what a run prints besides its plan, its progress and its scores."""
 
-    _argument_group_name = "examples during training"
+    _argument_group_name = "messages"
 
     show_every: int | None = option(
         "Print the model's output for some validation examples every N steps. Default: never."
     )
     show_examples: int = option("Number of examples to print.", 3)
+    verbose: bool = option(
+        "Print all messages of transformers too, and the figures of every logging step.", False
+    )
 
 
 @dataclass

@@ -94,11 +94,6 @@ RULES = (
         "set `prediction_loss_only`.",
     ),
     Rule(
-        ("metric_for_best_model",),
-        lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
-        "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
-    ),
-    Rule(
         ("accelerator_config",),
         lambda value, _: bool(value.dispatch_batches),
         "`{name}` has `dispatch_batches` {value.dispatch_batches}, which needs batches that are "

@@ -136,6 +136,8 @@ def make_plan(
     resolved.generation_config = None  # or Trainer would replace all of the model's settings
     resolved.generation_num_beams = search.num_beams
     resolved.generation_max_length = search.settings.max_length
+    if "log_level_replica" not in arguments.given:  # the main process gives the warnings
+        resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
     return RunPlan(
         options=arguments,
@@ -182,7 +184,7 @@ def plan_search(
             "but an evaluation scores one output per source. Correct the file in "
             "`generation_config`, or that of the saved model."
         )
-    search = Search.of_training(training, settings, learned_positions(config))
+    search = Search.of_training(training, settings, config)
     search.to_save()  # or saving would fail after the training
     return search
 

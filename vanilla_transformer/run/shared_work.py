@@ -12,18 +12,16 @@ from typing import Any, TypeVar
 import psutil
 from accelerate.utils import gather_object
 from transformers import TrainingArguments
-from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
-
-logger = logging.get_logger(__name__)
+from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, print_message
 
 T = TypeVar("T")
 Report = Callable[[str], None]
 """Takes what is being done, as a verb phrase, such as "encode 4,500,000 pairs"."""
 
 SECONDS_BETWEEN_LOOKS = 0.2
-SECONDS_BETWEEN_MESSAGES = 60.0
+SECONDS_BETWEEN_MESSAGES = SECONDS_BETWEEN_LINES
 _TASK, _VALUE = "task", "value"
 _ENDED = (
     "The main process has ended before it had prepared the data: its own message tells why. This "
@@ -35,7 +33,7 @@ def made_once(training: TrainingArguments, make: Callable[[Report], T]) -> T:
     """Makes a value in the main process of each machine; the others wait, and get a copy.
 
     The others wait in no operation of the process group, which would end after `ddp_timeout`: they
-    look for a file, and a message once a minute tells what they wait for. The value is pickled;
+    look for a file, and one of them tells once a minute what they wait for. The value is pickled;
     data sets whose rows are in files are pickled as the names of these files. The folder is one
     that only this user can open, and it is deleted when all have read it.
 
@@ -50,7 +48,8 @@ def made_once(training: TrainingArguments, make: Callable[[Report], T]) -> T:
         return make(lambda _: None)
     if training.local_process_index > 0:
         folder, main = _folder_of_machine(training, None)
-        value: T = _wait_for_value(folder, main, training.process_index)
+        is_first = training.local_process_index == 1
+        value: T = _wait_for_value(folder, main, training.process_index, tells=is_first)
         _wait_for_everyone(training)
         return value
     with TemporaryDirectory(prefix="vanilla-transformer-") as made:
@@ -77,17 +76,17 @@ def _folder_of_machine(training: TrainingArguments, made: str | None) -> tuple[P
     return Path(folder), main
 
 
-def _wait_for_value(folder: Path, main: int, index: int) -> Any:
+def _wait_for_value(folder: Path, main: int, index: int, tells: bool) -> Any:
     path, task = folder / _VALUE, folder / _TASK
     told = time.monotonic()
     while not path.exists():
         # The order matters: the main process may end after it has written the file.
         if not (folder.exists() and _is_alive(main)) and not path.exists():
             raise OSError(_ENDED)
-        if time.monotonic() - told >= SECONDS_BETWEEN_MESSAGES:
+        if tells and time.monotonic() - told >= SECONDS_BETWEEN_MESSAGES:
             told = time.monotonic()
             what = task.read_text(encoding="utf-8") if task.exists() else "prepare the data"
-            logger.info(f"Process {index} is waiting for the main process to {what}.")
+            print_message(f"Process {index} is waiting for the main process to {what}.")
         time.sleep(SECONDS_BETWEEN_LOOKS)
     with path.open("rb") as stream:
         return pickle.load(stream)

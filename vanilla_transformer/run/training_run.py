@@ -1,17 +1,25 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from logging import INFO, StreamHandler, getLogger
+from logging import ERROR, INFO, getLogger
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any, cast
 
+import datasets
 import torch
 from datasets import DatasetDict
 from huggingface_hub import HfApi
-from transformers import DataCollatorForSeq2Seq, PreTrainedModel, set_seed
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PrinterCallback,
+    TrainerCallback,
+    set_seed,
+)
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
@@ -24,6 +32,7 @@ from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import OWN_ALIGNMENT
+from vanilla_transformer.progress import MessageHandler, shows_bars
 from vanilla_transformer.run.defaults import (
     ChosenDefaults,
     Facts,
@@ -56,6 +65,7 @@ from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+from vanilla_transformer.training.training_log import TrainingLog, describe_figures
 
 logger = logging.get_logger(__name__)
 
@@ -65,20 +75,37 @@ _DATA_FILES = ("_file", "_source", "_target")
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
     """Carries out the run of a command line, and returns the figures of all_results.json."""
-    show_messages()
-    return run(parse_arguments(argv))
+    arguments = parse_arguments(argv)
+    show_messages(arguments)
+    return run(arguments)
 
 
-def show_messages() -> None:
-    """Shows the messages of transformers and of this package on standard error."""
-    logging.set_verbosity_info()
+def show_messages(arguments: RunArguments) -> None:
+    """Shows what a run tells on standard error; without this call it only gives warnings.
+
+    The main process tells the plan, the progress and the scores, and with `verbose` all messages of
+    transformers; the other processes tell errors.
+    """
+    is_main, verbose = arguments.training.process_index == 0, arguments.show.verbose
     package = getLogger("vanilla_transformer")
-    package.setLevel(INFO)
+    package.setLevel(INFO if is_main else ERROR)
     if not package.handlers:
-        package.addHandler(StreamHandler())
+        package.addHandler(MessageHandler())
+    if not is_main:
+        logging.set_verbosity_error()
+    elif verbose:
+        logging.set_verbosity_info()
+    if not verbose:
+        logging.disable_progress_bar()
+    if not (is_main and shows_bars()):
+        datasets.disable_progress_bars()
 
 
-def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, float]:
+def run(
+    arguments: RunArguments,
+    data: DatasetDict | None = None,
+    callbacks: Iterable[TrainerCallback] = (),
+) -> dict[str, float]:
     """Trains, evaluates and saves a model, and writes its model card.
 
     Without training data, or with `do_train` False, the run scores a saved model and writes only
@@ -89,6 +116,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
+        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
@@ -100,7 +128,7 @@ def run(arguments: RunArguments, data: DatasetDict | None = None) -> dict[str, f
     """
     training = arguments.training
     with locked_directory(Path(str(training.output_dir)), training.process_index == 0):
-        return _run_in_directory(arguments, data)
+        return _run_in_directory(arguments, data, callbacks)
 
 
 @dataclass(frozen=True)
@@ -179,7 +207,9 @@ def _plan_run(
     return make_plan(arguments, directory, init_from, texts, config, settings), config
 
 
-def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict[str, float]:
+def _run_in_directory(
+    arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
+) -> dict[str, float]:
     prepared = made_once(arguments.training, partial(prepare, arguments, data))
     arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
     directory = prepared.directory
@@ -190,6 +220,9 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     encoded = prepared.encoded
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
+    for callback in callbacks:
+        trainer.add_callback(callback)
+    _tell(trainer, _describe_data(plan, len(tokenizer), model))
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
@@ -202,6 +235,23 @@ def _run_in_directory(arguments: RunArguments, data: DatasetDict | None) -> dict
     if "train" in splits:
         _save_history_and_card(trainer, plan, figures, scorer.signatures)
     return figures
+
+
+def _tell(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
+    """Logs a message in the main process."""
+    if trainer.is_world_process_zero():
+        logger.info(message)
+
+
+def _describe_data(plan: RunPlan, num_tokens: int, model: Any) -> str:
+    """Says how much a run has read, and how large its model is."""
+    pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in plan.splits.items())
+    parameters = sum(weight.numel() for weight in model.parameters())
+    origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
+    return (
+        f"{pairs}; a vocabulary of {num_tokens:,} tokens; the model{origin} has {parameters:,} "
+        "parameters."
+    )
 
 
 def _with_defaults(
@@ -267,6 +317,13 @@ def make_trainer(
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
+    bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
+    trainer.remove_callback(bars)
+    if show.verbose:
+        trainer.add_callback(PrinterCallback)
+    validated = plan.splits.get("validation")
+    sources = None if validated is None else validated["source"]
+    trainer.add_callback(TrainingLog(trainer, scorer, sources))
     if averaging.ema_decay is not None:
         trainer.add_callback(ExponentialMovingAverage(averaging.ema_decay))
     if averaging.average_last is not None:
@@ -313,7 +370,12 @@ def _train_and_score(
             _score_split(trainer, plan, scorer, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
-            trainer.log_metrics(prefix, scores)
+            _tell(trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
+            if scorer.num_cut:
+                logger.warning(
+                    f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
+                    f"{plan.search.max_new_tokens} tokens: give a larger `generation_max_length`."
+                )
             figures |= scores
             if trains:
                 _save_figures(trainer, plan, figures)
@@ -343,6 +405,8 @@ def _score_split(
 def _train_and_save(
     trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, guard: OverwriteGuard
 ) -> dict[str, float]:
+    if plan.directory.checkpoint is not None:
+        _tell(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
     metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
     if trainer.was_terminated:
         logger.warning(
@@ -359,7 +423,22 @@ def _train_and_save(
     if trainer.is_world_process_zero() and list(folder.glob("*.safetensors")):
         store_probe(load_for_probe(folder), folder)
     _save_figures(trainer, plan, figures)
+    _tell(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
+
+
+def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
+    """Says which weights a training has ended with."""
+    state, averaging = trainer.state, plan.options.averaging
+    if averaging.average_last or averaging.average_best:
+        return "the mean weights of checkpoints"
+    if plan.training.load_best_model_at_end and state.best_global_step:
+        metric = str(plan.training.metric_for_best_model).removeprefix("eval_")
+        return (
+            f"the checkpoint of step {state.best_global_step:,}, the best by {metric} "
+            f"({state.best_metric:.2f})"
+        )
+    return f"the weights of step {state.global_step:,}"
 
 
 def _save_figures(

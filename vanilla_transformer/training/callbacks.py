@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
@@ -24,7 +24,8 @@ from transformers.trainer_jit_checkpoint import CheckpointManager
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
-from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.search import Search
+from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -115,8 +116,9 @@ class ShowTranslations(TrainerCallback):
     For each sentence it shows the source, the reference, the teacher-forced prediction (the
     likeliest token at each position of the reference, given the reference before it) and the greedy
     output; and the loss over all sentences. The text is printed, and also goes to TensorBoard if
-    `Trainer` reports there. The training is bit for bit the same with and without the callback.
-    Only the main process shows anything. A model whose weights are sharded over processes (FSDP,
+    `Trainer` reports there. With `ExponentialMovingAverage` the model has its averaged weights, as
+    when it is saved. The training is bit for bit the same with and without the callback. Only the
+    main process shows anything. A model whose weights are sharded over processes (FSDP,
     DeepSpeed ZeRO 3) cannot be shown.
 
     Add it with `trainer.add_callback(ShowTranslations(trainer, sources, references, every=500))`.
@@ -159,10 +161,16 @@ class ShowTranslations(TrainerCallback):
         """Shows the sentences if the step is a multiple of `every`; called by Trainer."""
         if state.global_step % self.every or not state.is_world_process_zero:
             return
-        with evaluation_mode(model), _preserved_random_state(model.device):
+        callbacks = self.trainer.callback_handler.callbacks
+        with ExitStack() as stack:
+            for callback in callbacks:
+                if isinstance(callback, ExponentialMovingAverage):
+                    stack.enter_context(callback.in_model())
+            stack.enter_context(evaluation_mode(model))
+            stack.enter_context(_preserved_random_state(model.device))
             text = self.describe(model, state.global_step)
         tqdm.write(_as_printable(text))  # print would break a progress bar
-        for callback in self.trainer.callback_handler.callbacks:
+        for callback in callbacks:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 preformatted = "".join(f"    {line}\n" for line in text.splitlines())
                 callback.tb_writer.add_text("translations", preformatted, state.global_step)
@@ -200,8 +208,7 @@ class ShowTranslations(TrainerCallback):
         """Generates at most about twice as many tokens as the longest reference has."""
         longest = 2 * batch["labels"].shape[1] + 8
         greedy = {"num_beams": 1, "do_sample": False}
-        positions = learned_positions(model.config)
-        saved = Search.resolve(model.generation_config, greedy, positions=positions)
+        saved = Search.resolve(model.generation_config, greedy, config=model.config)
         given = {**greedy, "max_length": min(longest, saved.max_new_tokens + 1)}
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],

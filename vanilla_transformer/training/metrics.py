@@ -129,6 +129,7 @@ class GenerationMetrics:
     Attributes:
         references: As above. Assign the texts of another split before evaluating on it.
         last_predictions: Decoded predictions of the last call.
+        num_cut: How many of them were cut off at the longest length, where the caller counts them.
         signatures: Signature of each score of sacrebleu in the last call, by name.
 
     Raises:
@@ -151,6 +152,7 @@ class GenerationMetrics:
         self.tokenizer, self.names, self.references = tokenizer, tuple(names), references
         self.options = {name: dict((options or {}).get(name, {})) for name in names}
         self.last_predictions: list[str] = []
+        self.num_cut = 0
         self.signatures: dict[str, str] = {}
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,18 @@ class ExponentialMovingAverage(TrainerCallback):
         best_is_loaded = args.load_best_model_at_end and state.best_model_checkpoint is not None
         if not self._model_holds_average and not best_is_loaded:
             self._swap_weights()
+
+    @contextmanager
+    def in_model(self) -> Iterator[None]:
+        """Puts the average into the model for a block, and leaves the training as it is."""
+        held_before = self._model_holds_average
+        if not held_before:
+            self._swap_weights()
+        try:
+            yield
+        finally:
+            if not held_before:
+                self._swap_weights()
 
     def _other_weights(self) -> list[torch.Tensor]:
         return list(self._other.module.parameters())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -33,7 +34,7 @@ from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
 from vanilla_transformer.names import MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names
-from vanilla_transformer.search import Search, learned_positions
+from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
@@ -99,10 +100,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
     Attributes:
         record: What the training has done, also before a resumption.
+        num_tokens: Source and target tokens that this process has trained on since the last call of
+            `train`, without padding.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
+    num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
@@ -186,7 +190,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             *args: Passed on, as are the options.
             **options: Passed on.
         """
-        self._examples = 0
+        self._examples = self.num_tokens = 0
         found_callbacks = self.callback_handler.callbacks
         means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
         chosen = resume_from_checkpoint or None
@@ -213,10 +217,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         if self._is_stream:
             self._examples += len(inputs["labels"])
+        for name, empty in (("labels", IGNORE_INDEX), ("attention_mask", 0)):
+            if name in inputs:
+                self.num_tokens = self.num_tokens + (inputs[name] != empty).sum()
         loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
             self._finite.check("loss", loss, self.state.global_step, False)
         return loss
+
+    def sum_of_losses(self) -> float:
+        """Returns the sum of the losses of the steps since the last call of `train`."""
+        return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """Returns the norm of the gradient.
@@ -273,6 +284,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         with explained_full_disk(Path(output_dir or str(self.args.output_dir))):
             super().save_model(output_dir, _internal_call)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Warns of missing keys, as in transformers, but not of those that are tied to others."""
+        tied = getattr(self.model, "all_tied_weights_keys", {})
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        result = SimpleNamespace(missing_keys=missing, unexpected_keys=load_result.unexpected_keys)
+        super()._issue_warnings_after_load(result)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Loads the states of a checkpoint, which must agree with the arguments."""
@@ -638,9 +656,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def _resolve_search(self, given: dict[str, Any]) -> Search:
         """Combines the settings of the model, the arguments and a call, in this order."""
         owner = cast(Any, self.model)
-        positions = learned_positions(owner.config)
-        search = Search.of_training(self.args, owner.generation_config, positions)
-        return Search.resolve(search.settings, given, positions=positions) if given else search
+        search = Search.of_training(self.args, owner.generation_config, owner.config)
+        return Search.resolve(search.settings, given, config=owner.config) if given else search
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **options: Any

@@ -261,6 +261,11 @@ RULES_BEFORE = (
 
 RULES_AFTER = (
     Rule(
+        ("metric_for_best_model",),
+        lambda value, options: options.prediction_loss_only and not value.endswith("loss"),
+        "`{name}` {value!r} is not computed with `prediction_loss_only`: leave one of them out.",
+    ),
+    Rule(
         ("lr_scheduler_type",),
         lambda value, options: value == NOAM and is_given(options, "learning_rate"),
         "`learning_rate` of {options.learning_rate} has no effect with `{name}` {value!r}, whose "
@@ -306,6 +311,11 @@ RULES_AFTER = (
         ("fsdp",),
         lambda value, options: bool(value) and options.use_cpu,
         "`{name}` {value!r} has no effect on a CPU: leave it out.",
+    ),
+    Rule(
+        ("fp16", "fp16_full_eval"),
+        lambda value, options: value and options.use_cpu,
+        "`{name}` {value} needs a GPU: use `bf16`, which a CPU computes too, or leave it out.",
     ),
     Rule(
         ("early_stopping_patience",),

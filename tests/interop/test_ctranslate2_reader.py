@@ -1,0 +1,417 @@
+"""Directories of CTranslate2 become models again that compute the same, or are refused by name."""
+
+import json
+import struct
+
+import ctranslate2
+import pytest
+import torch
+from conftest import make_model
+from ctranslate2.converters import opennmt_py
+from ctranslate2.specs import attention_spec, model_spec, transformer_spec
+from ctranslate2_models import (
+    FAMILIES,
+    as_version_5,
+    assert_same_searches,
+    make_family,
+    write_family,
+    write_spec,
+)
+from opennmt_models import SOURCE, TARGET, reference_model
+from opennmt_models import save as save_opennmt
+from test_ctranslate2 import VARIANTS, WORDS
+from toy import arguments, command
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.interop.comparison import compare_logits
+from vanilla_transformer.interop.ctranslate2 import (
+    VanillaTransformerLoader,
+    convert_to_ctranslate2,
+    vocabularies_of,
+)
+from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
+from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.hf_models import from_transformers
+from vanilla_transformer.interop.model_bin import read_model_bin
+
+TYPES = ("int8", "int16", "float16", "bfloat16", "int8_float32", "int8_bfloat16")
+ANEW = ("scaled residuals", "DeepNorm", "Admin", "learned from 2")
+"""Exports of these models hold other weights: factors are in them, or rows are left out."""
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return VanillaTransformerTokenizer.train(WORDS, kind="word")
+
+
+@pytest.fixture(scope="module")
+def separate():
+    target = [" ".join(f"t{index}" for index in range(40))]
+    return VanillaTransformerTokenizer.train(WORDS, target, kind="word", shared=False)
+
+
+def compare(imported):
+    """The comparison of a model with CTranslate2's logits."""
+    return compare_logits(imported.model, imported.library, imported.source_logits)
+
+
+def assert_equal_weights(model, expected):
+    found = model.state_dict()
+    assert found.keys() == expected.keys()
+    assert [name for name, value in expected.items() if not torch.equal(found[name], value)] == []
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_our_own_exports_come_back(name, shared, separate, tmp_path):
+    changes = VARIANTS[name]
+    tokenizer = separate if "decoder_vocab_size" in changes else shared
+    model = make_model(**changes)
+    convert_to_ctranslate2(model, tokenizer, tmp_path / "ct2")
+    imported = read_ctranslate2(tmp_path / "ct2")
+    if name not in ANEW:
+        assert_equal_weights(imported.model, model.state_dict())
+    assert compare(imported).agrees
+    tokens = vocabularies_of(model.config, tokenizer)
+    assert_same_searches(imported.model, tmp_path / "ct2", tokens)
+    same = ("pad_token_id", "eos_token_id", "decoder_start_token_id", "norm_placement",
+            "position_embedding_type", "share_encoder_decoder_embeddings")  # fmt: skip
+    assert [n for n in same if getattr(model.config, n) != getattr(imported.model.config, n)] == []
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_of_weights_is_read(kind, shared, tmp_path):
+    model = make_model(norm_placement="pre", final_layer_norm=False)
+    convert_to_ctranslate2(model, shared, tmp_path / "ct2", quantization=kind)
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert compare(imported).agrees
+    name = "model.encoder.layers.1.feed_forward.fc1.weight"
+    exact, found = model.state_dict()[name], imported.model.state_dict()[name]
+    if kind.startswith("int8"):
+        largest = exact.abs().amax(dim=1, keepdim=True)
+        expected = torch.round(exact * (127 / largest)) / (127 / largest)
+    elif kind == "int16":
+        expected = torch.round(exact * (1024 / exact.abs().max())) / (1024 / exact.abs().max())
+    else:
+        expected = exact.to(getattr(torch, kind)).float()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    if "float16" not in kind:  # there, sinusoids are rounded
+        assert_same_searches(
+            imported.model, tmp_path / "ct2", vocabularies_of(model.config, shared)
+        )
+
+
+def test_a_second_export_in_8_bits_holds_the_same_numbers(shared, tmp_path):
+    convert_to_ctranslate2(make_model(), shared, tmp_path / "first", quantization="int8")
+    imported = read_ctranslate2(tmp_path / "first")
+    convert_to_ctranslate2(
+        imported.model, imported.tokenizer, tmp_path / "second", quantization="int8"
+    )
+    first, second = (read_model_bin(tmp_path / n / "model.bin") for n in ("first", "second"))
+    assert first.variables.keys() == second.variables.keys()
+    numbers = [name for name, it in first.variables.items() if it.dtype == torch.int8]
+    assert len(numbers) > 20
+    assert all(torch.equal(first.tensor(name), second.tensor(name)) for name in numbers)
+
+
+@pytest.mark.parametrize("quantization", [None, "int8"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_models_of_transformers_come_back(name, quantization, tmp_path):
+    source, tokens = write_family(name, tmp_path / "ct2", quantization)
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert compare(imported).agrees
+    assert_same_searches(imported.model, tmp_path / "ct2", (tokens, tokens), forced="▁w3")
+    if quantization is None:
+        expected = from_transformers(make_family(name)[0]).state_dict()
+        found = imported.model.state_dict()
+        assert found.keys() >= expected.keys()
+        for weight, value in expected.items():
+            kept = found[weight]
+            if "embed_positions" in weight and name in ("bart", "mbart"):
+                value = value[2:]  # the rows before the first position are left out
+            elif name == "marian" and len(value) == source.config.vocab_size:
+                value, kept = value[:-1], kept[:-1]  # the row of padding is made anew
+            assert torch.equal(kept, value), weight
+
+
+def test_a_checkpoint_of_opennmt_py_comes_back(tmp_path):
+    torch.manual_seed(0)
+    path = save_opennmt(tmp_path / "model.pt", reference_model())
+    converter = opennmt_py.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
+    converter.convert(str(tmp_path / "ct2"))
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert compare(imported).agrees
+    assert_same_searches(imported.model, tmp_path / "ct2", (SOURCE, TARGET))
+    ids = imported.tokenizer("w3 w0", text_target="das us")
+    assert ids["input_ids"] == [SOURCE.index("w3"), SOURCE.index("w0")]  # without </s>
+    assert ids["labels"] == [TARGET.index("das"), TARGET.index("us"), TARGET.index("</s>")]
+    ended = read_ctranslate2(tmp_path / "ct2", source_eos=True)
+    assert ended.tokenizer("w3")["input_ids"] == [SOURCE.index("w3"), SOURCE.index("</s>")]
+
+
+def test_vocabularies_with_other_special_tokens_are_brought_together(tmp_path):
+    """As in OpenNMT-py 1, whose sources have neither `<s>` nor `</s>`."""
+    path = save_opennmt(tmp_path / "model.pt", reference_model())
+    converter = opennmt_py.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
+    converter.convert(str(tmp_path / "ct2"))
+    old = [token for token in SOURCE if token not in ("<s>", "</s>")]
+    tokens = ["<unk>", "<blank>", "x1", "x2", *old[2:]]
+    (tmp_path / "ct2" / "source_vocabulary.json").write_text(json.dumps(tokens))
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert imported.model.config.vocab_size == len(tokens) + 2
+    ids = imported.tokenizer("x1 w5")["input_ids"]
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"), compute_type="float32")
+    (expected,) = translator.translate_batch([["x1", "w5"]], beam_size=1, max_decoding_length=9)
+    found = imported.model.generate(torch.tensor([ids]), max_new_tokens=9)
+    words = imported.tokenizer.convert_ids_to_tokens(found[0, 1:], side="target")
+    assert [word for word in words if word != "</s>"] == expected.hypotheses[0]
+
+
+def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared, tmp_path):
+    model = make_model(position_embedding_type="sinusoidal_fairseq", position_offset=1)
+    with torch.no_grad():
+        spec = VanillaTransformerLoader()(model, shared)
+    for stack in (spec.encoder, spec.decoder):
+        stack.position_encodings.encodings = model_spec.OPTIONAL
+    write_spec(spec, tmp_path / "ct2")
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert_equal_weights(imported.model, model.state_dict())
+    assert compare(imported).agrees
+
+
+@pytest.mark.parametrize(("norm", "epsilon"), [("layer_norm", 1e-5), ("rms_norm", 1e-6)])
+def test_an_epsilon_that_is_not_stored_is_that_of_the_engine(norm, epsilon, shared, tmp_path):
+    quiet = {"initializer": "normal", "noise": 0.002, "scale_embedding": False}
+    model = make_model(
+        norm_type=norm, norm_placement="pre", position_embedding_type="none", **quiet
+    )
+    convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+    path = tmp_path / "ct2" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layer_norm_epsilon": None}))
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert imported.model.config.layer_norm_eps == epsilon
+    assert compare(imported).difference < 1e-6
+
+
+def test_version_5_is_read(shared, tmp_path):
+    model = make_model()
+    convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+    as_version_5(tmp_path / "ct2", with_source_eos=1, with_target_bos=0)
+    imported = read_ctranslate2(tmp_path / "ct2")
+    assert imported.model.config.decoder_start_token_id == 2  # without <s>, a target begins so
+    assert_equal_weights(imported.model, model.state_dict())
+    assert imported.tokenizer("w1")["input_ids"][-1] == 2
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"))
+    (expected,) = translator.translate_batch([["w1", "w2"]], beam_size=1, max_decoding_length=5)
+    ids = imported.tokenizer("w1 w2", return_tensors="pt")
+    found = imported.model.generate(**ids, max_new_tokens=5, min_new_tokens=1)[0]
+    words = imported.tokenizer.convert_ids_to_tokens(found[1:])
+    assert [word for word in words if word != "</s>"] == expected.hypotheses[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"with_relative_position": True}, "relative positions of Shaw et al"),
+        ({"num_source_embeddings": 2}, "more than one input per token"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(options, reason, tmp_path):
+    spec = transformer_spec.TransformerSpec.from_config(1, 2, **options)
+    fill(spec)
+    for side, count in (("source", options.get("num_source_embeddings", 1)), ("target", 1)):
+        for _ in range(count):
+            getattr(spec, f"register_{side}_vocabulary")(
+                ["<s>", "</s>", "<unk>", "<pad>"] + ["x"] * 4
+            )
+    write_spec(spec, tmp_path / "ct2")
+    with pytest.raises(ValueError, match=reason):
+        convert("ctranslate2", tmp_path / "ct2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def fill(spec):
+    """Gives every weight of a specification small random values."""
+
+    def fill_one(layer, name, value):
+        key = name.rpartition("/")[2]
+        if value is None:
+            shape = {"weight": (8, 8), "encodings": (9, 8)}.get(key, (8,))
+            shape = (5, 4) if key.startswith("relative") else shape
+            shape = (24, 8) if name.endswith("self_attention/linear_0/weight") else shape
+            shape = (16, 8) if name.endswith("/attention/linear_1/weight") else shape
+            setattr(layer, key, torch.randn(shape))
+
+    model_spec.visit_spec(spec, fill_one)
+
+
+def test_other_kinds_of_models_are_named(shared, tmp_path):
+    convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2")
+    path = tmp_path / "ct2" / "model.bin"
+    content = path.read_bytes()
+    for name, what in (
+        ("WhisperSpec", "reads sound"),
+        ("TransformerDecoderSpec", "language model"),
+    ):
+        text = name.encode() + b"\0"
+        path.write_bytes(content[:4] + struct.pack("<H", len(text)) + text + content[22:])
+        with pytest.raises(ValueError, match=what):
+            read_ctranslate2(tmp_path / "ct2")
+    assert content[6:22] == b"TransformerSpec\0"
+    write_interleaved(shared, tmp_path / "interleaved")
+    with pytest.raises(ValueError, match="only halves"):
+        read_ctranslate2(tmp_path / "interleaved")
+
+
+def write_interleaved(tokenizer, folder):
+    with torch.no_grad():
+        spec = VanillaTransformerLoader()(make_model(**VARIANTS["rope"]), tokenizer)
+    spec.encoder.layer[0].self_attention.rotary_interleave = True
+    assert isinstance(spec.encoder.layer[0].self_attention, attention_spec.MultiHeadAttentionSpec)
+    write_spec(spec, folder)
+
+
+# Damaged files ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def deployed(shared, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deployed") / "ct2"
+    small = {"encoder_layers": 1, "decoder_layers": 1, "position_embedding_type": "learned"}
+    convert_to_ctranslate2(make_model(**small), shared, folder, quantization="int8")
+    return folder
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused(deployed, tmp_path):
+    content = (deployed / "model.bin").read_bytes()
+    path = tmp_path / "model.bin"
+    for size in (*range(0, 200), *range(200, len(content), 997), len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=r"is cut off|is empty") as refused:
+            read_model_bin(path)
+        assert str(refused.value).count("\n") == 0
+
+
+def changed(content, old, new):
+    assert content.count(old) >= 1
+    return content.replace(old, new, 1)
+
+
+def test_a_hostile_file_is_refused_in_a_sentence(deployed, tmp_path):
+    content = (deployed / "model.bin").read_bytes()
+    count = 22 + 4  # after version, name and revision
+    name = content.index(b"decoder/activation\0")
+    axes = name + len(b"decoder/activation\0")  # then the type and the size
+    alias, of = b"decoder/projection/weight\0", b"decoder/embeddings/weight\0"
+    place = content.rindex(alias) + len(alias) + 2
+    assert content[place : place + len(of)] == of
+
+    def with_bytes(place, new):
+        return content[:place] + new + content[place + len(new) :]
+
+    huge = b"\xff\xff\xff\xff"
+    files = {
+        "is of type|is cut off|does not end": with_bytes(
+            count, huge
+        ),  # the aliases are no variables
+        "is no text": with_bytes(name, b"\xff"),
+        "does not end with a zero": with_bytes(name - 2, b"\x02"),
+        "is of type 77": with_bytes(axes + 1, b"\x4d"),
+        "is damaged|is cut off": with_bytes(axes, b"\xff"),
+        "has 4,294,967,295 bytes": with_bytes(axes + 2, huge),
+        "leads to `decoder/projection/weight`, which is not there": with_bytes(place, alias),
+        "bytes are left over": content + b"more",
+        "has version 9": with_bytes(0, b"\x09"),
+    }
+    path = tmp_path / "ct2" / "model.bin"
+    path.parent.mkdir()
+    for reason, bytes_ in files.items():
+        path.write_bytes(bytes_)
+        with pytest.raises(ValueError, match=reason) as refused:
+            convert("ctranslate2", path.parent, tmp_path / "out")
+        assert str(refused.value).count("\n") == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ct2"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("shared_vocabulary.json", '["a", "b"]', "has 2 tokens, but the model has 40 rows"),
+        ("shared_vocabulary.json", "[" * 90_000, "is no vocabulary"),
+        ("shared_vocabulary.json", "[1, 2]", "is no list of tokens"),
+        ("config.json", '{"eos_token": "</nothing>"}', "`eos_token` is '</nothing>'"),
+        ("config.json", "[]", "not an object"),
+    ],
+)
+def test_a_damaged_file_beside_the_weights_is_refused(deployed, file, text, reason, tmp_path):
+    for path in deployed.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ValueError, match=reason):
+        read_ctranslate2(tmp_path)
+
+
+def test_a_directory_without_weights_or_vocabularies_is_refused(deployed, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no model\.bin"):
+        read_ctranslate2(tmp_path)
+    (tmp_path / "model.bin").write_bytes((deployed / "model.bin").read_bytes())
+    with pytest.raises(FileNotFoundError, match="holds no vocabularies"):
+        read_ctranslate2(tmp_path)
+
+
+# From the command line ----------------------------------------------------------------------------
+
+
+def translations(folder, lines):
+    translator = ctranslate2.Translator(str(folder), intra_threads=1)
+    results = translator.translate_batch([[*line.split(), "</s>"] for line in lines])
+    return [" ".join(result.hypotheses[0]) for result in results]
+
+
+def test_a_deployed_model_is_trained_further_and_deployed_again(corpus, trained, tmp_path, capsys):
+    """Its sources are lost. New pairs teach it another word for a dog."""
+    deployed, again = tmp_path / "deployed", tmp_path / "again"
+    export = [str(trained), str(deployed), "--to", "ctranslate2", "--quantization", "int8"]
+    run_subcommand("export", export)
+    for path in deployed.glob("*token*"):
+        path.unlink()  # what another exporter would not write
+    run_subcommand("convert", ["--from", "ctranslate2", str(deployed), str(tmp_path / "model")])
+    assert "Compared with CTranslate2 on random input" in capsys.readouterr().out
+
+    pairs = [
+        ((corpus / f"train.{side}").read_text(encoding="utf-8").splitlines())
+        for side in ("en", "de")
+    ]
+    chosen = [pair for pair in zip(*pairs, strict=True) if "dog" in pair[0]][:100]
+    lines = [(english, german.replace("Hund", "Vogel")) for english, german in chosen]
+    for side, place in (("en", 0), ("de", 1)):
+        text = "".join(f"{pair[place]}\n" for pair in lines)
+        (tmp_path / f"new.{side}").write_text(text, encoding="utf-8")
+    options = dict(
+        zip(*[iter(arguments(corpus, tmp_path / "adapted", "validation"))] * 2, strict=True)
+    )
+    kept = ("--max_tokens", "--learning_rate", "--seed", "--output_dir", "--validation_source",
+            "--validation_target", "--generation_max_length")  # fmt: skip
+    done = command(
+        "train",
+        *(word for name in kept for word in (name, options[name])),
+        *("--model_name_or_path", tmp_path / "model", "--num_train_epochs", 8),
+        *("--train_source", tmp_path / "new.en", "--train_target", tmp_path / "new.de"),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    export = [str(tmp_path / "adapted"), str(again), "--to", "ctranslate2"]
+    run_subcommand("export", [*export, "--quantization", "int8"])
+    source = ["a dog likes a man ."]
+    assert translations(deployed, source) == ["Hund mag Mann ."]
+    assert translations(again, source) == ["Vogel mag Mann ."]
+
+
+def test_an_export_brings_its_tokenizer_along(tmp_path):
+    texts = ["two dogs play", "a dog plays", "dogs and cats"]
+    tokenizer = VanillaTransformerTokenizer.train(texts, kind="bpe", vocab_size=60)
+    make_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    export = [str(tmp_path / "model"), str(tmp_path / "ct2"), "--to", "ctranslate2"]
+    run_subcommand("export", export)
+    again = read_ctranslate2(tmp_path / "ct2").tokenizer
+    assert again("two cats </s>")["input_ids"] == tokenizer("two cats </s>")["input_ids"]

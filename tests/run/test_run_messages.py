@@ -1,0 +1,103 @@
+"""What a run prints: a log that one can read, and with `--verbose` the rest."""
+
+import logging
+import re
+
+import pytest
+from small import _environment_of_a_program, start_two_processes
+from toy import REPOSITORY, SIZES, arguments, command
+
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.training_run import main, run
+
+EPOCHS = 10
+SMALL = {**SIZES, "num_train_epochs": EPOCHS, "generation_max_length": 16, "bf16": False}
+OF_TRANSFORMERS = ("GenerationConfig", "Instantaneous batch", "missing keys", "have been ignored")
+
+
+def four_options(corpus, folder, *splits, **changes):
+    """The command line of README, with a tiny model so that the test is quick."""
+    argv = arguments(corpus, folder, *splits)
+    names = {f"--{split}_{side}" for split in splits for side in ("source", "target")}
+    pairs = zip(argv[::2], argv[1::2], strict=True)
+    kept = [word for pair in pairs if pair[0] in {*names, "--output_dir"} for word in pair]
+    return [*kept, *(word for name, value in changes.items() for word in (f"--{name}", str(value)))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs") / "out"
+
+
+@pytest.fixture(scope="module")
+def printed(corpus, folder):
+    """The lines of a run of ten epochs whose output goes to a file."""
+    gap = folder.parent / "train.en"
+    lines = (corpus / "train.en").read_text(encoding="utf-8").splitlines()
+    gap.write_text("\n".join(["", *lines[1:]]) + "\n", encoding="utf-8")
+    argv = four_options(corpus, folder, "train", "validation", **{**SMALL, "train_source": gap})
+    done = command("train", *argv)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return (done.stdout + done.stderr).split("\n")[:-1]
+
+
+def test_the_log_of_ten_epochs_fits_a_page(printed, folder):
+    assert len(printed) <= 25, "\n".join(printed)
+    text = "\n".join(printed)
+    assert "skipped 1 of 400 pairs" in text
+    assert "399 training pairs on a CPU: vocabulary" in text
+    assert "399 train pairs, 16 validation pairs" in text
+    assert f"Saved in {str(folder)!r}: the checkpoint of step" in text
+    assert re.search(r"^Validation: loss \d\.\d+, bleu [\d.]+, chrf [\d.]+\.$", text, re.MULTILINE)
+    assert not [words for words in OF_TRANSFORMERS if words in text]
+    assert "\r" not in text
+
+
+def test_each_evaluation_is_a_line_with_an_example(printed, corpus):
+    source = (corpus / "val.en").read_text(encoding="utf-8").splitlines()[0]
+    number = r"[\d.,]+"
+    line = re.compile(
+        rf"Epoch (\d+), step {number} of {number}: training loss {number} {number} tokens/s; "
+        rf"validation loss {number} bleu {number} chrf {number[:-1]}+(; \d+ outputs are cut off)?; "
+        rf'\d\d:\d\d left\. "{re.escape(source)}" → "(.*)"'
+    )
+    found = [match for text in printed if (match := line.fullmatch(text))]
+    assert [int(match[1]) for match in found] == list(range(1, EPOCHS + 1))
+    assert found[-1][3]  # it has learned to say something
+
+
+def test_verbose_has_the_rest(printed, corpus, tmp_path):
+    changes = {**SMALL, "num_train_epochs": 1}
+    done = command(
+        "train",
+        *four_options(corpus, tmp_path / "out", "train", "validation", **changes),
+        "--verbose",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (done.stdout + done.stderr).count("\n") > 2 * len(printed)
+    assert "***** Running training *****" in done.stderr
+    assert "'train_loss'" in done.stdout
+
+
+def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch):
+    package = logging.getLogger("vanilla_transformer")
+    monkeypatch.setattr(package, "level", logging.NOTSET)
+    monkeypatch.setattr(package, "handlers", [])
+    argv = arguments(corpus, tmp_path / "quiet", "train", "validation", max_steps=2)
+    run(parse_arguments(argv))
+    assert "tokens/s" not in capsys.readouterr().err
+    main(arguments(corpus, tmp_path / "told", "train", "validation", max_steps=2))
+    assert "Saved in" in capsys.readouterr().err
+
+
+def test_only_the_main_process_prints(corpus, tmp_path):
+    argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=4, use_cpu=True)
+    program = REPOSITORY / "scripts" / "train.py"
+    environment = _environment_of_a_program()
+    running = start_two_processes(program, *argv, "--eval_strategy", "steps", **environment)
+    assert [process.wait() for process in running] == [0, 0]
+    assert "Saved in" in running[0].stderr
+    assert running[0].stderr.count("Epoch ") == 1
+    # What torch's C++ code prints for each process begins so.
+    lines = (running[1].stdout + running[1].stderr).splitlines()
+    assert [line for line in lines if not line.startswith("[rank1]:[W")] == []

@@ -1,0 +1,83 @@
+"""The model in the repository loads as its card says, and the subcommands of the README take it."""
+
+import re
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import REPOSITORY
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+from vanilla_transformer import Translator
+from vanilla_transformer.commands import page, serve
+from vanilla_transformer.commands.program import main
+
+FOLDER = REPOSITORY / "model_cards" / "pronounce"
+SPOKEN = {
+    "vanilla": "V AH N IH L AH",
+    "transformer": "T R AE N S F AO R M ER",
+    "photograph": "F OW T AH G R AE F",
+    "attention": "AH T EH N SH AH N",
+}
+
+
+def test_it_holds_what_is_loaded_and_nothing_else():
+    files = {path.name: path.stat().st_size for path in FOLDER.iterdir()}
+    assert sum(files.values()) <= 3_000_000
+    assert set(files) == {
+        "README.md",
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "probe.json",
+        "target_tokenizer.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    weights = load_file(FOLDER / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("trust", [None, True])
+def test_it_loads_without_its_code_and_computes_in_float32(trust):
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=trust)
+    model = AutoModelForSeq2SeqLM.from_pretrained(FOLDER, trust_remote_code=trust)
+    assert type(model).__module__.startswith("vanilla_transformer.")
+    assert model.dtype == torch.float32
+    inputs = tokenizer(list(SPOKEN), padding=True, return_tensors="pt")
+    outputs = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert outputs == list(SPOKEN.values())
+
+
+@pytest.mark.parametrize("engine", ["transformers", "int8", "ctranslate2"])
+def test_every_engine_pronounces_the_words(engine):
+    translator = Translator.from_pretrained(str(FOLDER), engine)
+    assert translator.translate(list(SPOKEN)) == list(SPOKEN.values())
+
+
+def test_the_pipeline_pronounces_a_word():
+    pipe = pipeline("seq2seq-generation", model=str(FOLDER), device="cpu")
+    assert pipe("vanilla")[0]["generated_text"] == SPOKEN["vanilla"]
+
+
+def test_the_subcommands_take_it(capsys):
+    assert not main(["translate", str(FOLDER), *SPOKEN])
+    assert capsys.readouterr().out.splitlines() == list(SPOKEN.values())
+    assert not main(["verify", str(FOLDER)])
+    assert "the files are unchanged" in capsys.readouterr().out
+    assert not main(["inspect", "attention", str(FOLDER), "--text", "photograph"])
+    phonemes = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert phonemes == [*SPOKEN["photograph"].split(), "</s>"]
+    assert not main(["inspect", "shapes", str(FOLDER), "--text", "photograph"])
+    assert "1,339,680" in capsys.readouterr().out
+    page.check(page.parse([str(FOLDER), "--text", "photograph"]))
+    serve.check(serve.parse([str(FOLDER)]))
+
+
+def test_the_card_names_the_command_the_recipe_and_the_licence_of_the_data():
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert "bash scripts/demo.sh --longer\n" in card
+    assert "BSD" in card
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", card, re.DOTALL)
+    path = REPOSITORY / "scripts" / "recipes" / "cmudict-longer.yaml"
+    assert recipe == path.read_text(encoding="utf-8")

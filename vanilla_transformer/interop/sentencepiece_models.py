@@ -1,0 +1,149 @@
+"""Makes tokenizers out of models of SentencePiece, whose pieces get the ids of a given vocabulary.
+
+A tokenizer normalises and cuts a text as `SentencePieceProcessor.encode` does. Needs the extra
+`convert`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from vanilla_transformer.extras import optional_packages
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+"""The types of pieces."""
+
+_BREAK = "\ue000"  # a character for private use
+
+_NEVER = -1e6
+"""Score of tokens that no text is cut into, such as `</s>`, unless nothing else covers it."""
+
+
+def read_sentencepiece(path: str | Path) -> Any:
+    """Reads a model of SentencePiece.
+
+    Returns:
+        A `ModelProto`.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ModuleNotFoundError: If the extra `convert` is not installed.
+        ValueError: If the file is no such model, or one that cuts at words or characters.
+    """
+    with optional_packages():
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2
+    model = sentencepiece_model_pb2.ModelProto()
+    try:
+        model.ParseFromString(Path(path).read_bytes())
+    except DecodeError:
+        model.Clear()
+    if not model.pieces or model.trainer_spec.model_type not in (1, 2):
+        raise ValueError(
+            f"{str(path)!r} is no model of SentencePiece with pieces of the kind unigram or bpe: "
+            "give another file."
+        )
+    return model
+
+
+def sentencepiece_backend(
+    path: str | Path, words: Sequence[str], unk_token: str
+) -> tuple[Tokenizer, list[str]]:
+    """Makes a backend that cuts texts as a model of SentencePiece, and numbers them otherwise.
+
+    Args:
+        path: File of the model.
+        words: The tokens by id; `<s>` and the like among them.
+        unk_token: The token for what no piece covers.
+
+    Returns:
+        The backend, and pieces that have no id. Texts are cut without them.
+
+    Raises:
+        ValueError: As `read_sentencepiece`, or if fewer than half of the pieces have an id.
+    """
+    model = read_sentencepiece(path)
+    ids = {word: index for index, word in enumerate(words)}
+    usable = {p.piece: p for p in model.pieces if p.type in (NORMAL, USER_DEFINED, BYTE)}
+    lost = [piece for piece in usable if piece not in ids]
+    if 2 * len(lost) > len(usable):
+        raise ValueError(
+            f"{str(path)!r} has {len(usable):,} pieces, and {len(lost):,} of them are not in the "
+            "vocabulary of the model: give the model of SentencePiece that it was trained with."
+        )
+    if model.trainer_spec.model_type == 1:
+        backend = Tokenizer(_make_unigram(model, words, ids[unk_token], usable))
+    else:
+        backend = Tokenizer(_make_bpe(model, ids, unk_token, usable))
+    spec = model.normalizer_spec
+    space = "▁" if spec.escape_whitespaces else " "
+    steps: list[Any] = []
+    if spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps.append(normalizers.Replace(Regex(r"\A +| +\z"), ""))
+        steps.append(normalizers.Replace(Regex(" {2,}"), " "))
+    steps += _keep_apart(words, usable)
+    if spec.add_dummy_prefix:
+        steps.append(normalizers.Prepend(" "))
+    steps.append(normalizers.Replace(" ", space))
+    backend.normalizer = normalizers.Sequence(steps)
+    if whole := [p for p, piece in usable.items() if piece.type == USER_DEFINED and p in ids]:
+        longest_first = sorted(map(re.escape, whole), key=len, reverse=True)
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(longest_first)), "isolated")
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace(space, " "),
+            *([decoders.ByteFallback()] if model.trainer_spec.byte_fallback else []),
+            decoders.Fuse(),
+            *([decoders.Strip(" ", 1, 0)] if spec.add_dummy_prefix else []),
+        ]
+    )
+    return backend, lost
+
+
+def _keep_apart(words: Sequence[str], usable: Mapping[str, Any]) -> list[Any]:
+    """Returns steps that keep the text `</s>` from becoming that token.
+
+    Its score is worse than any cut into pieces, but not worse than an unknown character. A second
+    unknown one beside it breaks the token and changes nothing else: both are one `<unk>`.
+    """
+    steps = []
+    for word in words:
+        unknown = next((sign for sign in word if sign not in usable), None)
+        if word not in usable and unknown is not None:
+            steps.append(normalizers.Replace(word, word.replace(unknown, unknown + _BREAK, 1)))
+    return steps
+
+
+def _make_unigram(
+    model: Any, words: Sequence[str], unk_id: int, usable: Mapping[str, Any]
+) -> models.Unigram:
+    scores = [(word, usable[word].score if word in usable else _NEVER) for word in words]
+    return models.Unigram(scores, unk_id, model.trainer_spec.byte_fallback)
+
+
+def _make_bpe(
+    model: Any, ids: Mapping[str, int], unk_token: str, usable: Mapping[str, Any]
+) -> models.BPE:
+    """Joins the parts of the piece with the best score first."""
+    normal = {p: piece.score for p, piece in usable.items() if piece.type == NORMAL and p in ids}
+    order = {piece: place for place, piece in enumerate(normal)}
+    merges = [
+        (-score, order[piece], piece[:cut], piece[cut:])
+        for piece, score in normal.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in normal and piece[cut:] in normal
+    ]
+    has_whole_pieces = any(piece.type == USER_DEFINED for piece in usable.values())
+    return models.BPE(
+        dict(ids),
+        [pair[2:] for pair in sorted(merges)],
+        unk_token=unk_token,
+        fuse_unk=True,
+        byte_fallback=model.trainer_spec.byte_fallback,
+        ignore_merges=has_whole_pieces,
+    )

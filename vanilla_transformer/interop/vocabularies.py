@@ -1,0 +1,309 @@
+"""Vocabularies of models that have no padding token, and tokenizers made out of them.
+
+A model here has the same ids of `<pad>`, `</s>`, `<unk>` and the start in both vocabularies. Where
+the source differs, its rows are put into another order. Where a token is missing, a row is added:
+with the embedding zero, and with a bias of the logits that never lets it win.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, processors
+
+from vanilla_transformer.interop.match_weights import SOURCE_TABLE, TARGET_TABLE
+from vanilla_transformer.interop.sentencepiece_models import sentencepiece_backend
+from vanilla_transformer.interop.tokenizers import load_tokenizer, word_backend
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+
+PADS = ("<pad>", "<blank>", "[PAD]")
+"""The names of padding tokens."""
+
+BIAS_OF_ADDED = -30.0
+"""Bias of the logits of added rows: their probability is zero in float32."""
+
+_TRANSFORMERS = ("tokenizer_config.json", "tokenizer.json")
+_PIECES = ("source.spm", "target.spm")
+
+Order = list[int | None]
+"""The former row of each row; None: an added row."""
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Two vocabularies with the same special tokens, or a shared one.
+
+    Attributes:
+        source: Tokens of the source, by id.
+        target: Tokens of the target, by id.
+        orders: The former rows of both.
+        is_shared: Whether both are the same.
+        special: Special tokens by their role: "bos_token", "pad_token", "eos_token", "unk_token".
+        start: The token that a target begins with. None: the user gives it.
+        begins: Whether a source begins with "bos_token".
+        ends: Whether a source ends with "eos_token".
+        notes: Sentences on what was added.
+    """
+
+    source: list[str]
+    target: list[str]
+    orders: tuple[Order, Order]
+    is_shared: bool
+    special: Mapping[str, str]
+    start: str | None
+    begins: bool
+    ends: bool
+    notes: tuple[str, ...] = ()
+
+    def token_ids(self) -> dict[str, int | None]:
+        """Returns the ids of the special tokens by their fields of the config."""
+        ids: dict[str, int | None] = {
+            f"{role}_id": self.target.index(token)
+            for role, token in self.special.items()
+            if token in self.target
+        }
+        start = None if self.start is None else self.target.index(self.start)
+        return {**ids, "decoder_start_token_id": start}
+
+    @property
+    def adds_sources(self) -> bool:
+        """Whether the source has more added rows than that of padding."""
+        return self.orders[0].count(None) > 1
+
+    def spread_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """Returns logits of the former rows in the new order; added rows get their bias."""
+        by_row = logits.movedim(-1, 0)
+        return _rearrange(by_row, self.orders[1], BIAS_OF_ADDED).movedim(0, -1)
+
+
+def align_vocabularies(
+    source: Sequence[str],
+    target: Sequence[str],
+    settings: Mapping[str, Any],
+    zero_start: bool = False,
+) -> Vocabularies:
+    """Gives both vocabularies the same special tokens with the same ids.
+
+    Args:
+        source: Tokens of the source by id.
+        target: Tokens of the target by id. Equal to `source`: the vocabulary is shared.
+        settings: `unk_token`, `bos_token`, `eos_token`, `decoder_start_token`, `add_source_bos`
+            and `add_source_eos`, as CTranslate2 names them.
+        zero_start: Whether a target begins with an embedding of zeros, whatever its token.
+
+    Raises:
+        ValueError: If the end or the start is no token of the target.
+    """
+    is_shared = list(source) == list(target)
+    words = [_make_unique(each) for each in (source, target)]
+    pad = next((name for name in PADS if all(name in each for each in words)), None)
+    notes = []
+    orders: list[Order] = [list(range(len(each))) for each in words]
+    if pad is None or zero_start:
+        names = (*PADS, *(f"<pad{number}>" for number in range(1, 99)))
+        pad = next(name for name in names if not any(name in each for each in words))
+        place = min(map(len, words))
+        words[1].insert(place, pad)
+        orders[1].insert(place, None)
+        notes.append(f"The token {pad} was added, with the embedding zero and the id {place}.")
+    start = pad if zero_start else settings.get("decoder_start_token")
+    end, unknown = settings["eos_token"], settings["unk_token"]
+    for name, token in (("eos_token", end), ("decoder_start_token", start)):
+        if token is not None and token not in words[1]:
+            raise ValueError(
+                f"`{name}` is {token!r}, which is no token of the target's vocabulary."
+            )
+    candidates = (settings.get("bos_token"), start, end)
+    begin = next(token for token in candidates if token is not None and token in words[1])
+    special = {"bos_token": begin, "pad_token": pad, "eos_token": end, "unk_token": unknown}
+    if is_shared:
+        words[0], orders[0] = words[1], orders[1]
+    else:
+        wanted = {words[1].index(t): t for t in special.values() if t in words[1]}
+        orders[0] = _order_with(words[0], wanted)
+        words[0] = [
+            wanted.get(place, f"<row{place}>") if former is None else words[0][former]
+            for place, former in enumerate(orders[0])
+        ]
+    ends = settings.get("add_source_eos") or pad != "<blank>"
+    return Vocabularies(
+        words[0],
+        words[1],
+        (orders[0], orders[1]),
+        is_shared,
+        special,
+        start,
+        bool(settings.get("add_source_bos")),
+        bool(ends),
+        tuple(notes),
+    )
+
+
+def _make_unique(words: Sequence[str]) -> list[str]:
+    """Renames tokens that are there before, such as T5's `<extra_id_0>`."""
+    seen: set[str] = set()
+    unique = []
+    for place, word in enumerate(words):
+        unique.append(f"<row{place}>" if word in seen else word)
+        seen.add(word)
+    return unique
+
+
+def _order_with(words: Sequence[str], wanted: Mapping[int, str]) -> Order:
+    """Returns an order of rows in which some tokens have given ids; missing ones are added."""
+    place_of = {word: place for place, word in enumerate(words)}
+    fixed = {target: place_of.get(token) for target, token in wanted.items()}
+    rest = [place for place in range(len(words)) if place not in fixed.values()][::-1]
+    order: Order = []
+    while rest or any(target >= len(order) for target in fixed):
+        if len(order) in fixed:
+            order.append(fixed[len(order)])
+        else:
+            order.append(rest.pop() if rest else None)
+    return order
+
+
+def rearrange_rows(weights: dict[str, torch.Tensor], vocabularies: Vocabularies) -> None:
+    """Puts the rows of embeddings and of the output projection into the new order, in place."""
+    source, target = vocabularies.orders
+    for name, order in ((SOURCE_TABLE, source), (TARGET_TABLE, target), ("lm_head.weight", target)):
+        if order != list(range(len(weights[name]))):
+            weights[name] = _rearrange(weights[name], order)
+    if None in target:
+        bias = weights.get("lm_head.bias", torch.zeros(len(target) - target.count(None)))
+        weights["lm_head.bias"] = _rearrange(bias.float(), target, BIAS_OF_ADDED)
+    elif "lm_head.bias" in weights:
+        weights["lm_head.bias"] = _rearrange(weights["lm_head.bias"], target)
+
+
+def _rearrange(values: torch.Tensor, order: Order, added: float = 0.0) -> torch.Tensor:
+    """Returns rows in another order; added ones hold one number."""
+    kept = torch.tensor([0 if row is None else row for row in order])
+    new = values[kept]
+    new[torch.tensor([row is None for row in order])] = added
+    return new
+
+
+# Tokenizers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tokenizer, or None, and what a user must know about it."""
+
+    tokenizer: Any
+    notes: tuple[str, ...]
+
+
+def make_tokenizer(
+    vocabularies: Vocabularies,
+    folder: Path,
+    given: str | Path | None = None,
+    source_eos: bool | None = None,
+) -> Made:
+    """Makes the tokenizer of a model that was stored with vocabularies only.
+
+    Args:
+        vocabularies: The vocabularies of the model.
+        folder: Its directory, which may hold a tokenizer or models of SentencePiece.
+        given: Model of SentencePiece, directory that holds one or two, or directory or name of a
+            tokenizer of transformers. None: what lies in the folder.
+        source_eos: Whether sources end with the end token. None: as the vocabularies say.
+
+    Returns:
+        A tokenizer of transformers if there is one whose ids are those of the vocabulary. Otherwise
+        one of this package, whose texts are cut by SentencePiece or at spaces.
+
+    Raises:
+        OSError: If what was given cannot be loaded.
+        ValueError: If it does not fit the vocabulary.
+    """
+    place = folder if given is None else Path(given)
+    notes: list[str] = []
+    if not place.exists() or any((place / name).is_file() for name in _TRANSFORMERS):
+        found = load_tokenizer(place if place.exists() else str(given), ("sentencepiece",))
+        differing = _differing_tokens(found, vocabularies.source)
+        if not differing:
+            return Made(found, ())
+        problem = f"The tokenizer of {str(place)!r} has other ids, as of {', '.join(differing[:3])}"
+        if given is not None:
+            raise ValueError(f"{problem}: give the one that the model was trained with.")
+        notes.append(f"{problem}: it was left out.")
+    ends = vocabularies.ends if source_eos is None else source_eos
+    special = vocabularies.special
+    if any(
+        special["unk_token"] not in words for words in (vocabularies.source, vocabularies.target)
+    ):
+        return Made(None, (*notes, f"The vocabulary lacks {special['unk_token']}."))
+    files = _find_pieces(place)
+    if given is not None and not files:
+        raise FileNotFoundError(
+            f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or .spm), "
+            "or a directory."
+        )
+    backends, lost = [], []
+    for side, words in enumerate((vocabularies.source, vocabularies.target)):
+        if files:
+            backend, missing = sentencepiece_backend(files[side], words, special["unk_token"])
+            lost += missing
+        else:
+            backend = word_backend(words, special["unk_token"], None)
+        first = special["bos_token"] if vocabularies.begins and side == 0 else None
+        last = special["eos_token"] if ends or side == 1 else None
+        _set_ends(backend, words, first, last)
+        backends.append(backend)
+    is_one = vocabularies.is_shared and ends and not vocabularies.begins
+    is_one = is_one and len(set(files)) < 2
+    tokenizer = VanillaTransformerTokenizer(
+        tokenizer_object=backends[0],
+        **({} if is_one else {"target_tokenizer_object": backends[1]}),
+        **special,
+    )
+    names = " and ".join(dict.fromkeys(path.name for path in files))
+    cut = f"cut by {names}" if files else "words and subwords between spaces"
+    notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "
+                 f"{special['eos_token']}.")  # fmt: skip
+    if lost:
+        notes.append(
+            f"{len(lost):,} pieces of SentencePiece, such as {lost[0]!r}, are not in the "
+            "vocabulary: texts are cut without them."
+        )
+    return Made(tokenizer, tuple(notes))
+
+
+def _differing_tokens(tokenizer: Any, words: Sequence[str]) -> list[str]:
+    """Returns tokens that have another id in a vocabulary."""
+    if tokenizer is None:
+        return ["all"]
+    return [
+        token
+        for token, index in tokenizer.get_vocab().items()
+        if index >= len(words)
+        or (words[index] != token and not words[index].startswith(("<row", "madeupword")))
+    ]
+
+
+def _find_pieces(place: Path) -> tuple[Path, ...]:
+    """Returns the models of SentencePiece for source and target; none, if there is no clear one."""
+    if place.is_file():
+        return (place, place)
+    pair = tuple(place / name for name in _PIECES)
+    if all(path.is_file() for path in pair):
+        return pair
+    found = sorted(path for end in ("*.model", "*.spm") for path in place.glob(end))
+    return (found[0], found[0]) if len(found) == 1 else ()
+
+
+def _set_ends(
+    backend: Tokenizer, words: Sequence[str], first: str | None, last: str | None
+) -> None:
+    """Sets the tokens around each sequence."""
+    ends = [token for token in (first, last) if token is not None]
+    begin, end = (f"{first} " if first else ""), (f" {last}" if last else "")
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{begin}$A{end}",
+        pair=f"{begin}$A{end} $B:1{end and end + ':1'}",
+        special_tokens=[(token, words.index(token)) for token in dict.fromkeys(ends)],
+    )

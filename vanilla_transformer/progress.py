@@ -1,0 +1,131 @@
+"""How far a long work is: a bar on a terminal, and elsewhere a line at most once a minute."""
+
+import sys
+from collections.abc import Callable
+from logging import Handler, LogRecord
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from tqdm.auto import tqdm
+from transformers.utils.import_utils import is_in_notebook
+
+SECONDS_BETWEEN_LINES = 60.0
+"""How often a work that is not watched on a terminal reports, at most."""
+
+_SECONDS_BETWEEN_NOTES = 1.0
+
+
+def print_message(text: str) -> None:
+    """Prints a line on standard error, above the bars that stand there."""
+    if sys.stderr is not None:
+        tqdm.write(text, file=sys.stderr)
+
+
+class MessageHandler(Handler):
+    """Prints the records of a logger on standard error, above the bars that stand there."""
+
+    def emit(self, record: LogRecord) -> None:
+        """Prints one record."""
+        print_message(self.format(record))
+
+
+def shows_bars() -> bool:
+    """Returns whether a bar can be drawn again and again: on a terminal, or in a notebook."""
+    return (sys.stderr is not None and sys.stderr.isatty()) or is_in_notebook()
+
+
+class Progress:
+    """The progress of one work, shown on standard error.
+
+    A line reads "2,048 of 29,000 texts, 34.1 texts/s, 13:10 left". Its time is estimated from the
+    mean speed so far. No line tells that the work is complete.
+
+    Args:
+        total: How many units there are. None: it is not known.
+        unit: Their name in the plural, such as "texts".
+        work: What is done, as the beginning of a line. "": the work is the only one.
+        done: How many were done before.
+        shown: Whether anything is shown.
+        bar: Whether to show a bar. None: where one can be drawn.
+        print_line: What prints a line where there is no bar.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        unit: str,
+        *,
+        work: str = "",
+        done: int = 0,
+        shown: bool = True,
+        bar: bool | None = None,
+        print_line: Callable[[str], None] = print_message,
+    ) -> None:
+        has_bar = shown and (shows_bars() if bar is None else bar)
+        self.total, self.unit, self.done = total, unit, done
+        self._work, self._before, self._print_line = work, done, print_line
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit=f" {unit}",
+            desc=work or None,
+            leave=None,  # a bar below another one goes when it is full
+            disable=not has_bar,
+            dynamic_ncols=True,
+        )
+        self._prints_lines = shown and not has_bar
+        self._begun = self._reported = monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def reach(self, done: int, note: Callable[[], str] | None = None) -> None:
+        """Shows that so many units are done.
+
+        Args:
+            done: Their number, those before included.
+            note: Makes what is shown besides. It is called only when it is shown. None: the speed.
+        """
+        self._bar.update(done - self.done)
+        self.done, waited = done, monotonic() - self._reported
+        if self._prints_lines and waited >= SECONDS_BETWEEN_LINES and done != self.total:
+            self._reported = monotonic()
+            self._print_line(self._describe(self._speed() if note is None else note()))
+        elif note is not None and not self._bar.disable and waited >= _SECONDS_BETWEEN_NOTES:
+            self._reported = monotonic()
+            self._bar.set_postfix_str(note())
+
+    def wait_for_next_line(self) -> None:
+        """Lets a minute pass before the next line, because another message has just told more."""
+        self._reported = monotonic()
+
+    def time_left(self) -> str:
+        """Returns the estimated time to the end as "13:10"; "" where it is not known."""
+        steps = self.done - self._before
+        if self.total is None or steps <= 0:
+            return ""
+        left = (monotonic() - self._begun) / steps * (self.total - self.done)
+        return str(tqdm.format_interval(max(0, left)))
+
+    def close(self) -> None:
+        """Ends the bar."""
+        self._bar.close()
+
+    def _describe(self, note: str) -> str:
+        of_total = "" if self.total is None else f" of {self.total:,}"
+        left = f"{found} left" if (found := self.time_left()) else ""
+        work = f"{self._work}: " if self._work else ""
+        return ", ".join(filter(None, (f"{work}{self.done:,}{of_total} {self.unit}", note, left)))
+
+    def _speed(self) -> str:
+        rate = (self.done - self._before) / max(monotonic() - self._begun, 1e-9)
+        return f"{rate:,.1f} {self.unit}/s"

@@ -1,0 +1,166 @@
+"""What a training tells while it runs: its progress, and a line for each evaluation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging
+
+from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
+from vanilla_transformer.training.metrics import GenerationMetrics
+from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
+
+logger = logging.get_logger(__name__)
+
+_LONGEST_EXAMPLE = 70
+"""Characters of an example that a line shows."""
+_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch")
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """How far a training was at one moment; `seconds` does not count its evaluations."""
+
+    seconds: float
+    step: int
+    loss: float
+    tokens: int
+
+
+class TrainingLog(TrainerCallback):
+    """Tells how a training goes, instead of the bars and the dicts of transformers.
+
+    On a terminal it is a bar, elsewhere a line at most once a minute. Each evaluation adds a line:
+    the losses since the last one and of the validation, its scores, tokens per second (source and
+    target, without padding), the time left, and an example with the model's output. The lines go to
+    the logger of this module, and only the main process has any.
+
+    Args:
+        trainer: The trainer.
+        scorer: What scores the outputs, and keeps those of the last evaluation.
+        sources: Texts that are evaluated. A short one is the example. None: there is none.
+    """
+
+    def __init__(
+        self,
+        trainer: TokenBudgetSeq2SeqTrainer,
+        scorer: GenerationMetrics,
+        sources: Sequence[str] | None = None,
+    ) -> None:
+        self.trainer, self.scorer, self.sources = trainer, scorer, sources or []
+        short = (row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE)
+        self.example = next(short, 0)
+        self._progress: Progress | None = None
+        self._seconds_of_evaluations = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Begins to count; called by Trainer."""
+        if state.is_world_process_zero:
+            self._progress = Progress(
+                state.max_steps,
+                "steps",
+                done=state.global_step,
+                bar=False if args.disable_tqdm else None,
+                print_line=logger.info,
+            )
+            self._seconds_of_evaluations = 0.0
+            self._last_line = self._last_evaluation = self._moment()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Shows the progress; called by Trainer."""
+        if self._progress is not None:
+            self._progress.reach(state.global_step, self._describe_recent_steps)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Tells the figures of an evaluation during the training; called by Trainer."""
+        if self._progress is None:
+            return
+        figures = metrics or {}
+        runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
+        self._seconds_of_evaluations += sum(runtimes)
+        now = self._moment()
+        scores = describe_figures(figures, "eval_")
+        left = f"{found} left" if (found := self._progress.time_left()) else ""
+        parts = (
+            self._describe_steps(self._last_evaluation, now),
+            f"validation {scores}" if scores else "",
+            f"{cut:,} outputs are cut off" if (cut := self.scorer.num_cut) else "",
+            left,
+        )
+        where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
+        logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_example()}")
+        self._last_line = self._last_evaluation = now
+        self._progress.wait_for_next_line()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Ends the bar; called by Trainer."""
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+
+    def _moment(self) -> _Moment:
+        trainer = self.trainer
+        return _Moment(
+            seconds=monotonic() - self._seconds_of_evaluations,
+            step=trainer.state.global_step,
+            loss=trainer.sum_of_losses(),
+            tokens=int(trainer.num_tokens) * trainer.args.world_size,
+        )
+
+    def _describe_recent_steps(self) -> str:
+        """Describes the steps since the last line; on a bar, of up to a minute."""
+        now = self._moment()
+        text = self._describe_steps(self._last_line, now)
+        if now.seconds - self._last_line.seconds >= SECONDS_BETWEEN_LINES:
+            self._last_line = now
+        return text
+
+    def _describe_steps(self, first: _Moment, last: _Moment) -> str:
+        steps = last.step - first.step
+        if steps <= 0:
+            return ""
+        speed = (last.tokens - first.tokens) / max(last.seconds - first.seconds, 1e-9)
+        loss = (last.loss - first.loss) / steps
+        return f"training loss {loss:.3f}, {speed:,.0f} tokens/s"
+
+    def _describe_example(self) -> str:
+        outputs = self.scorer.last_predictions
+        if not len(self.sources) or not outputs:
+            return ""
+        texts = (_shortened(each[self.example]) for each in (self.sources, outputs))
+        return ' "{}" → "{}"'.format(*texts)
+
+
+def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
+    """Returns the loss and the scores of an evaluation in words: "loss 2.104, bleu 37.20".
+
+    Args:
+        figures: What `Trainer.evaluate` returned.
+        prefix: The beginning of their names.
+    """
+    named = {name.removeprefix(prefix): value for name, value in figures.items()}
+    return ", ".join(
+        f"{name} {value:.{3 if name == 'loss' else 2}f}"
+        for name, value in named.items()
+        if not name.endswith(_NO_SCORES)
+    )
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_EXAMPLE else f"{line[: _LONGEST_EXAMPLE - 1]}…"
