@@ -121,8 +121,9 @@ def test_the_rules_of_a_run(broken, tmp_path):
         ("predict_with_generate", "False", "` False has no effect"),
         ("accelerator_config", '{"dispatch_batches": true}', "` has `dispatch_batches` True"),
     ):
+        argv = ["--output_dir", str(tmp_path)]
         with pytest.raises(ValueError, match=f"`{name}{message}"):
-            parse_arguments(["--output_dir", str(tmp_path), f"--{name}", value])
+            parse_arguments([*argv, f"--{name}", value])
     assert broken == list(parsing.RULES)
 
 

@@ -128,7 +128,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     _show_held_out_words(folder)
     _pronounce_in_new_process(folder, options.words or WORDS)
     figures = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
-    print(f"\nWER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}")
+    print("\nErrors in percent of the words and of the phonemes, for words that it has not seen:")
+    print(f"WER {figures['test_wer']:.1f} PER {figures['test_per']:.1f}")
     print(f"\n{_next_steps(folder, WORDS[0])}")
 
 

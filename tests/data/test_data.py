@@ -398,7 +398,8 @@ def test_truncation_is_counted(tokenizer, caplog, num_proc):
 def test_encoding_tells_how_far_it_is(tokenizer, monkeypatch, capsys, caplog):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     data = Dataset.from_dict({"source": ["a b"] * 1500, "target": ["c"] * 1500})
-    encode(data, tokenizer, 3)
+    with caplog.at_level(logging.WARNING, "vanilla_transformer"):
+        encode(data, tokenizer, 3)
     assert "Encoding: " not in capsys.readouterr().err
     with caplog.at_level(logging.INFO, "vanilla_transformer"):
         encode(data, tokenizer, 4)

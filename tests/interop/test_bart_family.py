@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from conftest import make_model
 from hf_models import (
     APART,
     assert_same_function,
     assert_same_weights,
     draw_batch,
     make,
+    make_lively,
     make_source,
 )
 from transformers import GenerationConfig
@@ -25,6 +27,29 @@ SHARING_OF_MARIAN = {
 }
 KINDS = ("marian", "pegasus", "bart", "mbart", "blenderbot", "m2m100", "fsmt")
 LIKE_BART = ("bart", "mbart", "pegasus", "blenderbot")
+
+
+@pytest.mark.parametrize("seed", [11, 25])
+def test_long_beams_of_m2m100_are_equal_where_no_beam_holds_padding(seed):
+    """M2M100 gives a padding token among the outputs another position; see docs/limits.md."""
+    source = make_lively(make("m2m100", max_position_embeddings=80), seed)
+    ours = from_transformers(source)
+    batch = draw_batch(source.config)
+    del batch["decoder_input_ids"]
+    options = {"num_beams": 5, "min_length": 45, "max_length": 50, "do_sample": False}
+    options |= {"forced_bos_token_id": 7, "suppress_tokens": [source.config.pad_token_id]}
+    outputs = [model.generate(**batch, **options) for model in (source, ours)]
+    assert outputs[0].shape[1] >= 45
+    assert torch.equal(*outputs)
+
+
+def test_a_table_of_sinusoids_reaches_as_far_as_outputs():
+    ours = make_model(position_embedding_type="sinusoidal_half", max_position_embeddings=3)
+    ours.generation_config.max_length = 30
+    ids, options = torch.randint(3, 40, (2, 12)), {"min_length": 25, "do_sample": False}
+    outputs = [model.generate(ids, **options) for model in (ours, to_transformers(ours))]
+    assert outputs[0].shape[1] > 20
+    assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swish", "relu"])

@@ -65,6 +65,7 @@ def test_no_command_repeats_the_advice_to_run_code(tiny_model, tmp_path, capsys,
     message = capsys.readouterr().err
     assert "`print`, whose code is never run" in message
     assert "weights_only" not in message
+    assert "damaged" not in message
 
 
 def unrestricted_reads(source):

@@ -41,6 +41,11 @@ def onnx():
     return importlib.import_module("vanilla_transformer.interop.onnx")
 
 
+def test_the_class_of_the_graphs_generates_without_a_warning(onnx, heard):
+    assert onnx.OnnxModel.can_generate()
+    assert not heard.messages
+
+
 @pytest.mark.parametrize("fields", FAST_AND_SLOW)
 def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
     model = make_model(**fields)

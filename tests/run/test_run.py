@@ -1,6 +1,7 @@
 """Whole runs in processes of their own: and what they leave."""
 
 import json
+import subprocess
 
 from huggingface_hub import ModelCard
 from small import run_in_two_processes
@@ -8,6 +9,7 @@ from toy import REPOSITORY, arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.run.model_card import wrapped_command
 from vanilla_transformer.run.training_run import main
 
 CODE = {"configuration", "modeling", "tokenization"}
@@ -37,6 +39,18 @@ def test_the_card_holds_the_command_and_the_scores(trained):
     assert f"Loading reads {', '.join(f'`{name}.json`' for name in needed)}, `model.sa" in card
     assert "`training_args.bin` and the folders" in card
     assert r"nrefs:1\|case:mixed" in card  # escaped in the table
+
+
+def test_a_long_command_on_a_card_has_several_lines_that_a_shell_reads_as_one():
+    options = [text for number in range(9) for text in (f"--option_{number}", "two words", "$x")]
+    words = ["vanilla-transformer", "train", "recipe.yaml", *options]
+    wrapped = wrapped_command(words)
+    assert max(map(len, wrapped.splitlines())) <= 95
+    assert all(line.startswith("    --option_") for line in wrapped.splitlines()[1:])
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {wrapped}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == words
 
 
 def test_a_card_shows_what_was_given_and_states_no_more(corpus, tmp_path):

@@ -79,10 +79,9 @@ def test_verbose_has_the_rest(printed, corpus, tmp_path):
     assert "'train_loss'" in done.stdout
 
 
-def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch):
-    package = logging.getLogger("vanilla_transformer")
-    monkeypatch.setattr(package, "level", logging.NOTSET)
-    monkeypatch.setattr(package, "handlers", [])
+def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("vanilla_transformer"), "handlers", [])
+    caplog.set_level(logging.NOTSET, "vanilla_transformer")  # as in a new process
     argv = arguments(corpus, tmp_path / "quiet", "train", "validation", max_steps=2)
     run(parse_arguments(argv))
     assert "tokens/s" not in capsys.readouterr().err

@@ -51,8 +51,9 @@ def plot_positions(
     """
     name, module = _find_positions(model, stack)
     if length is None:
-        is_learned = isinstance(module, LearnedPositions)
-        length = min(_LENGTH, len(module.weight) - module.offset) if is_learned else _LENGTH
+        length = _LENGTH
+        if isinstance(module, LearnedPositions):
+            length = min(length, len(module.weight) - module.offset)
     if length < 2:
         raise ValueError(f"`length` is {length}: give at least 2 positions.")
     is_causal = name == "decoder"

@@ -138,19 +138,23 @@ def _load_tensors(path: Path) -> Any:
         ) from None
 
 
+class RefusedPickleError(ValueError):
+    """Pickled weights hold an object whose code is never run."""
+
+
 @contextmanager
 def explained_pickle(path: str | Path) -> Iterator[None]:
     """Names the class of an object that pickled weights may not hold.
 
     Raises:
-        ValueError: In place of torch's error, which advises to run the code.
+        RefusedPickleError: In place of torch's error, which advises to run the code.
     """
     try:
         yield
     except Exception as error:
         if type(error).__name__ != "UnpicklingError":  # no file here imports `pickle`
             raise
-        raise ValueError(
+        raise RefusedPickleError(
             f"The weights of {str(path)!r} cannot be read ({reason_of(error)}): save the model as "
             "safetensors."
         ) from None

@@ -85,6 +85,9 @@ SOURCES: dict[str, Source] = {
         "directory of an encoder-decoder that CTranslate2 runs",
         optional=("tokenizer", "source_eos", "changes"),
     ),
+    "argos": Source(
+        "argos:read_argos", "package of Argos Translate (.argosmodel)", optional=("changes",)
+    ),
     "table": Source(
         "rename_table:read_with_table",
         "state dict of your own model, with a table that renames its weights",

@@ -130,7 +130,7 @@ class DecoderGraph(nn.Module):
         return output.logits, *_tensors_of(cache.self_attention_cache)
 
 
-class OnnxModel(PreTrainedModel, TwoVocabularyGeneration):
+class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
     """An exported model on onnxruntime: `generate()` searches as for any model of transformers.
 
     Load it with `OnnxModel.load(directory)`.

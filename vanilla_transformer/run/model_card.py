@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -66,7 +66,7 @@ def write_model_card(
         example=repr(example),
         files=_needed_files(plan.directory.folder),
         results=_results_table(plan.metrics, results, signatures),
-        command=_code_block(shlex.join(plan.options.command), "bash"),
+        command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
         defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
@@ -77,6 +77,25 @@ def write_model_card(
         card = ModelCard(str(card).replace(plan.training.hub_token, "..."))
     write_atomic(path, str(card))
     return path
+
+
+def wrapped_command(words: Sequence[str], width: int = 88) -> str:
+    """Joins the words of a command for a shell, over several lines if it is long.
+
+    A line ends before an option, so that an option and its values stand together.
+    """
+    groups: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            groups.append([])
+        groups[-1].append(word)
+    lines: list[str] = []
+    for group in map(shlex.join, groups):
+        if lines and len(lines[-1]) + len(group) < width:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(group)
+    return " \\\n    ".join(lines)
 
 
 def _as_text(text: str) -> str:

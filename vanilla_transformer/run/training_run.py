@@ -222,7 +222,7 @@ def _run_in_directory(
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
     for callback in callbacks:
         trainer.add_callback(callback)
-    _tell(trainer, _describe_data(plan, len(tokenizer), model))
+    _log_message(trainer, _describe_data(plan, len(tokenizer), model))
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
@@ -237,7 +237,7 @@ def _run_in_directory(
     return figures
 
 
-def _tell(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
+def _log_message(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
     """Logs a message in the main process."""
     if trainer.is_world_process_zero():
         logger.info(message)
@@ -370,7 +370,9 @@ def _train_and_score(
             _score_split(trainer, plan, scorer, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
-            _tell(trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}.")
+            _log_message(
+                trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
+            )
             if scorer.num_cut:
                 logger.warning(
                     f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
@@ -406,7 +408,7 @@ def _train_and_save(
     trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, guard: OverwriteGuard
 ) -> dict[str, float]:
     if plan.directory.checkpoint is not None:
-        _tell(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
+        _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
     metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
     if trainer.was_terminated:
         logger.warning(
@@ -423,7 +425,7 @@ def _train_and_save(
     if trainer.is_world_process_zero() and list(folder.glob("*.safetensors")):
         store_probe(load_for_probe(folder), folder)
     _save_figures(trainer, plan, figures)
-    _tell(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
+    _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
 
 

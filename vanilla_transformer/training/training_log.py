@@ -68,7 +68,7 @@ class TrainingLog(TrainerCallback):
                 print_line=logger.info,
             )
             self._seconds_of_evaluations = 0.0
-            self._last_line = self._last_evaluation = self._moment()
+            self._last_line = self._last_evaluation = self._current_moment()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -91,7 +91,7 @@ class TrainingLog(TrainerCallback):
         figures = metrics or {}
         runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
         self._seconds_of_evaluations += sum(runtimes)
-        now = self._moment()
+        now = self._current_moment()
         scores = describe_figures(figures, "eval_")
         left = f"{found} left" if (found := self._progress.time_left()) else ""
         parts = (
@@ -113,7 +113,7 @@ class TrainingLog(TrainerCallback):
             self._progress.close()
             self._progress = None
 
-    def _moment(self) -> _Moment:
+    def _current_moment(self) -> _Moment:
         trainer = self.trainer
         return _Moment(
             seconds=monotonic() - self._seconds_of_evaluations,
@@ -124,7 +124,7 @@ class TrainingLog(TrainerCallback):
 
     def _describe_recent_steps(self) -> str:
         """Describes the steps since the last line; on a bar, of up to a minute."""
-        now = self._moment()
+        now = self._current_moment()
         text = self._describe_steps(self._last_line, now)
         if now.seconds - self._last_line.seconds >= SECONDS_BETWEEN_LINES:
             self._last_line = now
@@ -142,7 +142,7 @@ class TrainingLog(TrainerCallback):
         outputs = self.scorer.last_predictions
         if not len(self.sources) or not outputs:
             return ""
-        texts = (_shortened(each[self.example]) for each in (self.sources, outputs))
+        texts = (_short_text(each[self.example]) for each in (self.sources, outputs))
         return ' "{}" → "{}"'.format(*texts)
 
 
@@ -161,6 +161,6 @@ def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
     )
 
 
-def _shortened(text: str) -> str:
+def _short_text(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_EXAMPLE else f"{line[: _LONGEST_EXAMPLE - 1]}…"

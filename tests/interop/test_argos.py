@@ -1,0 +1,128 @@
+"""Packages of Argos Translate come back with their texts, and hostile ones write nothing."""
+
+import json
+import zipfile
+
+import ctranslate2
+import pytest
+import sentencepiece
+import torch
+from conftest import make_model
+from ctranslate2_models import write_spec
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.interop.ctranslate2 import VanillaTransformerLoader
+from vanilla_transformer.interop.funnel import convert
+
+TEXTS = ["the dog sees a cat", "a cat likes the dog", "two dogs play", "cats and dogs find it"]
+METADATA = {"package_version": "1.0", "argos_version": "1.0", "from_code": "en",
+            "from_name": "English", "to_code": "de", "to_name": "German"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The folder of a package, by its documented layout."""
+    folder = tmp_path_factory.mktemp("argos") / "translate-en_de-1_0"
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20), model_prefix=str(folder / "sentencepiece"),
+        vocab_size=60, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    (folder / "sentencepiece.vocab").unlink()
+    processor = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.model"))
+    pieces = [processor.id_to_piece(index) for index in range(3, processor.get_piece_size())]
+    words = ["<unk>", "<blank>", "<s>", "</s>", *sorted(pieces)]
+    model = make_model(vocab_size=len(words), norm_placement="pre", layer_norm_eps=1e-5)
+    with torch.no_grad():
+        spec = VanillaTransformerLoader().get_model_spec(model)
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    write_spec(spec, folder / "model", "int8")
+    (folder / "metadata.json").write_text(json.dumps(METADATA), encoding="utf-8")
+    (folder / "README.md").write_text("A model.", encoding="utf-8")
+    (folder / "stanza").mkdir()
+    (folder / "stanza" / "resources.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def pack(folder, path, without=(), **more):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.rglob("*")):
+            name = str(file.relative_to(folder.parent))
+            if file.is_file() and file.name not in without:
+                archive.write(file, name)
+        for name, content in more.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_texts_go_in_and_come_out_as_with_the_package(unpacked, tmp_path, capsys):
+    package = pack(unpacked, tmp_path / "en_de.argosmodel")
+    run_subcommand("convert", ["--from", "argos", str(package), str(tmp_path / "model")])
+    printed = capsys.readouterr().out
+    assert "Compared with CTranslate2 on random input" in printed
+    assert "It translates from English to German" in printed
+    model, tokenizer = load_model(str(tmp_path / "model"))
+    processor = sentencepiece.SentencePieceProcessor(str(unpacked / "sentencepiece.model"))
+    translator = ctranslate2.Translator(str(unpacked / "model"), compute_type="float32")
+    cut = [processor.encode(text, out_type=str) for text in TEXTS]
+    for beams in (1, 4):
+        results = translator.translate_batch(cut, beam_size=beams, max_decoding_length=12)
+        batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+        found = model.generate(
+            **batch, num_beams=beams, max_new_tokens=12, min_new_tokens=1, early_stopping=beams > 1
+        )
+        expected = [processor.decode_pieces(result.hypotheses[0]) for result in results]
+        kept = [[i for i in row if i not in (2, 3)] for row in found.tolist()]
+        decoded = [tokenizer.decode(row) for row in kept]
+        plain = [text.replace("<s>", "").replace(" \u2047 ", "<unk>") for text in expected]
+        assert decoded == plain
+
+
+def test_a_prefix_of_targets_is_kept(unpacked, tmp_path):
+    words = json.loads((unpacked / "model" / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    metadata = json.dumps({**METADATA, "target_prefix": words[9]})
+    package = pack(unpacked, tmp_path / "p.argosmodel", ("metadata.json",),
+                   **{"translate-en_de-1_0/metadata.json": metadata})  # fmt: skip
+    done = convert("argos", package, tmp_path / "model")
+    assert done.model.generation_config.forced_bos_token_id == 9
+
+
+ROOT = "translate-en_de-1_0"
+
+
+@pytest.mark.parametrize(
+    ("without", "more", "reason"),
+    [
+        ((), {"../evil.txt": "x"}, "leads out of its folder"),
+        ((), {"/etc/evil": "x"}, "leads out of its folder"),
+        ((), {f"{ROOT}\\..\\evil": "x"}, "leads out of its folder"),
+        (("metadata.json",), {}, "holds no metadata.json"),
+        (("model.bin",), {}, "holds no model of CTranslate2"),
+        (("model.bin",), {f"{ROOT}/model/model.bin": b"\0" * (200 << 20)}, "would have 209,"),
+        (("metadata.json",), {f"{ROOT}/metadata.json": "{"}, r"metadata.json in .* is damaged"),
+        (("metadata.json",), {f"{ROOT}/metadata.json": '{"type": "sbd"}'}, "of the type 'sbd'"),
+        (("sentencepiece.model",), {f"{ROOT}/sentencepiece.model": b"\xff"}, "is no model of Sent"),
+    ],
+)
+def test_a_hostile_package_is_refused_in_a_sentence(without, more, reason, unpacked, tmp_path):
+    package = pack(unpacked, tmp_path / "p.argosmodel", without, **more)
+    with pytest.raises(ValueError, match=reason) as refused:
+        convert("argos", package, tmp_path / "out")
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.argosmodel"]
+
+
+def test_a_package_that_is_cut_off_or_changed_is_refused(unpacked, tmp_path):
+    content = pack(unpacked, tmp_path / "whole.argosmodel").read_bytes()
+    package = tmp_path / "p.argosmodel"
+    middle = len(content) // 2
+    changed = content[:middle] + bytes(64) + content[middle + 64 :]
+    for damaged in (b"", content[:99], content[:middle], content[:-30], changed):
+        package.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"damaged|no package"):
+            convert("argos", package, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(FileNotFoundError):
+        convert("argos", tmp_path / "nothing.argosmodel", tmp_path / "out")
