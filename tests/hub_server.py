@@ -8,6 +8,7 @@ import base64
 import fnmatch
 import hashlib
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -31,6 +32,7 @@ class Hub:
 
     def __init__(self):
         self.repositories, self.objects, self.requests = {}, {}, []
+        self.faults = []  # (beginning of a request, "cut" or a status), each for one request
         self.lock = threading.Lock()
         handler = type("Handler", (Handler,), {"hub": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -71,6 +73,15 @@ class Hub:
 
     def all_files_ever(self, name):
         return {path for _, _, files in self.commits(name) for path in files}
+
+    def fault_of(self, request):
+        """What goes wrong with a request, once for each entry of `faults`; None: nothing."""
+        with self.lock:
+            for index, (beginning, fault) in enumerate(self.faults):
+                if request.startswith(beginning):
+                    del self.faults[index]
+                    return fault
+        return None
 
     # --- what is asked over HTTP
 
@@ -200,7 +211,15 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self):
         url = urlsplit(self.path)
         path = unquote(url.path).strip("/")
+        fault = self.hub.fault_of(f"{self.command} {path}")
+        if fault == "cut":  # in the middle of an upload: nothing of it is read
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
         content = self.body()
+        if fault is not None:
+            self.send(fault, b"out of order")
+            return
         with self.hub.lock:
             self.hub.requests.append(f"{self.command} {path}")
             try:

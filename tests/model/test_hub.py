@@ -27,8 +27,11 @@ def hub():
     server.close()
 
 
-def run(hub, home, *command, package=True):
-    """Runs a program that sees this Hub alone; without `package` it cannot import the package."""
+def run(hub, home, *command, package=True, fails=False):
+    """Runs a program that sees this Hub alone; without `package` it cannot import the package.
+
+    Returns what it prints, or its errors if it fails.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "PYTHON"))}
     if package:
         kept["PYTHONPATH"] = str(REPOSITORY)
@@ -43,8 +46,8 @@ def run(hub, home, *command, package=True):
         timeout=300,
         check=False,
     )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return result.stdout
+    assert (result.returncode != 0) is fails, result.stderr[-4000:]
+    return result.stderr if fails else result.stdout
 
 
 def card_of(hub, name):
@@ -109,6 +112,25 @@ def test_no_file_names_the_token(hub, pushed_run):
     assert (pushed_run / "training_args.bin").is_file()
     for path in pushed_run.rglob("*"):
         assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_out_of_order_loses_nothing(hub, corpus, tmp_path):
+    """Uploads are tried again; if the last commit fails, a resumed run makes it."""
+    folder, home = tmp_path / "flaky", tmp_path / "home"
+    changes = {"num_train_epochs": 1, "push_to_hub": True, "hub_token": TOKEN}
+    train = [REPOSITORY / "scripts" / "train.py", *arguments(corpus, folder, **changes)]
+    commit = "POST api/models/somebody/flaky/commit/"
+    hub.faults = [("PUT lfs/", 503), ("PUT lfs/", "cut"), (commit, 503), (commit, 403)]
+    error = run(hub, home, *train, fails=True)
+    assert not hub.faults
+    assert "Traceback" not in error
+    assert f"The model is saved in {str(folder)!r}" in error.splitlines()[-1]
+    assert (folder / "all_results.json").is_file()
+    assert "model.safetensors" not in hub.files("somebody/flaky")
+    run(hub, home, *train, "--resume_from_checkpoint", "True")
+    weights = hub.files("somebody/flaky")["model.safetensors"]
+    assert weights == (folder / "model.safetensors").read_bytes()
 
 
 # --- pushing by hand -----------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
     path, resumes = options.output, getattr(options, "resume", False)
     if not path:
         return
-    output, unfinished = Path(path), Path(f"{path}.unfinished")
+    output, unfinished = Path(path), _unfinished(path)
     if output.is_dir():
         raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
     if output.exists() and not (options.overwrite or resumes):
@@ -177,11 +177,11 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
         )
     if output.is_file() or not output.exists():  # not a device or a pipe
         try:
-            with TemporaryFile(dir=output.parent):
+            with TemporaryFile(dir=unfinished.parent):
                 pass
         except OSError as error:
             raise OSError(
-                f"`--output` {path!r}: no file can be made in {str(output.parent)!r} "
+                f"`--output` {path!r}: no file can be made in {str(unfinished.parent)!r} "
                 f"({error.strerror}): choose another directory."
             ) from error
     if resumes and not options.overwrite and output.exists() and unfinished.exists():
@@ -219,7 +219,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     else:
         opened = gzip.open if path.endswith(".gz") else open
         with (
-            replaced_file(path) as unfinished,
+            replaced_file(Path(path).resolve()) as unfinished,
             opened(unfinished, "wt", encoding="utf-8", newline="\n") as file,
         ):
             yield cast(TextIO, file)
@@ -245,7 +245,7 @@ def open_resumable(
         with open_output(options.output) as stream:
             yield stream, 0
         return
-    unfinished = Path(f"{options.output}.unfinished")
+    unfinished = _unfinished(options.output)
     record = Path(f"{unfinished}.json")
     done = 0
     if unfinished.is_file() and record.is_file():
@@ -259,8 +259,13 @@ def open_resumable(
         record.write_text(json.dumps(identity), encoding="utf-8")
     with unfinished.open("a", encoding="utf-8", newline="\n", buffering=1) as stream:
         yield stream, done
-    unfinished.replace(options.output)
+    unfinished.replace(Path(options.output).resolve())
     record.unlink()
+
+
+def _unfinished(output: str) -> Path:
+    """Returns the file that becomes an output, beside it. A link stays one: what it names counts."""
+    return Path(f"{Path(output).resolve()}.unfinished")
 
 
 def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
@@ -272,7 +277,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
     path = options.output
     if not options.resume or options.overwrite or not Path(path).exists():
         return False
-    if Path(f"{path}.unfinished").exists():
+    if _unfinished(path).exists():
         return False
     with open(path, "rb") as stream:
         found = sum(1 for _ in stream)

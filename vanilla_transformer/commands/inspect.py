@@ -197,7 +197,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _save_picture(figure: "Figure", path: str) -> None:
     """Saves a picture, which appears when it is complete."""
-    with replaced_file(path) as unfinished:
+    with replaced_file(Path(path).resolve()) as unfinished:
         figure.savefig(unfinished, format=Path(path).suffix[1:].lower(), dpi=150)
 
 

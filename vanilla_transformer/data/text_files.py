@@ -4,9 +4,13 @@ import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import BinaryIO, cast
+
+MOST_BYTES_OF_A_LINE = 2**30
+"""A small `.gz` may hold a line that fills any memory."""
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -17,12 +21,13 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not UTF-8 (the error names the line), or a `.gz` is damaged.
+        ValueError: If the file is not UTF-8 or a line is too long (the error names the line), or a
+            `.gz` is damaged.
     """
     file = existing_file(path)
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-            yield from decode_lines(lines, os.fspath(path))
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            yield from decode_lines(cast(BinaryIO, stream), os.fspath(path))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
             f"{path} is not an intact gzip file ({error}): compress the text again."
@@ -46,13 +51,19 @@ def read_line_pairs(
         yield one, other
 
 
-def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(stream: BinaryIO, name: str) -> Iterator[str]:
     """Yields the lines of a binary stream, by the same rules as `read_lines`.
 
     Raises:
-        ValueError: If a line is not UTF-8; the error names the line.
+        ValueError: If a line is not UTF-8, or is too long; the error names the line.
     """
-    for number, line in enumerate(lines, start=1):
+    most = MOST_BYTES_OF_A_LINE
+    for number, line in enumerate(iter(lambda: stream.readline(most + 1), b""), start=1):
+        if len(line) > most:
+            raise ValueError(
+                f"{name}, line {number}: it has more than {most:,} bytes, so this is no text with "
+                "a line for each sentence: split it."
+            )
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         try:

@@ -420,7 +420,7 @@ def _train_and_save(
     guard.delete()
     if trainer.is_world_process_zero():
         (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
-    trainer.save_model()
+    trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
     folder = plan.directory.folder
     if trainer.is_world_process_zero() and list(folder.glob("*.safetensors")):
         store_probe(load_for_probe(folder), folder)
@@ -466,8 +466,18 @@ def _save_history_and_card(
     write_model_card(plan, model, figures, signatures, example, repo_id)
     write_checksums(plan.directory.folder)
     if plan.training.push_to_hub:
+        _push(plan, str(repo_id))
+
+
+def _push(plan: RunPlan, repo_id: str) -> None:
+    """Pushes the directory of a finished run, without pickle files and checkpoints.
+
+    Raises:
+        ConnectionError: If the Hub does not take it.
+    """
+    try:
         HfApi().upload_folder(
-            repo_id=str(repo_id),
+            repo_id=repo_id,
             folder_path=plan.directory.folder,
             commit_message="End of training",
             token=plan.training.hub_token,
@@ -475,6 +485,13 @@ def _save_history_and_card(
             ignore_patterns=[*PICKLES, "_*", "checkpoint-*"],
             delete_patterns=list(PICKLES),
         )
+    except Exception as error:  # of the Hub, of the network, of any type
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConnectionError(
+            f"The model is saved in {str(plan.directory.folder)!r}, but the Hub did not take it "
+            f"({reason}): to push it, give the same command with `--resume_from_checkpoint True`, "
+            "which trains no further step."
+        ) from error
 
 
 if __name__ == "__main__":
