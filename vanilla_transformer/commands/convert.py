@@ -19,7 +19,7 @@ SUMMARY = "Converts a checkpoint of another system into a saved model."
 EXAMPLES = """
 vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de
 vanilla-transformer convert --from t5 ./flan-t5-small runs/flan
-vanilla-transformer convert --from ctranslate2 deployed runs/reopened --tokenizer sp.model
+vanilla-transformer convert deployed runs/reopened --tokenizer sp.model
 vanilla-transformer convert --from table run.pt runs/converted --table table.yaml
 vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
     --source-embedding src_tok_emb.weight --target-embedding tgt_tok_emb.weight \\
@@ -44,16 +44,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--from",
         dest="kind",
-        required=True,
         choices=tuple(SOURCES),
         metavar="KIND",
-        help=f"kind of the checkpoint: {', '.join(SOURCES)}",
+        help=f"kind of the checkpoint: {', '.join(SOURCES)} (default: what its files tell)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
     _add_options_of_weights(parser)
     _add_options_of_torch(parser)
     _add_options_of_vocabularies(parser)
     options = parser.parse_words(words)
+    if options.kind is None:
+        options.kind = _kind_of(options.source)
     _check_options_of_kind(options)
     return options
 
@@ -127,6 +128,17 @@ def _add_options_of_torch(parser: CommandParser) -> None:
     group.add_argument(
         "--activation", metavar="NAME", help="`activation` of nn.Transformer, relu unless given"
     )
+
+
+def _kind_of(source: str) -> str:
+    """Looks at the source, and says what it is."""
+    from vanilla_transformer.interop.recognition import recognised_kind
+
+    if not Path(source).exists():
+        raise UsageError(f"{source!r} is no local path: name its kind with --from")
+    kind = recognised_kind(source)
+    print(f"{source} is of the kind {kind}.")
+    return kind
 
 
 def _add_options_of_vocabularies(parser: CommandParser) -> None:

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
     from vanilla_transformer.inspection import AttentionMaps
 
-SUMMARY = "Shows shapes, attention, positions, heads, costs or training curves of a saved model."
+SUMMARY = (
+    "Shows shapes, attention, positions, heads, costs or training curves of a saved model, or what "
+    "a file or directory holds."
+)
 EXAMPLES = """
+vanilla-transformer inspect model.argosmodel
 vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
 vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
 vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de --output heads.png
@@ -36,6 +40,7 @@ vanilla-transformer inspect training runs/multi30k runs/other --x seconds --outp
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 """
 
+VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
 PAIRS_PER_BATCH = 16
 
@@ -50,9 +55,13 @@ class ViewParser(CommandParser):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
+    if words and words[0] not in VIEWS and Path(words[0]).exists():
+        words = ["file", *words]
     views = parser.add_subparsers(
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
     )
+    file = views.add_parser("file", help="kind, sizes and types of a model of any system")
+    file.add_argument("path", metavar="PATH", help="file or directory; the word `file` is optional")
     shapes = views.add_parser("shapes", help="shapes and parameters of each module, as called")
     add_model_argument(shapes)
     shapes.add_argument(
@@ -147,6 +156,10 @@ def check(options: argparse.Namespace) -> None:
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
         )
+    if options.view == "file":
+        if not Path(options.path).exists():
+            raise FileNotFoundError(f"{options.path!r} does not exist.")
+        return
     if options.view == "training":
         for run in options.runs:
             if not Path(run).exists():
@@ -167,6 +180,11 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints or draws the view."""
+    if options.view == "file":
+        from vanilla_transformer.interop.recognition import recognise
+
+        print(recognise(options.path))
+        return
     from transformers.utils import logging
 
     from vanilla_transformer.inference.loading import load_weights, usable_device

@@ -1,0 +1,105 @@
+"""What a file or directory holds is told by its files, and `convert` needs no `--from`."""
+
+import eole_models
+import fairseq_models
+import opennmt_models
+import pytest
+import torch
+from conftest import make_model
+from hf_models import make
+from parity.reference_systems import SystemC
+from safetensors.torch import save_file
+from test_argos import pack, unpacked  # noqa: F401 - a fixture
+from test_ctranslate2 import WORDS
+from test_tutorials import weights_of, weights_of_a
+from torch_model import random_model
+
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import main, run_subcommand
+from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+from vanilla_transformer.interop.recognition import recognise, recognised_kind
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory):
+    tokenizer = VanillaTransformerTokenizer.train(WORDS, kind="word")
+    folder = tmp_path_factory.mktemp("deployed") / "ct2"
+    convert_to_ctranslate2(make_model(), tokenizer, folder, quantization="int8")
+    return folder
+
+
+def saved(path, content):
+    torch.save(content, path)
+    return path
+
+
+def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa: F811
+    opennmt = opennmt_models.reference_model()
+    make("bart").save_pretrained(tmp_path / "bart")
+    make_model().save_pretrained(tmp_path / "own")
+    save_file(weights_of(SystemC), tmp_path / "c.safetensors")
+    sources = {
+        ("ctranslate2",): deployed,
+        ("argos",): pack(unpacked, tmp_path / "en_de.argosmodel"),
+        ("opennmt-py",): opennmt_models.save(tmp_path / "onmt.pt", opennmt),
+        ("eole",): eole_models.save(tmp_path / "eole", eole_models.renamed(opennmt)),
+        ("fairseq",): fairseq_models.save(
+            tmp_path / "fairseq.pt", {"encoder.x": torch.ones(2)}, form="cfg"
+        ),
+        ("torch",): saved(tmp_path / "t.pt", random_model().state_dict()),
+        ("bart",): tmp_path / "bart",
+        ("vanilla_transformer",): tmp_path / "own",
+        ("system-c",): tmp_path / "c.safetensors",
+        ("system-a", "system-d", "system-e"): saved(tmp_path / "a.pt", weights_of_a()),
+        ("table",): saved(tmp_path / "own.pt", {"mine": torch.ones(3)}),
+    }
+    found = {path: recognise(path) for path in sources.values()}
+    assert {path: each.kinds for path, each in found.items()} == {p: k for k, p in sources.items()}
+    assert recognise(deployed / "model.bin").kinds == ("ctranslate2",)
+    for kinds, path in sources.items():
+        if len(kinds) == 1 and kinds != ("vanilla_transformer",):
+            assert recognised_kind(path) == kinds[0]
+    with pytest.raises(ValueError, match="may be system-a or system-d or system-e: name it with"):
+        recognised_kind(tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="needs no conversion"):
+        recognised_kind(tmp_path / "own")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="is of no kind that is known"):
+        recognised_kind(tmp_path / "empty")
+
+
+def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
+    run_subcommand("inspect", [str(deployed)])
+    plain = capsys.readouterr().out
+    run_subcommand("inspect", ["file", str(deployed)])
+    assert capsys.readouterr().out == plain
+    lines = dict(line.split(maxsplit=1) for line in plain.splitlines())
+    assert lines["kind"] == "ctranslate2"
+    assert lines["encoder"] == "2 layers, 2 heads"
+    assert lines["decoder"] == "3 layers, 4 heads"
+    assert lines["embeddings"] == "(40, 16), (40, 16)"
+    assert lines["positions"] == "encodings (2048, 16)"
+    assert "eos_token='</s>'" in lines["tokens"]
+    assert "int8" in lines["numbers"]
+    make_model().save_pretrained(tmp_path / "own")
+    run_subcommand("inspect", [str(tmp_path / "own")])
+    assert "position_embedding_type  sinusoidal" in capsys.readouterr().out
+    assert main(["inspect", "file", str(tmp_path / "nothing")]) == 1
+    (tmp_path / "text.txt").write_text("no model", encoding="utf-8")
+    assert main(["inspect", str(tmp_path / "text.txt")]) == 1
+    assert "cannot be read as weights" in capsys.readouterr().err
+
+
+def test_convert_looks_at_its_source(deployed, tmp_path, capsys):
+    run_subcommand("convert", [str(deployed), str(tmp_path / "model")])
+    assert f"{deployed} is of the kind ctranslate2." in capsys.readouterr().out
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    with pytest.raises(UsageError, match="does not take --heads"):
+        run_subcommand("convert", [str(deployed), str(tmp_path / "m"), "--heads", "2"])
+    with pytest.raises(UsageError, match="is no local path: name its kind with --from"):
+        run_subcommand("convert", ["Helsinki-NLP/opus-mt-en-de", str(tmp_path / "m")])
+    path = saved(tmp_path / "a.pt", weights_of_a())
+    assert main(["convert", str(path), str(tmp_path / "m")]) == 1
+    assert "may be system-a or system-d or system-e" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
