@@ -264,7 +264,7 @@ def open_resumable(
 
 
 def _unfinished(output: str) -> Path:
-    """Returns the file that becomes an output, beside it. A link stays one: what it names counts."""
+    """Returns the file that becomes an output, beside it. Of a link, that of what it names."""
     return Path(f"{Path(output).resolve()}.unfinished")
 
 
