@@ -77,7 +77,7 @@ def test_a_page_that_is_opened_from_disk_can_search(site, chromium):
     visitor.goto((site / "api" / "model.html").as_uri())
     visitor.get_by_role("textbox", name="Search").fill("muon_learning_rate")
     results = visitor.locator(".md-search-result__link")
-    results.first.wait_for()
+    results.first.wait_for(timeout=120_000)  # the index is read first, slowly on a busy machine
     found = [link.get_attribute("href") for link in results.all()]
     assert any(link.startswith((site / "training.html").as_uri()) for link in found)
 

@@ -11,10 +11,11 @@ from servers import serving
 from toy import REPOSITORY
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
+from vanilla_transformer.commands.program import main
 
 MODELS = (
     *("cmudict-demo", "en-de", "de-en", "large", "small", "six", "by-heart"),
-    *("opus-en-de", "my-domain", "en-de-fr"),
+    *("opus-en-de", "my-domain", "en-de-fr", "adapted"),
 )
 
 
@@ -39,6 +40,9 @@ def workspace(corpus, trained, tmp_path_factory):
     save_multi30k(folder)
     save_checkpoint_of_system_c(folder)
     make("marian").save_pretrained(folder / "opus-mt-en-de")
+    assert not main(
+        ["export", "--to", "ctranslate2", str(runs / "en-de"), str(folder / "deployed")]
+    )
     save_checkpoints_of_trainers(folder)
     return folder
 
