@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -634,23 +633,24 @@ def _logits_of_ctranslate2(
         # A start token that was added stands for a zero embedding, which any token gets.
         prefixes = [[word if word in known else end for word in row] for row in words]
         length = inputs["decoder_input_ids"].shape[1]
-        with TemporaryDirectory() as copy:
-            for path in folder.iterdir():
-                if path.name != "config.json":
-                    Path(copy, path.name).symlink_to(path.resolve())
-            plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
-            Path(copy, "config.json").write_text(json.dumps({**settings, **plain}))
-            translator = ctranslate2.Translator(
-                copy, device="cpu", intra_threads=1, compute_type="float32"
-            )
-            results = translator.translate_batch(
-                sources,
-                target_prefix=prefixes,
-                beam_size=1,
-                max_decoding_length=length,
-                min_decoding_length=0,
-                return_logits_vocab=True,
-            )
+        plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
+        config = json.dumps({**settings, **plain})
+        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        translator = ctranslate2.Translator(
+            str(folder),
+            device="cpu",
+            intra_threads=1,
+            compute_type="float32",
+            files={**files, "config.json": config.encode()},
+        )
+        results = translator.translate_batch(
+            sources,
+            target_prefix=prefixes,
+            beam_size=1,
+            max_decoding_length=length,
+            min_decoding_length=0,
+            return_logits_vocab=True,
+        )
         logits = np.stack([[np.array(step).ravel() for step in each.logits[0]] for each in results])
         return vocabularies.spread_logits(torch.from_numpy(logits))
 
