@@ -220,7 +220,7 @@ def open_resumable(
 
 
 def _unfinished(output: str) -> Path:
-    """Returns the file that becomes an output, beside it. A link stays one: what it names counts."""
+    """Returns the file that becomes an output, beside it, or beside what it names as a link."""
     return Path(f"{Path(output).resolve()}.unfinished")
 
 
