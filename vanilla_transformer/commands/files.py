@@ -264,7 +264,7 @@ def open_resumable(
 
 
 def _unfinished(output: str) -> Path:
-    """Returns the file that becomes an output, beside it. Of a link, that of what it names."""
+    """Returns the file that becomes an output, beside it, or beside what it names as a link."""
     return Path(f"{Path(output).resolve()}.unfinished")
 
 
