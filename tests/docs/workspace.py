@@ -10,6 +10,7 @@ from servers import serving
 from toy import REPOSITORY
 
 import vanilla_transformer  # noqa: F401 - registers the Auto classes before any page needs them
+from vanilla_transformer.commands.program import run_subcommand
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +33,8 @@ def workspace(corpus, trained, tmp_path_factory):
     save_checkpoint_of_system_c(folder)
     make("marian").save_pretrained(folder / "opus-mt-en-de")
     save_checkpoints_of_trainers(folder)
+    export = [str(trained), str(folder / "deployed"), "--to", "ctranslate2"]
+    run_subcommand("export", export)
     return folder
 
 
@@ -71,6 +74,7 @@ def save_checkpoints_of_trainers(folder):
     import fairseq_models
     import opennmt_models
     from own_model import FromScratch
+    from test_tutorial_layouts import Seq2Seq
     from torch_model import random_model
     from transformers import FSMTConfig, FSMTForConditionalGeneration
 
@@ -84,4 +88,5 @@ def save_checkpoints_of_trainers(folder):
     eole_models.save(folder / "eole-model", eole_models.renamed(reference))
     torch.save(random_model("sinusoidal").state_dict(), folder / "seq2seq.pt")
     torch.save(FromScratch().state_dict(), folder / "my-model.pt")
+    torch.save(Seq2Seq().state_dict(), folder / "seq2seq-transformer.pt")
     (folder / "table.yaml").write_text(yaml_of_page()[0], encoding="utf-8")
