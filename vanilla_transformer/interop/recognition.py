@@ -25,6 +25,7 @@ MODEL_TYPES = {
 """Kinds by the `model_type` of a config of transformers."""
 
 _NAMES_OF_WEIGHTS = {
+    "tutorials": r"(module\.)?(encoder\.layers\.0\.self_attention\.fc_q|src_embed\.0\.lut)\.weight",
     "torch": r".*encoder\.layers\.0\.self_attn\.in_proj_weight",
     "system-a, system-d or system-e": r"(.*\.)?encoder\.layers\.0\.self_attention\.q\.weight",
     "system-b": r"layers\.0\.self_attention\.qkv\.weight",
