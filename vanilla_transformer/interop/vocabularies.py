@@ -256,11 +256,10 @@ def make_tokenizer(
         backends.append(backend)
     is_one = vocabularies.is_shared and ends and not vocabularies.begins
     is_one = is_one and len(set(files)) < 2
-    tokenizer = VanillaTransformerTokenizer(
-        tokenizer_object=backends[0],
-        **({} if is_one else {"target_tokenizer_object": backends[1]}),
-        **special,
-    )
+    arguments: dict[str, Any] = {**special, "tokenizer_object": backends[0]}
+    if not is_one:
+        arguments["target_tokenizer_object"] = backends[1]
+    tokenizer = VanillaTransformerTokenizer(**arguments)
     names = " and ".join(dict.fromkeys(path.name for path in files))
     cut = f"cut by {names}" if files else "words and subwords between spaces"
     notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "
