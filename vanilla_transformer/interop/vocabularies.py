@@ -256,10 +256,10 @@ def make_tokenizer(
         backends.append(backend)
     is_one = vocabularies.is_shared and ends and not vocabularies.begins
     is_one = is_one and len(set(files)) < 2
-    options: dict[str, Any] = {"tokenizer_object": backends[0], **special}
+    arguments: dict[str, Any] = {**special, "tokenizer_object": backends[0]}
     if not is_one:
-        options["target_tokenizer_object"] = backends[1]
-    tokenizer = VanillaTransformerTokenizer(**options)
+        arguments["target_tokenizer_object"] = backends[1]
+    tokenizer = VanillaTransformerTokenizer(**arguments)
     names = " and ".join(dict.fromkeys(path.name for path in files))
     cut = f"cut by {names}" if files else "words and subwords between spaces"
     notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "
