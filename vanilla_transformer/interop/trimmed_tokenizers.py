@@ -120,7 +120,7 @@ class BackendTable:
         return kept
 
     @cached_property
-    def _parents(self) -> dict[str, set[str]]:
+    def _token_parents(self) -> dict[str, set[str]]:
         model, parents = self.state["model"], dict[str, set[str]]()
         prefix = len(model.get("continuing_subword_prefix") or "")
         for first, second in model.get("merges", ()):
@@ -129,7 +129,7 @@ class BackendTable:
 
     def parents(self, token: str) -> Iterable[str]:
         """Returns tokens that a token is merged from."""
-        return self._parents.get(token, ())
+        return self._token_parents.get(token, ())
 
     def write(self, new_ids: Mapping[int, int]) -> None:
         """Writes the file of the smaller vocabulary over the old one."""
@@ -202,15 +202,15 @@ class PieceTable:
     models: Sequence[Path]
 
     @cached_property
-    def _protos(self) -> list[Any]:
+    def _sentencepiece_models(self) -> list[Any]:
         return [read_sentencepiece(path) for path in self.models]
 
     @cached_property
-    def _listed(self) -> dict[str, int]:
+    def _listed_ids(self) -> dict[str, int]:
         return read_object(self.path)
 
     @cached_property
-    def _added(self) -> dict[str, int]:
+    def _added_ids(self) -> dict[str, int]:
         """Added tokens, as both files that may hold them list them."""
         folder = self.path.parent
         found = {}
@@ -222,15 +222,15 @@ class PieceTable:
     @cached_property
     def ids(self) -> dict[str, int]:
         """The id of each token, added tokens included."""
-        return self._added | self._listed
+        return self._added_ids | self._listed_ids
 
     @cached_property
     def required(self) -> set[int]:
         """Ids that every smaller vocabulary keeps."""
-        kept = set(self._added.values())
+        kept = set(self._added_ids.values())
         kept |= {i for token, i in self.ids.items() if _BYTE.fullmatch(token) or _TAG.match(token)}
         kept |= {self.ids[token] for token in ("<unk>", "<pad>") if token in self.ids}
-        for proto in self._protos:
+        for proto in self._sentencepiece_models:
             # Pieces that are no tokens stay; so does the lowest score, as unknown characters need.
             foreign = [piece.piece for piece in proto.pieces if piece.piece not in self.ids]
             kept |= {self.ids[one] for piece in foreign for one in self.parents(piece)}
@@ -239,14 +239,16 @@ class PieceTable:
         return kept
 
     @cached_property
-    def _merged(self) -> list[set[str]]:
+    def _merged_pieces(self) -> list[set[str]]:
         """Pieces of the models that merge pairs."""
-        protos = [proto for proto in self._protos if proto.trainer_spec.model_type == 2]
+        protos = [
+            proto for proto in self._sentencepiece_models if proto.trainer_spec.model_type == 2
+        ]
         return [{piece.piece for piece in _normal_pieces(proto)} for proto in protos]
 
     def parents(self, token: str) -> Iterable[str]:
         """Returns tokens that a token is merged from; a model may merge each two halves."""
-        for pieces in self._merged:
+        for pieces in self._merged_pieces:
             for cut in range(1, len(token) if token in pieces else 0):
                 halves = token[:cut], token[cut:]
                 if pieces.issuperset(halves):
@@ -254,9 +256,9 @@ class PieceTable:
 
     def write(self, new_ids: Mapping[int, int]) -> None:
         """Writes the files of the smaller vocabulary over the old ones."""
-        listed = {token: new_ids[i] for token, i in self._listed.items() if i in new_ids}
+        listed = {token: new_ids[i] for token, i in self._listed_ids.items() if i in new_ids}
         dropped = {token for token, index in self.ids.items() if index not in new_ids}
-        for path, proto in zip(self.models, self._protos, strict=True):
+        for path, proto in zip(self.models, self._sentencepiece_models, strict=True):
             kept = [p for p in proto.pieces if p.type != NORMAL or p.piece not in dropped]
             smaller = type(proto)()
             smaller.CopyFrom(proto)

@@ -131,21 +131,21 @@ def trim_vocabulary(
     files = [*map(str, keep_for), *map(str, keep_for_target)]
     check_output_directory(str(output_dir), overwrite, [path, *files])
     files_of_sides = (keep_for, keep_for_target or keep_for)
-    texts = dict(zip(_SIDES, map(_check_files, files_of_sides), strict=True))
-    model, tokenizer = _load(path)
+    texts = dict(zip(_SIDES, map(check_texts, files_of_sides), strict=True))
+    model, tokenizer = load_model_and_tokenizer(path)
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
         tables = read_tables(folder)
         orders = _choose_ids(model, tokenizer, tables, texts, keep_frequent)
         for table, order in zip(tables, orders, strict=False):
-            table.write(_new_ids(order))
+            table.write(new_numbers_of(order))
         load: Any = AutoTokenizer.from_pretrained
         smaller = load(folder)
         trimmed = trim_model(model, *orders)
         lines = _compare_ids(tokenizer, smaller, orders, texts)
-        samples = list(islice(_nonblank(texts["text"]), _LINES_OF_LOGITS))
-        targets = list(islice(_nonblank(texts["text_target"]), len(samples)))
+        samples = list(islice(read_texts(texts["text"]), _LINES_OF_LOGITS))
+        targets = list(islice(read_texts(texts["text_target"]), len(samples)))
         encoded = _encode_sample(tokenizer, samples[: len(targets)], targets)
         difference = _compare_logits(model, trimmed, encoded, orders)
         with replaced_directory(output_dir) as unfinished:
@@ -154,7 +154,9 @@ def trim_vocabulary(
             with TemporaryDirectory() as old:
                 model.save_pretrained(old)
                 sizes = [
-                    _measure(each, Path(where), _numbered(encoded["input_ids"], order, each))
+                    _measure_model(
+                        each, Path(where), _to_new_ids(encoded["input_ids"], order, each)
+                    )
                     for each, where, order in (
                         (model, old, list(range(model.config.vocab_size))),
                         (trimmed, unfinished, orders[0]),
@@ -166,7 +168,8 @@ def trim_vocabulary(
     return done
 
 
-def _check_files(files: Iterable[str | Path]) -> list[str | Path]:
+def check_texts(files: Iterable[str | Path]) -> list[str | Path]:
+    """Returns the paths of text files; raises a ValueError if one holds no text."""
     checked = list(files)
     for file in checked:
         if not any(line.strip() for line in read_lines(file)):
@@ -174,7 +177,7 @@ def _check_files(files: Iterable[str | Path]) -> list[str | Path]:
     return checked
 
 
-def _load(path: str) -> tuple[Any, Any]:
+def load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
     """Loads a model, with the type of its weights, and its tokenizer."""
     config = VanillaTransformerConfig.from_pretrained(path)
     kind = (config.architectures or [VanillaTransformerForConditionalGeneration.__name__])[0]
@@ -196,11 +199,12 @@ def _load(path: str) -> tuple[Any, Any]:
 # Which tokens ------------------------------------------------------------------------------------
 
 
-def _nonblank(files: Iterable[str | Path]) -> Iterator[str]:
+def read_texts(files: Iterable[str | Path]) -> Iterator[str]:
+    """Yields the lines of text files that are not blank."""
     return (line for line in chain.from_iterable(map(read_lines, files)) if line.strip())
 
 
-def _encode(tokenizer: Any, side: str, lines: Iterable[str]) -> Iterator[list[int]]:
+def _encode_lines(tokenizer: Any, side: str, lines: Iterable[str]) -> Iterator[list[int]]:
     """Yields the ids of each line."""
     remaining = iter(lines)
     while chunk := list(islice(remaining, 1024)):
@@ -221,7 +225,7 @@ def _choose_ids(
     used: list[set[int]] = [set() for _ in tables]
     for number, side in enumerate(_SIDES):
         used[number % len(tables)].update(
-            chain.from_iterable(_encode(tokenizer, side, _nonblank(texts[side])))
+            chain.from_iterable(_encode_lines(tokenizer, side, read_texts(texts[side])))
         )
     named = _named_ids(model.config.to_dict()) | _named_ids(model.generation_config.to_dict())
     kept = []
@@ -236,14 +240,14 @@ def _choose_ids(
         rest = sorted(set(table.ids.values()) - ids)
         kept.append(close_under_parents(table, ids | set(rest[:keep_frequent])))
     if len(tables) == 2:
-        _align(tables, kept)
+        _align_sides(tables, kept)
     orders = [sorted(ids) for ids in kept]
     if len(tables) == 1 and sizes[0] != sizes[1]:
         raise ValueError("The model has two vocabularies, but the tokenizer has one.")
     return orders[0], orders[-1]
 
 
-def _align(tables: Sequence[Table], kept: list[set[int]]) -> None:
+def _align_sides(tables: Sequence[Table], kept: list[set[int]]) -> None:
     """Keeps more tokens until those that both sides need with one id, such as `<pad>`, have it."""
     names = [{index: token for token, index in table.ids.items()} for table in tables]
     common = tables[0].required & tables[1].required
@@ -270,49 +274,50 @@ def _named_ids(fields: Mapping[str, Any]) -> set[int]:
         if name.endswith("_token_id"):
             found.update(value if isinstance(value, list) else [value])
         elif name in _REQUIRED_IDS:
-            found.update(_flat(value))
+            found.update(_flat_ids(value))
     return found - {None, -1}
 
 
-def _flat(value: Any) -> Iterator[int]:
+def _flat_ids(value: Any) -> Iterator[int]:
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _flat(one)
+            yield from _flat_ids(one)
     elif isinstance(value, int):
         yield value
 
 
-def _renumber(value: Any, new: Mapping[int, int]) -> Any:
+def _renumber_ids(value: Any, new: Mapping[int, int]) -> Any:
     """Replaces the ids in nested lists."""
     if isinstance(value, list | tuple):
-        return [_renumber(one, new) for one in value]
+        return [_renumber_ids(one, new) for one in value]
     return new.get(value, value) if isinstance(value, int) else value
 
 
-def _renumber_fields(config: Any, new: Mapping[int, int]) -> None:
+def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
     """Replaces the ids in a config, in place; what forbids a dropped token is dropped."""
     for name, value in config.to_dict().items():
         if value is None:
             continue
         if name.endswith("_token_id") or name == "force_words_ids":
-            setattr(config, name, _renumber(value, new))
+            setattr(config, name, _renumber_ids(value, new))
         elif name in _ID_LISTS:
             setattr(config, name, [new[one] for one in value if one in new] or None)
         elif name == "bad_words_ids":
-            rows = [_renumber(row, new) for row in value if new.keys() >= set(row)]
+            rows = [_renumber_ids(row, new) for row in value if new.keys() >= set(row)]
             setattr(config, name, rows or None)
         elif name == "forced_decoder_ids":
             setattr(config, name, [[place, new[token]] for place, token in value])
         elif name == "sequence_bias":
             pairs = value.items() if isinstance(value, dict) else value
             kept = [(list(ids), bias) for ids, bias in pairs if new.keys() >= set(ids)]
-            setattr(config, name, [[_renumber(ids, new), bias] for ids, bias in kept] or None)
+            setattr(config, name, [[_renumber_ids(ids, new), bias] for ids, bias in kept] or None)
 
 
 # The model ---------------------------------------------------------------------------------------
 
 
-def _new_ids(order: Sequence[int]) -> dict[int, int]:
+def new_numbers_of(order: Sequence[int]) -> dict[int, int]:
+    """Returns the new id of each old one, given the old ids in their new order."""
     return {old: new for new, old in enumerate(order)}
 
 
@@ -324,10 +329,10 @@ def trim_model(model: Any, source_ids: Sequence[int], target_ids: Sequence[int])
         source_ids: The old id of each row of the source.
         target_ids: The old id of each row of the target; the same if the embedding is shared.
     """
-    smaller, new = deepcopy(model), _new_ids(target_ids)
+    smaller, new = deepcopy(model), new_numbers_of(target_ids)
     config = smaller.config
-    _renumber_fields(config, new)
-    _renumber_fields(smaller.generation_config, new)
+    renumber_fields(config, new)
+    renumber_fields(smaller.generation_config, new)
     head, done = smaller.lm_head, dict[nn.Parameter, nn.Parameter]()
     tables = {"encoder.embed_tokens": source_ids, "decoder.embed_tokens": target_ids}
     if config.share_encoder_decoder_embeddings:
@@ -335,19 +340,19 @@ def trim_model(model: Any, source_ids: Sequence[int], target_ids: Sequence[int])
     modules = [(smaller.model.get_submodule(name), order) for name, order in tables.items()]
     for module, order in [*modules, (head, target_ids)]:  # a shared matrix stays one
         if module.weight not in done:
-            done[module.weight] = _rows(module.weight, order)
+            done[module.weight] = _select_rows(module.weight, order)
         module.weight = done[module.weight]
     for table, order in modules:
         table.num_embeddings, table.padding_idx = len(order), config.pad_token_id
     head.out_features = len(target_ids)
     if head.bias is not None:
-        head.bias = _rows(head.bias, target_ids)
+        head.bias = _select_rows(head.bias, target_ids)
     config.vocab_size = len(source_ids)
     config.decoder_vocab_size = len(target_ids)
     return smaller
 
 
-def _rows(values: torch.Tensor, order: Sequence[int]) -> nn.Parameter:
+def _select_rows(values: torch.Tensor, order: Sequence[int]) -> nn.Parameter:
     return nn.Parameter(values.detach()[torch.tensor(order)], values.requires_grad)
 
 
@@ -363,8 +368,10 @@ def _compare_ids(
     """Raises an error if a line is cut otherwise; returns the number of lines."""
     count, problems = 0, []
     for side, order in zip(_SIDES, orders, strict=True):
-        lines = list(islice(_nonblank(texts[side]), CHECKED_LINES))
-        pairs = zip(*(_encode(each, side, lines) for each in (tokenizer, smaller)), strict=True)
+        lines = list(islice(read_texts(texts[side]), CHECKED_LINES))
+        pairs = zip(
+            *(_encode_lines(each, side, lines) for each in (tokenizer, smaller)), strict=True
+        )
         for line, (before, after) in zip(lines, pairs, strict=True):
             count += 1
             if before != [order[index] if index < len(order) else None for index in after]:
@@ -384,7 +391,7 @@ def _encode_sample(tokenizer: Any, lines: list[str], targets: list[str]) -> dict
     }
 
 
-def _numbered(ids: torch.Tensor, order: Sequence[int], model: Any) -> torch.Tensor:
+def _to_new_ids(ids: torch.Tensor, order: Sequence[int], model: Any) -> torch.Tensor:
     """Returns old ids as those of a smaller vocabulary, on the device of a model."""
     table = torch.full((max(order) + 1,), -1)
     table[torch.tensor(order)] = torch.arange(len(order))
@@ -399,9 +406,9 @@ def _compare_logits(
     mask = encoded["attention_mask"]
     expected = model(**encoded).logits[..., torch.tensor(orders[1])].float()
     found = trimmed(
-        input_ids=_numbered(encoded["input_ids"], orders[0], trimmed),
+        input_ids=_to_new_ids(encoded["input_ids"], orders[0], trimmed),
         attention_mask=mask,
-        decoder_input_ids=_numbered(encoded["decoder_input_ids"], orders[1], trimmed),
+        decoder_input_ids=_to_new_ids(encoded["decoder_input_ids"], orders[1], trimmed),
     ).logits.float()
     difference = float((found - expected).abs().max())
     if not difference <= 1e-2 * max(1.0, float(expected.abs().max())):
@@ -409,7 +416,7 @@ def _compare_logits(
     return difference
 
 
-def _measure(model: Any, folder: Path, ids: torch.Tensor) -> Size:
+def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
     """Measures a saved model; the speed is the better of two runs of the same number of steps."""
     options = {"max_new_tokens": _STEPS, "min_new_tokens": _STEPS, "num_beams": 1}
     times = []
