@@ -127,7 +127,7 @@ def read_ctranslate2(
     fields = {
         **fields,
         "lm_head_bias": "lm_head.bias" in weights,
-        **_sharing(weights),
+        **_sharing_fields(weights),
         **vocabularies.token_ids(),
         **(changes or {}),
     }
@@ -331,7 +331,7 @@ def _read_model(
     return fields, weights
 
 
-def _sharing(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+def _sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
     """Returns whether tables are the same: a file has aliases, or equal values."""
     source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
     return {
