@@ -165,7 +165,7 @@ def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int
     if unknown is not None:
         missing = _count_missing(table.path, files, names, is_word).most_common(count)
         learnt = {token: [names[unknown]] for token, _ in missing}
-    scores = dict(model["vocab"]) if model["type"] == "Unigram" else {}
+    scores: dict[str, float] = dict(model["vocab"]) if model["type"] == "Unigram" else {}
     lowest = min(scores.values(), default=0.0)
     new_scores, merges = dict.fromkeys(learnt, lowest), dict[str, tuple[str, str]]()
     if not is_word:
@@ -177,8 +177,8 @@ def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int
     for token, halves in merges.items():
         parts = [learnt.get(half) or [names[half]] for half in halves]
         learnt[token] = [*parts[0], *parts[1]]
-        both = (new_scores.get(half, scores.get(half, 0.0)) for half in halves)
-        new_scores[token] = sum(both) + _GAIN
+        left, right = (new_scores.get(half) or scores.get(half, 0.0) for half in halves)
+        new_scores[token] = left + right + _GAIN
     table.write({i: i + len(learnt) * (i >= start) for i in table.ids.values()})
     _append_subwords(table.path, new_scores, merges, start)
     return Learnt(start, learnt)

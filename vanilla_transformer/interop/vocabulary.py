@@ -162,7 +162,9 @@ def trim_vocabulary(
                         (trimmed, unfinished, orders[0]),
                     )
                 ]
-            done = Trimmed(*sizes, *orders, lines, len(targets), difference)
+            done = Trimmed(
+                sizes[0], sizes[1], orders[0], orders[1], lines, len(targets), difference
+            )
             _write_card(unfinished, path, done)
             store_probe(load_for_probe(unfinished), unfinished)
     return done
