@@ -1,7 +1,7 @@
 r"""Compares the outputs and the scores of `Translator`'s engines on one model and one set of texts.
 
     python scripts/experiments/engine_quality.py runs/en-de --source test.en --target test.de
-    python scripts/experiments/engine_quality.py runs/cmudict-demo --metric wer
+    python scripts/experiments/engine_quality.py model_cards/pronounce --metric wer
     python scripts/experiments/engine_quality.py runs/first --ensemble-with runs/second \
         --metric wer --engines transformers
 

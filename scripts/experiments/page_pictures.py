@@ -1,6 +1,6 @@
 """Takes the pictures of the page and of the server in docs/pictures, with the system's Chromium.
 
-    python scripts/experiments/page_pictures.py runs/cmudict-demo
+    python scripts/experiments/page_pictures.py model_cards/pronounce
 
 It needs the package `playwright` (in the extra `test`) and an installed Chromium.
 """
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="directory of the trained model, e.g. runs/cmudict-demo")
+    parser.add_argument("model", help="directory of the model, e.g. model_cards/pronounce")
     parser.add_argument(
         "--output",
         type=Path,

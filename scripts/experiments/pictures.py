@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="directory of the trained model, e.g. runs/cmudict-demo")
+    parser.add_argument("model", help="directory of the model, e.g. model_cards/pronounce")
     parser.add_argument(
         "--output",
         type=Path,
