@@ -4,7 +4,14 @@ import gzip
 import os
 from argparse import Namespace
 
-from vanilla_transformer.commands.files import open_output, open_resumable, print_line
+import pytest
+
+from vanilla_transformer.commands.files import (
+    check_output,
+    open_output,
+    open_resumable,
+    print_line,
+)
 from vanilla_transformer.commands.program import run_subcommand
 
 LINES = ["a dog sees a cat .", "a bird finds a child ."] * 100
@@ -43,3 +50,22 @@ def test_an_interrupted_file_holds_each_line_at_once(tmp_path):
     with open_resumable(options, {}) as (stream, _):
         print_line("one", stream)
         assert (tmp_path / "out.unfinished").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_output_that_is_a_link_stays_one(tmp_path, resume):
+    (tmp_path / "disk").mkdir()
+    kept, link = tmp_path / "disk" / "out", tmp_path / "link"
+    link.symlink_to(kept)
+    for text in ("one", "two"):  # where it names nothing yet, and where it names a file
+        options = Namespace(output=str(link), resume=resume, overwrite=True)
+        check_output(options, {})
+        with open_resumable(options, {}) as (stream, _):
+            print_line(text, stream)
+        assert link.is_symlink()
+        assert kept.read_text() == f"{text}\n"
+    assert [path.name for path in kept.parent.iterdir()] == ["out"]
+    link.unlink()
+    link.symlink_to(tmp_path / "nowhere" / "out")
+    with pytest.raises(OSError, match=r"no file can be made in .*nowhere"):
+        check_output(Namespace(output=str(link), resume=resume, overwrite=True), {})

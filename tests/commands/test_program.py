@@ -29,6 +29,7 @@ QUICK = [
     ["train", "nowhere.yaml"],
     ["train", "--train_source", "nowhere.txt"],
     ["average", "nowhere/a", "--last", "2", "--output", "mean"],
+    ["vocabulary", "some/model", "out", "--keep-for", "nowhere.txt"],
     ["convert", "nowhere.pt", "out", "--from", "system-a", "--heads", "2"],
     ["inspect", "attention", "/nowhere", "--text", "a"],
     ["translate", "some/model", "--input", "nowhere.txt"],

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from math import inf
 
 import pytest
 from toy import command
@@ -15,8 +16,11 @@ from vanilla_transformer import progress
 from vanilla_transformer.commands import files as program_files
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.commands.score import _format_score
 from vanilla_transformer.inference import translator
+from vanilla_transformer.inference.results import Score, Translation
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.serving.generation_routes import _describe_output
 
 translate, score = partial(run_subcommand, "translate"), partial(run_subcommand, "score")
 LINES = ["a dog sees a cat .", "", "a bird finds a child ."]
@@ -42,6 +46,22 @@ def test_json_lines_hold_scores(trained, capsys):
     assert found["outputs"][0]["score"] > found["outputs"][1]["score"]
     assert found["outputs"][0]["is_complete"] is True
     assert len(found["outputs"][0]["tokens"]) == len(found["outputs"][0]["token_scores"]) == 5
+
+
+def test_scores_that_json_cannot_hold_are_null(trained, capsys, monkeypatch):
+    found = Translation("a", score=-inf, tokens=("a", "b"), token_scores=(-inf, -0.25))
+    monkeypatch.setattr(Translator, "translate", lambda *args, **options: [found])
+    translate([str(trained), "--json", LINES[0]])
+    line = capsys.readouterr().out
+    assert "Infinity" not in line
+    (output,) = json.loads(line)["outputs"]
+    assert (output["score"], output["token_scores"]) == (None, [None, -0.25])
+    described = _describe_output(found, with_scores=True)
+    assert described["score"] is described["tokens"][0]["log_probability"] is None
+    assert described["tokens"][0]["confidence"] == 0
+    line = _format_score(Score(("a",), (-inf,)), as_json=True)
+    assert "Infinity" not in line
+    assert json.loads(line)["log_probability"] is None
 
 
 def test_an_interrupted_output_goes_on(trained, files, tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, HfArgumentParser
 
 from vanilla_transformer import VanillaTransformerTokenizer, progress
+from vanilla_transformer.data import text_files
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -141,6 +142,15 @@ def test_missing_and_empty_files(write, tmp_path):
         load(train_source=write("s.txt", "a"), train_target=str(tmp_path / "nowhere.txt"))
     with pytest.raises(ValueError, match=r"s\.txt and .*t\.txt are empty"):
         load_texts(write, "", "")
+
+
+def test_a_small_file_cannot_fill_the_memory_with_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "MOST_BYTES_OF_A_LINE", 1000)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"a\n" + b"b" * 999 + b"\n" + b"c" * 10**6))
+    lines = read_lines(tmp_path / "bomb.gz")
+    assert [next(lines), next(lines)] == ["a", "b" * 999]
+    with pytest.raises(ValueError, match=r"bomb\.gz, line 3: it has more than 1,000 bytes"):
+        next(lines)
 
 
 def test_damaged_gzip(tmp_path):

@@ -95,6 +95,7 @@ def save_checkpoints_of_trainers(folder):
     import fairseq_models
     import opennmt_models
     from own_model import FromScratch
+    from test_tutorial_layouts import Seq2Seq
     from torch_model import random_model
     from transformers import FSMTConfig, FSMTForConditionalGeneration
 
@@ -108,4 +109,5 @@ def save_checkpoints_of_trainers(folder):
     eole_models.save(folder / "eole-model", eole_models.renamed(reference))
     torch.save(random_model("sinusoidal").state_dict(), folder / "seq2seq.pt")
     torch.save(FromScratch().state_dict(), folder / "my-model.pt")
+    torch.save(Seq2Seq().state_dict(), folder / "seq2seq-transformer.pt")
     (folder / "table.yaml").write_text(yaml_of_page()[0], encoding="utf-8")

@@ -84,6 +84,7 @@ def save_marian(trained_pieces, folder, separate):
     pad = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "vocab_size": size}
     source = make("marian", **pad, decoder_vocab_size=size, **(APART if separate else {}))
     source.generation_config.bad_words_ids = [[size - 1]]
+    source.generation_config.max_length = source.config.max_position_embeddings
     source.save_pretrained(folder)
     return source
 

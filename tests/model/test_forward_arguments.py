@@ -302,6 +302,22 @@ def test_a_mask_is_as_long_as_its_tokens(tiny_model, tiny_batch, cls, width):
             model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_mask_has_a_line_for_each_row(tiny_model, tiny_batch, cls, rows):
+    model = tiny_model(cls)
+    inputs = inputs_for(model, tiny_batch())
+    for name in (name for name in inputs if name.endswith("attention_mask")):
+        mask = torch.ones(rows, inputs[name].shape[1], dtype=torch.long)
+        with pytest.raises(ValueError, match=rf"`{name}`.*\({rows}, .* 3 rows"):
+            model(**{**inputs, name: mask})
+    if model.config.is_encoder_decoder:
+        encoded = model.get_encoder()(inputs.pop("input_ids"))
+        mask = torch.ones(rows, 7, dtype=torch.long)
+        with pytest.raises(ValueError, match=rf"`attention_mask`.*\({rows}, 7\).* 3 rows"):
+            model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
+
+
 def test_a_mask_counts_the_tokens_in_the_cache(tiny_model, tiny_batch):
     model, ids = tiny_model(VanillaTransformerForCausalLM), tiny_batch()["input_ids"]
     cache = model(ids[:, :4], use_cache=True).past_key_values

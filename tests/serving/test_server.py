@@ -8,6 +8,7 @@ import json
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -60,6 +61,8 @@ def test_a_client_of_libretranslate_works_as_it_is(server):
     assert languages["en"] == {"code": "en", "name": "English", "targets": ["de"]}
     assert languages["de"]["targets"] == []
     assert languages["any"]["targets"] == ["toy"]
+    with pytest.raises(HTTPError, match="501"):
+        client.detect(LINE)
 
 
 def test_json_and_forms_are_taken_as_libretranslate_takes_them(server):

@@ -95,6 +95,23 @@ def trainer(folder, stop_at=None, callbacks=(), data=None, net=None, extra=None,
     )
 
 
+class ScheduleFree(torch.optim.SGD):
+    """As in `schedulefree`: the optimizer evaluates other weights than it trains."""
+
+    def _move_weights(self, is_training, distance):
+        for group in self.param_groups:
+            if group.setdefault("train_mode", True) != is_training:
+                group["train_mode"] = is_training
+                for weight in group["params"]:
+                    weight.data += distance
+
+    def train(self):
+        self._move_weights(True, -0.5)
+
+    def eval(self):
+        self._move_weights(False, 0.5)
+
+
 def stock(folder, net, eval_rows=None, metrics=None, optimizers=(None, None), **options):
     """Returns a trainer of transformers."""
     words = tokenizer()

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 import torch
-from small import assert_same_weights, model, tokenizer, trainer
+from small import ScheduleFree, assert_same_weights, model, tokenizer, trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import SIZES, arguments
 
+from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.callbacks import ShowTranslations
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -19,11 +20,14 @@ TARGETS = ["w11 w12", "w12 w13 w14", "w13", "w14 w11"]
 
 @pytest.fixture
 def make_trainer(tmp_path):
-    def make(**options):
+    def make(schedule_free=False, **options):
         encoded = tokenizer()(SOURCES, text_target=TARGETS)
         data = [dict(zip(encoded, row, strict=True)) for row in zip(*encoded.values(), strict=True)]
         options = {"max_steps": 4, "learning_rate": 0.01, **options}
-        return trainer(tmp_path, net=model(dropout=0.3, **SIZES), data=data, **options)
+        net, extra = model(dropout=0.3, **SIZES), {}
+        if schedule_free:
+            extra["optimizers"] = (ScheduleFree(net.parameters(), 0.01), None)
+        return trainer(tmp_path, net=net, data=data, extra=extra, **options)
 
     return make
 
@@ -71,10 +75,21 @@ def test_it_shows_the_moving_average_that_is_saved(make_trainer, capsys):
     assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
 
 
-@pytest.mark.parametrize("decay", [None, 0.9])
-def test_training_is_the_same_with_and_without_it(make_trainer, decay):
+def test_it_shows_the_weights_that_a_schedule_free_optimizer_evaluates(make_trainer, capsys):
+    trainer = show(make_trainer(schedule_free=True, max_steps=6), 6, count=4)
+    trainer.train()
+    lines = shown(capsys.readouterr().out)
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(4)])
+    trainer.optimizer.eval()
+    with evaluation_mode(trainer.model):
+        loss = trainer.model(**batch).loss.item()
+    assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
+
+
+@pytest.mark.parametrize(("decay", "schedule_free"), [(None, False), (0.9, False), (None, True)])
+def test_training_is_the_same_with_and_without_it(make_trainer, decay, schedule_free):
     def made():
-        trainer = make_trainer()
+        trainer = make_trainer(schedule_free)
         if decay is not None:
             trainer.add_callback(ExponentialMovingAverage(decay))
         return trainer

@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
+from small import ScheduleFree, assert_resumes_exactly, assert_same_weights, losses, model, trainer
 from transformers import TrainerCallback
 
 from vanilla_transformer.names import MUON
@@ -304,23 +304,6 @@ def test_callbacks_that_transformers_restores_end_the_training_as_well(tmp_path)
     assert resumed.record.resumed_step == 2
     recorded = resumed.state.stateful_callbacks["TrainingRecord"]["attributes"]
     assert recorded["seconds"] == resumed.record.seconds > resumed.record.seconds_before
-
-
-class ScheduleFree(torch.optim.SGD):
-    """As in `schedulefree`: the optimizer evaluates other weights than it trains."""
-
-    def _move_weights(self, is_training, distance):
-        for group in self.param_groups:
-            if group.setdefault("train_mode", True) != is_training:
-                group["train_mode"] = is_training
-                for weight in group["params"]:
-                    weight.data += distance
-
-    def train(self):
-        self._move_weights(True, -0.5)
-
-    def eval(self):
-        self._move_weights(False, 0.5)
 
 
 def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(tmp_path):

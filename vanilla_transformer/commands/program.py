@@ -26,6 +26,7 @@ SUBCOMMANDS = (
     "score",
     "align",
     "average",
+    "vocabulary",
     "inspect",
     "page",
     "convert",

@@ -86,10 +86,12 @@ def run(options: argparse.Namespace) -> None:
 def _format_score(score: "Score", as_json: bool) -> str:
     if not as_json:
         return f"{score.log_probability:.4f}"
+    from vanilla_transformer.inference.results import finite_or_none
+
     fields = {
-        "log_probability": round(score.log_probability, 4),
-        "perplexity": round(score.perplexity, 4),
+        "log_probability": finite_or_none(round(score.log_probability, 4)),
+        "perplexity": finite_or_none(round(score.perplexity, 4)),
         "tokens": score.tokens,
-        "token_scores": [round(value, 4) for value in score.token_scores],
+        "token_scores": [finite_or_none(round(value, 4)) for value in score.token_scores],
     }
     return json.dumps(fields, ensure_ascii=False)

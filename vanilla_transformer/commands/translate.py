@@ -197,7 +197,8 @@ def run(options: argparse.Namespace) -> None:
             source = next(sources)
             if options.json:
                 described = [_output_fields(one) for one in several]
-                line = json.dumps({"source": source, "outputs": described}, ensure_ascii=False)
+                content = {"source": source, "outputs": described}
+                line = json.dumps(content, ensure_ascii=False, allow_nan=False)
                 print(line, file=stream)
                 continue
             for output in several:
@@ -213,6 +214,9 @@ def _output_line(output: Any) -> str:
 
 
 def _output_fields(output: Any) -> dict[str, Any]:
-    fields = asdict(output)
-    fields["token_scores"] = [round(value, 4) for value in fields["token_scores"]]
-    return {name: value for name, value in fields.items() if value is not None}
+    from vanilla_transformer.inference.results import finite_or_none
+
+    fields = {name: value for name, value in asdict(output).items() if value is not None}
+    fields["score"] = finite_or_none(fields["score"])
+    fields["token_scores"] = [finite_or_none(round(v, 4)) for v in fields["token_scores"]]
+    return fields

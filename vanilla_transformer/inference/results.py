@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from math import exp, inf
+from math import exp, inf, isfinite
 from typing import NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
@@ -112,6 +112,11 @@ def perplexity_of(scores: Iterable[Score]) -> float:
     values = [value for score in scores for value in score.token_scores]
     mean = -sum(values) / max(len(values), 1)
     return exp(mean) if mean < 700 else inf
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Returns a score as JSON can hold it, which has no infinity and no NaN."""
+    return value if value is not None and isfinite(value) else None
 
 
 class Details(NamedTuple):

@@ -119,7 +119,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Sequence[str],
+        path: str | Path | Sequence[str | Path],
         engine: str = "auto",
         device: str | None = None,
         compute_type: str = "float32",
@@ -155,7 +155,7 @@ class Translator:
         """
         if engine not in ENGINES:
             raise ValueError(f"Unknown engine {engine!r}: use one of {ENGINES}.")
-        paths = [path] if isinstance(path, str) else list(path)
+        paths = [str(one) for one in ([path] if isinstance(path, str | Path) else path)]
         if compute_type != "float32" and len(paths) > 1:
             raise ValueError(
                 f"`compute_type` is {compute_type!r}, but an ensemble is computed by transformers: "

@@ -98,7 +98,9 @@ class Package:
             is_link = stat.S_ISLNK(member.external_attr >> 16)
             if place.is_absolute() or ".." in place.parts or "\\" in member.filename or is_link:
                 raise self.error(f"it holds {member.filename!r}, which leads out of its folder")
-        roots = [PurePosixPath(m.filename).parent for m in members if _base(m) == "metadata.json"]
+        roots = [
+            PurePosixPath(m.filename).parent for m in members if _name_of(m) == "metadata.json"
+        ]
         roots.sort(key=lambda root: len(root.parts))
         if not roots or len(roots[0].parts) > 1:
             raise self.error("it holds no metadata.json")
@@ -124,7 +126,7 @@ class Package:
         return ValueError(f"{str(self.path)!r} is no package of Argos Translate: {problem}.")
 
 
-def _base(member: zipfile.ZipInfo) -> str:
+def _name_of(member: zipfile.ZipInfo) -> str:
     return PurePosixPath(member.filename).name
 
 

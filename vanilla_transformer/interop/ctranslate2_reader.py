@@ -126,7 +126,7 @@ def read_ctranslate2(
     fields = {
         **fields,
         "lm_head_bias": "lm_head.bias" in weights,
-        **_sharing(weights),
+        **_sharing_fields(weights),
         **vocabularies.token_ids(),
         **(changes or {}),
     }
@@ -330,7 +330,7 @@ def _read_model(
     return fields, weights
 
 
-def _sharing(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+def _sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
     """Returns whether tables are the same: a file has aliases, or equal values."""
     source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
     return {
@@ -401,9 +401,9 @@ class _Stack:
         found: Weights = {f"{ours}.embed_tokens.weight": table}
         for name, our_name in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
             if stored.has(f"{self.name}/{name}/gamma"):
-                found |= self._norm(f"{self.name}/{name}", f"{ours}.{our_name}")
+                found |= self._norm_weights(f"{self.name}/{name}", f"{ours}.{our_name}")
         for number in range(self.layers):
-            found |= self._layer(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
+            found |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
         first = f"{self.name}/layer_0"
         for values, what in ((self._scales, "queries_scale"), (self._key_heads, "num_heads_kv")):
             if len(values) > 1:
@@ -439,23 +439,27 @@ class _Stack:
             )
         return scale != 1
 
-    def _layer(self, place: str, ours: str) -> Weights:
+    def _layer_weights(self, place: str, ours: str) -> Weights:
         """Reads a layer."""
         slot = "pre" if self.is_pre_norm else "post"
         found: Weights = {}
         parts = (("self_attention", "self_attn"), ("attention", "encoder_attn"))
         for name, our_name in parts[: 1 if self.name == "encoder" else 2]:
-            found |= self._attention(f"{place}/{name}", f"{ours}.{our_name}")
-            found |= self._norm(f"{place}/{name}/layer_norm", f"{ours}.{our_name}_{slot}_norm")
+            found |= self._attention_weights(f"{place}/{name}", f"{ours}.{our_name}")
+            found |= self._norm_weights(
+                f"{place}/{name}/layer_norm", f"{ours}.{our_name}_{slot}_norm"
+            )
         inner = {"linear_0": "fc1", "linear_1": "fc2"}
         if self.stored.has(f"{place}/ffn/linear_0_noact/weight"):
             inner = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
         for name, our_name in inner.items():
-            found |= self._linear(f"{place}/ffn/{name}", [f"{ours}.feed_forward.{our_name}"])
-        found |= self._norm(f"{place}/ffn/layer_norm", f"{ours}.feed_forward_{slot}_norm")
+            found |= self._linear_weights(
+                f"{place}/ffn/{name}", [f"{ours}.feed_forward.{our_name}"]
+            )
+        found |= self._norm_weights(f"{place}/ffn/layer_norm", f"{ours}.feed_forward_{slot}_norm")
         return found
 
-    def _attention(self, place: str, ours: str) -> Weights:
+    def _attention_weights(self, place: str, ours: str) -> Weights:
         """Reads an attention, and notes its scale and its number of keys."""
         stored, is_self = self.stored, ours.endswith("self_attn")
         last = f"{place}/linear_{1 if is_self else 2}"
@@ -471,15 +475,17 @@ class _Stack:
         self._scales.add(stored.number(f"{place}/queries_scale"))
         stored.asked.update((f"{place}/num_heads_kv", f"{place}/head_dim"))
         query, key, value, out = (f"{ours}.{part}_proj" for part in ("q", "k", "v", "out"))
-        found = self._linear(last, [out])
+        found = self._linear_weights(last, [out])
         if is_self:
-            found |= self._linear(f"{place}/linear_0", [query, key, value], [width, keys, keys])
+            found |= self._linear_weights(
+                f"{place}/linear_0", [query, key, value], [width, keys, keys]
+            )
         else:
-            found |= self._linear(f"{place}/linear_0", [query])
-            found |= self._linear(f"{place}/linear_1", [key, value], [keys, keys])
+            found |= self._linear_weights(f"{place}/linear_0", [query])
+            found |= self._linear_weights(f"{place}/linear_1", [key, value], [keys, keys])
         return found
 
-    def _linear(
+    def _linear_weights(
         self, place: str, ours: Sequence[str], rows: Sequence[int] | None = None
     ) -> Weights:
         """Reads a matrix and its bias; `rows` tells how many of them each name gets."""
@@ -493,7 +499,7 @@ class _Stack:
                 found |= {f"{name}.{part}": one for name, one in zip(ours, cut, strict=True)}
         return found
 
-    def _norm(self, place: str, ours: str) -> Weights:
+    def _norm_weights(self, place: str, ours: str) -> Weights:
         """Reads a norm, which may have no bias."""
         found = {f"{ours}.weight": self.stored.weight(f"{place}/gamma", 1)}
         if self.stored.has(f"{place}/beta"):

@@ -94,6 +94,12 @@ SOURCES: dict[str, Source] = {
         ("table",),
         ("key", "changes"),
     ),
+    "tutorials": Source(
+        "tutorial_layouts:read_layout",
+        "state dict of bentrevett's pytorch-seq2seq or of The Annotated Transformer",
+        ("heads",),
+        ("rename", "key", "changes"),
+    ),
     **{
         system: Source(
             "tutorials:read_tutorial",

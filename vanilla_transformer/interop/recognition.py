@@ -25,6 +25,7 @@ MODEL_TYPES = {
 """Kinds by the `model_type` of a config of transformers."""
 
 _NAMES_OF_WEIGHTS = {
+    "tutorials": r"(module\.)?(encoder\.layers\.0\.self_attention\.fc_q|src_embed\.0\.lut)\.weight",
     "torch": r".*encoder\.layers\.0\.self_attn\.in_proj_weight",
     "system-a, system-d or system-e": r"(.*\.)?encoder\.layers\.0\.self_attention\.q\.weight",
     "system-b": r"layers\.0\.self_attention\.qkv\.weight",
@@ -80,10 +81,14 @@ def recognise(path: str | Path) -> Recognised:
     if isinstance(config.get("model"), dict) and (path / "vocab.json").is_file():
         stacks = {name: str(value) for name, value in config["model"].items()
                   if isinstance(value, str | int | float)}  # fmt: skip
-        return Recognised(("eole",), {**stacks, **_describe(_headers(path))})
+        return Recognised(("eole",), {**stacks, **_count_by_type(_read_headers(path))})
     kind = MODEL_TYPES.get(str(config.get("model_type")))
     fields = {name: str(config[name]) for name in _FIELDS if config.get(name) is not None}
-    facts = {"model_type": str(config.get("model_type")), **fields, **_describe(_headers(path))}
+    facts = {
+        "model_type": str(config.get("model_type")),
+        **fields,
+        **_count_by_type(_read_headers(path)),
+    }
     return Recognised(() if kind is None else (kind,), facts)
 
 
@@ -154,7 +159,7 @@ def _look_at_ctranslate2(folder: Path) -> Recognised:
     facts["beside it"] = ", ".join(others)
     distinct = {each.start: each for each in variables.values()}.values()
     weights = (each for each in distinct if each.shape)
-    facts |= _describe((str(each.dtype), each.count) for each in weights)
+    facts |= _count_by_type((str(each.dtype), each.count) for each in weights)
     is_known = file.specification == "TransformerSpec"
     return Recognised(("ctranslate2",) if is_known else (), facts)
 
@@ -181,7 +186,7 @@ def _look_at_argos(path: Path) -> Recognised:
 def _look_at_checkpoint(path: Path) -> Recognised:
     """Looks at a file of torch or safetensors, whose weights stay on the disk."""
     if path.suffix == ".safetensors":
-        return _look_at_weights(_header(path), {})
+        return _look_at_weights(_read_header(path), {})
     from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
     from vanilla_transformer.interop.fairseq import INERT_CLASSES
 
@@ -198,12 +203,12 @@ def _look_at_checkpoint(path: Path) -> Recognised:
         if hasattr(value, "dtype") and hasattr(value, "shape")
     }
     if {"opt", "vocab"} <= content.keys():
-        return Recognised(("opennmt-py",), {**facts, **_describe(_counted(shapes))})
+        return Recognised(("opennmt-py",), {**facts, **_count_by_type(_sizes_by_type(shapes))})
     options = content.get("cfg") or content.get("args")
     if options and "model" in content:
         named = options.get("model", options) if isinstance(options, dict) else {}
         arch = {"architecture": str(named.get("arch", named.get("_name", "")))}
-        return Recognised(("fairseq",), {**arch, **facts, **_describe(_counted(shapes))})
+        return Recognised(("fairseq",), {**arch, **facts, **_count_by_type(_sizes_by_type(shapes))})
     return _look_at_weights(shapes, facts)
 
 
@@ -220,19 +225,19 @@ def _look_at_weights(
     if shapes and not kinds:
         kinds = ["table"]
     first = {"first weights": ", ".join(f"{n} {s[1]}" for n, s in list(shapes.items())[:4])}
-    return Recognised(tuple(kinds), {**facts, **first, **_describe(_counted(shapes))})
+    return Recognised(tuple(kinds), {**facts, **first, **_count_by_type(_sizes_by_type(shapes))})
 
 
 # Weights ------------------------------------------------------------------------------------------
 
 
-def _headers(folder: Path) -> Iterator[tuple[str, int]]:
+def _read_headers(folder: Path) -> Iterator[tuple[str, int]]:
     """Yields type and count of each weight in the safetensors files of a directory."""
-    headers = (_header(path) for path in sorted(folder.glob("*.safetensors")))
-    return chain.from_iterable(_counted(header) for header in headers)
+    headers = (_read_header(path) for path in sorted(folder.glob("*.safetensors")))
+    return chain.from_iterable(_sizes_by_type(header) for header in headers)
 
 
-def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Reads types and shapes of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
@@ -244,13 +249,13 @@ def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         raise ValueError(f"{str(path)!r} is damaged ({error}): copy it again.") from error
 
 
-def _counted(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
+def _sizes_by_type(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
     from math import prod
 
     return ((kind, prod(shape)) for kind, shape in shapes.values())
 
 
-def _describe(weights: Any) -> dict[str, str]:
+def _count_by_type(weights: Any) -> dict[str, str]:
     """Returns how many numbers of each type there are."""
     counts: Counter[str] = Counter()
     for kind, count in weights:

@@ -36,7 +36,8 @@ def read_sentencepiece(path: str | Path) -> Any:
     with optional_packages():
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
-    model = sentencepiece_model_pb2.ModelProto()
+    generated: Any = sentencepiece_model_pb2  # it makes its classes when it is imported
+    model = generated.ModelProto()
     try:
         model.ParseFromString(Path(path).read_bytes())
     except DecodeError:

@@ -67,12 +67,14 @@ def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
     if type(saved) is not type(tokenizer):
         problems.append(f"it loads as {type(saved).__name__}, not {type(tokenizer).__name__}")
     for text in PROBES:
-        for side in ("text", "text_target"):
-            expected, found = (each(**{side: text})["input_ids"] for each in (tokenizer, saved))
+        for argument, side in (("text", "source"), ("text_target", "target")):
+            expected, found = (each(**{argument: text})["input_ids"] for each in (tokenizer, saved))
+            own = isinstance(tokenizer, VanillaTransformerTokenizer)
+            options = {"side": side} if own else {}
             if expected != found:
-                problems.append(f"`{side}` {text!r} becomes {found}, not {expected}")
-            elif tokenizer.decode(expected) != saved.decode(found):
-                problems.append(f"{expected} becomes {saved.decode(found)!r}")
+                problems.append(f"`{argument}` {text!r} becomes {found}, not {expected}")
+            elif tokenizer.decode(expected, **options) != saved.decode(found, **options):
+                problems.append(f"{expected} becomes {saved.decode(found, **options)!r}")
     raise_problems("The saved tokenizer differs from that of the source", problems)
 
 

@@ -75,7 +75,7 @@ class Vocabularies:
     def spread_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Returns logits of the former rows in the new order; added rows get their bias."""
         by_row = logits.movedim(-1, 0)
-        return _rearrange(by_row, self.orders[1], BIAS_OF_ADDED).movedim(0, -1)
+        return _rearrange_rows(by_row, self.orders[1], BIAS_OF_ADDED).movedim(0, -1)
 
 
 def align_vocabularies(
@@ -170,15 +170,15 @@ def rearrange_rows(weights: dict[str, torch.Tensor], vocabularies: Vocabularies)
     source, target = vocabularies.orders
     for name, order in ((SOURCE_TABLE, source), (TARGET_TABLE, target), ("lm_head.weight", target)):
         if order != list(range(len(weights[name]))):
-            weights[name] = _rearrange(weights[name], order)
+            weights[name] = _rearrange_rows(weights[name], order)
     if None in target:
         bias = weights.get("lm_head.bias", torch.zeros(len(target) - target.count(None)))
-        weights["lm_head.bias"] = _rearrange(bias.float(), target, BIAS_OF_ADDED)
+        weights["lm_head.bias"] = _rearrange_rows(bias.float(), target, BIAS_OF_ADDED)
     elif "lm_head.bias" in weights:
-        weights["lm_head.bias"] = _rearrange(weights["lm_head.bias"], target)
+        weights["lm_head.bias"] = _rearrange_rows(weights["lm_head.bias"], target)
 
 
-def _rearrange(values: torch.Tensor, order: Order, added: float = 0.0) -> torch.Tensor:
+def _rearrange_rows(values: torch.Tensor, order: Order, added: float = 0.0) -> torch.Tensor:
     """Returns rows in another order; added ones hold one number."""
     kept = torch.tensor([0 if row is None else row for row in order])
     new = values[kept]
@@ -256,11 +256,10 @@ def make_tokenizer(
         backends.append(backend)
     is_one = vocabularies.is_shared and ends and not vocabularies.begins
     is_one = is_one and len(set(files)) < 2
-    tokenizer = VanillaTransformerTokenizer(
-        tokenizer_object=backends[0],
-        **({} if is_one else {"target_tokenizer_object": backends[1]}),
-        **special,
-    )
+    arguments: dict[str, Any] = {**special, "tokenizer_object": backends[0]}
+    if not is_one:
+        arguments["target_tokenizer_object"] = backends[1]
+    tokenizer = VanillaTransformerTokenizer(**arguments)
     names = " and ".join(dict.fromkeys(path.name for path in files))
     cut = f"cut by {names}" if files else "words and subwords between spaces"
     notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "

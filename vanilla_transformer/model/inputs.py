@@ -152,6 +152,7 @@ def check_mask(
     length: int | None = None,
     past: int | torch.Tensor = 0,
     is_causal: bool = False,
+    rows: int | None = None,
 ) -> Any:
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
@@ -162,6 +163,7 @@ def check_mask(
         past: Number of tokens in the cache. A tensor, as of a static cache, is not read.
         is_causal: Whether the mask is a decoder's: with one line for all of its tokens, a mask of
             four dimensions could not hide later ones.
+        rows: Number of rows of the batch. None: it is checked elsewhere.
 
     Returns:
         The mask. One of four dimensions and of whole numbers becomes boolean.
@@ -192,6 +194,11 @@ def check_mask(
         raise ValueError(
             f"`{name}` has the shape {shape}, but a row has {length} tokens{earlier}: give 1 for "
             f"each token and 0 for padding, of the shape {(shape[0], expected)}."
+        )
+    if mask.dim() == 2 and not is_tracing() and rows not in (None, shape[0]):
+        raise ValueError(
+            f"`{name}` has the shape {shape}, but the batch has {rows} rows: give one line for "
+            f"each row, of the shape {(rows, shape[1])}."
         )
     if mask.dim() == 4 and is_causal and length not in (None, shape[2]):
         raise ValueError(

@@ -162,6 +162,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             batch.shape[1],
             past,
             self.is_causal_stack,
+            batch.shape[0],
         )
         name = f"{self.prefix}position_ids"
         given = given_position_ids(name, position_ids, attention_mask, batch, arguments)
@@ -188,7 +189,9 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             source_mask = create_bidirectional_mask(
                 config=config,
                 inputs_embeds=batch,
-                attention_mask=check_mask("attention_mask", source_mask, source.shape[1]),
+                attention_mask=check_mask(
+                    "attention_mask", source_mask, source.shape[1], rows=source.shape[0]
+                ),
                 encoder_hidden_states=source,
             )
             source_mask = mask_per_source(source_mask, rows_per_source, batch.shape[1])

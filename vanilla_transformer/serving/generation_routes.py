@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.results import Details, Translation, finite_or_none
 from vanilla_transformer.serving.bodies import (
     Fields,
     Text,
@@ -109,9 +109,13 @@ def _describe_output(output: Translation, with_scores: bool) -> dict[str, Any]:
     described: dict[str, Any] = {"text": output.text}
     if with_scores:
         pairs = zip(output.tokens or (), output.token_scores or (), strict=True)
-        described["score"] = output.score
+        described["score"] = finite_or_none(output.score)
         described["tokens"] = [
-            {"token": token, "log_probability": value, "confidence": exp(min(value, 0.0))}
+            {
+                "token": token,
+                "log_probability": finite_or_none(value),
+                "confidence": exp(min(value, 0.0)),
+            }
             for token, value in pairs
         ]
     if output.alignment is not None:

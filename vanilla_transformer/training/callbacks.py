@@ -22,6 +22,7 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_jit_checkpoint import CheckpointManager
 
 from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.data.token_words import encode_pairs, target_side
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search
@@ -117,9 +118,9 @@ class ShowTranslations(TrainerCallback):
     likeliest token at each position of the reference, given the reference before it) and the greedy
     output; and the loss over all sentences. The text is printed, and also goes to TensorBoard if
     `Trainer` reports there. With `ExponentialMovingAverage` the model has its averaged weights, as
-    when it is saved. The training is bit for bit the same with and without the callback. Only the
-    main process shows anything. A model whose weights are sharded over processes (FSDP,
-    DeepSpeed ZeRO 3) cannot be shown.
+    when it is saved, and with a schedule-free optimizer those that it evaluates. The training is
+    bit for bit the same with and without the callback. Only the main process shows anything. A
+    model whose weights are sharded over processes (FSDP, DeepSpeed ZeRO 3) cannot be shown.
 
     Add it with `trainer.add_callback(ShowTranslations(trainer, sources, references, every=500))`.
 
@@ -166,6 +167,7 @@ class ShowTranslations(TrainerCallback):
             for callback in callbacks:
                 if isinstance(callback, ExponentialMovingAverage):
                     stack.enter_context(callback.in_model())
+            stack.enter_context(_scored_weights(self.trainer.optimizer))
             stack.enter_context(evaluation_mode(model))
             stack.enter_context(_preserved_random_state(model.device))
             text = self.describe(model, state.global_step)
@@ -196,7 +198,7 @@ class ShowTranslations(TrainerCallback):
 
     def _encode_sentences(self, model: Any) -> BatchEncoding:
         limited = self.tokenizer.model_max_length < NO_LIMIT
-        encoded = self.tokenizer(self.sources, text_target=self.references, truncation=limited)
+        encoded = encode_pairs(self.tokenizer, self.sources, self.references, truncation=limited)
         rows = [
             {name: encoded[name][i] for name in ("input_ids", "attention_mask", "labels")}
             for i in range(len(self.sources))
@@ -223,13 +225,38 @@ class ShowTranslations(TrainerCallback):
         for row in rows:
             if self.tokenizer.eos_token_id in row:
                 del row[row.index(self.tokenizer.eos_token_id) :]
-        return list(self.tokenizer.batch_decode(rows, skip_special_tokens=True))
+        texts = target_side(self.tokenizer).batch_decode(rows, skip_special_tokens=True)
+        return list(texts)
 
 
 def _as_printable(text: str) -> str:
     """Replaces the characters that the encoding of the standard output lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+@contextmanager
+def _scored_weights(optimizer: Any) -> Iterator[None]:
+    """Gives the model the weights that a schedule-free optimizer evaluates, within the block.
+
+    The training weights come back from a copy: the optimizer computes them only up to rounding.
+    """
+    while hasattr(optimizer, "optimizer"):  # that of Accelerate wraps another
+        optimizer = optimizer.optimizer
+    groups = getattr(optimizer, "param_groups", [])
+    if not (hasattr(optimizer, "eval") and any(group.get("train_mode") for group in groups)):
+        yield
+        return
+    weights = [weight for group in groups for weight in group["params"]]
+    copies = [weight.detach().clone() for weight in weights]
+    optimizer.eval()
+    try:
+        yield
+    finally:
+        optimizer.train()
+        with torch.no_grad():
+            for weight, copied in zip(weights, copies, strict=True):
+                weight.copy_(copied)
 
 
 @contextmanager

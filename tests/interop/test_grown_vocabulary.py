@@ -1,0 +1,182 @@
+"""New tokens start as the mean of their pieces, and old texts keep their ids and logits."""
+
+import pytest
+import torch
+from converted_models import (
+    save_bart_like,
+    save_marian,
+    save_of_many_languages,
+    train_pieces,
+    unigram,
+)
+from test_t5 import t5
+from test_vocabulary import SOURCE, TARGET, save_own
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer, T5Tokenizer
+
+from vanilla_transformer.commands import vocabulary
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
+from vanilla_transformer.interop.probe import verify_model
+from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
+
+NEW = ["zażółć gęślą jaźń", "zażółć jaźń", "gęślą jaźń zażółć"]
+
+PAIRS = tuple(zip(SOURCE, TARGET, strict=True))
+
+
+@pytest.fixture
+def new(tmp_path):
+    path = tmp_path / "new"
+    path.write_text("".join(f"{line}\n" for line in NEW), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    pytest.importorskip("sentencepiece")
+    return train_pieces(tmp_path_factory.mktemp("pieces"))
+
+
+def load(folder):
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    return AutoTokenizer.from_pretrained(folder), model
+
+
+def assert_old_texts_are_unchanged(before, after, lines=PAIRS):
+    """Tokens, logits of old tokens and greedy outputs are those of the old model."""
+    old, larger = load(before), load(after)
+    tables = [tokenizer.get_vocab() for tokenizer, _ in (old, larger)]
+    assert tables[0].keys() < tables[1].keys()
+    rows = {index: tables[1][token] for token, index in tables[0].items()}
+    for source, target in lines:
+        ids = []
+        for tokenizer, _ in (old, larger):
+            labels = tokenizer(text_target=target)["input_ids"]
+            ids.append((tokenizer(source)["input_ids"], labels))
+        if getattr(old[0], "separate_vocabularies", False):
+            assert ids[0] == ids[1]
+            targets = list(range(old[1].config.decoder_vocab_size))
+        else:
+            assert [[rows[i] for i in side] for side in ids[0]] == [*map(list, ids[1])]
+            targets = None
+        logits, outputs = [], []
+        for (_, model), (inputs, labels) in zip((old, larger), ids, strict=True):
+            inputs = torch.tensor([inputs])
+            with torch.no_grad():
+                found = model(input_ids=inputs, decoder_input_ids=torch.tensor([labels])).logits
+            logits.append(found[0])
+            outputs.append(model.generate(inputs, max_length=9, num_beams=1, do_sample=False))
+        if targets is None:
+            columns = sorted(rows)
+            expected, found = logits[0][:, columns], logits[1][:, [rows[i] for i in columns]]
+            expected_output = [rows.get(i, -1) for i in outputs[0][0].tolist()]
+            assert -1 in expected_output or expected_output == outputs[1][0].tolist()
+        else:
+            expected, found = logits[0], logits[1][:, targets]
+            assert torch.equal(*outputs)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert verify_model(after).problems == ()
+    return old, larger
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shared", [True, False])
+def test_new_texts_need_fewer_tokens(kind, shared, new, tmp_path):
+    source = save_own(tmp_path / "model", kind, shared)
+    done = grow_vocabulary(str(source), tmp_path / "out", [new], 25, ["<2pl>"])
+    old, larger = assert_old_texts_are_unchanged(source, tmp_path / "out")
+    before, after = (tokenizer(f"<2pl> {NEW[0]}")["input_ids"] for tokenizer, _ in (old, larger))
+    unknown = old[0].unk_token_id
+    assert after.count(unknown) < before.count(unknown) or len(after) < len(before)
+    tag = larger[0].convert_tokens_to_ids("<2pl>")
+    assert after.count(tag) == 1
+    parts = old[0]("<2pl>", add_special_tokens=False)["input_ids"]
+    weights = [model.get_input_embeddings().weight for _, model in (old, larger)]
+    torch.testing.assert_close(weights[1][tag], weights[0][parts].mean(0))
+    assert all(done.subwords)
+
+
+def test_a_new_subword_is_the_mean_of_its_old_pieces(tmp_path):
+    source, texts = save_own(tmp_path / "model"), tmp_path / "texts"
+    texts.write_text("hundsaway\nhundsaway\n")
+    done = grow_vocabulary(str(source), tmp_path / "out", [texts], 30)
+    old, larger = load(source), load(tmp_path / "out")
+    (index,) = larger[0]("hundsaway", add_special_tokens=False)["input_ids"]
+    parts = old[0]("hundsaway", add_special_tokens=False)["input_ids"]
+    assert len(parts) > 2
+    assert larger[0].convert_ids_to_tokens(index) in done.subwords[0]
+    weights = [model.get_input_embeddings().weight for _, model in (old, larger)]
+    torch.testing.assert_close(weights[1][index], weights[0][parts].mean(0))
+    heads = [model.lm_head.bias for _, model in (old, larger)]
+    torch.testing.assert_close(heads[1][index], heads[0][parts].mean())
+
+
+@pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "t5", "mbart"])
+def test_converted_models(kind, new, pieces, tmp_path):
+    source, some = tmp_path / "source", list(dict.fromkeys(["▁", *pieces[1]["source"]]))
+    if kind == "marian":
+        save_marian(pieces, source, False)
+    elif kind == "t5":
+        tokenizer = T5Tokenizer(unigram(["<pad>", "</s>", "<unk>"], some), extra_ids=3)
+        t5("1.1", vocab_size=len(tokenizer) + 5).save_pretrained(source)
+        tokenizer.save_pretrained(source)
+    elif kind == "mbart":
+        vocab = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
+        tokenizer = MBartTokenizer(vocab, src_lang="en_XX", tgt_lang="de_DE")
+        start = tokenizer.convert_tokens_to_ids("de_DE")
+        save_bart_like("mbart", source, tokenizer, decoder_start_token_id=start)
+    else:
+        save_of_many_languages(kind, source, pieces)
+    convert(kind, source, tmp_path / "model")
+    subwords = {} if kind in ("marian", "m2m100") else {"add_for": [new], "count": 12}
+    grow_vocabulary(str(tmp_path / "model"), tmp_path / "out", tokens=["<2pl>"], **subwords)
+    # The small vocabulary of this NLLB lacks the space, so that every text is cut otherwise.
+    lines = [] if kind == "nllb" else [("the small cat", "a dog")]
+    old, larger = assert_old_texts_are_unchanged(tmp_path / "model", tmp_path / "out", lines)
+    tag = larger[0].convert_tokens_to_ids("<2pl>")
+    assert tag in larger[0]("<2pl> the cat")["input_ids"]
+    assert tag not in old[0].get_vocab().values() or subwords
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(ValueError, match=r"\w") as caught:
+        grow_vocabulary(*arguments, **options)
+    assert not arguments[1].exists()
+    return str(caught.value)
+
+
+def test_what_cannot_grow_is_refused_and_nothing_is_written(new, pieces, tmp_path):
+    source, out = str(save_own(tmp_path / "model")), tmp_path / "out"
+    assert "is a token of the model already" in refusal(source, out, tokens=["</s>"])
+    new.write_text("\n")
+    assert "holds no text" in refusal(source, out, [new], 5)
+    save_marian(pieces, tmp_path / "marian", False)
+    convert("marian", tmp_path / "marian", tmp_path / "converted")
+    new.write_text("a\n")
+    assert "SentencePiece" in refusal(str(tmp_path / "converted"), out, [new], 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give --keep-for"),
+        (["--keep-for", "a", "--add-tokens", "b"], "give --keep-for"),
+        (["--add-for", "a"], "--add-for and --add go together"),
+        (["--add-tokens", "a", "--keep-frequent", "3"], "go with --keep-for"),
+    ],
+)
+def test_wrong_usage(words, message):
+    with pytest.raises(UsageError, match=message):
+        vocabulary.parse(["model", "out", *words])
+
+
+def test_the_command_prints_what_is_new(new, tmp_path, capsys):
+    source, out = save_own(tmp_path / "model"), str(tmp_path / "out")
+    words = [str(source), out, "--add-for", str(new), "--add", "20", "--add-tokens", "<2pl>"]
+    options = vocabulary.parse(words)
+    vocabulary.check(options)
+    vocabulary.run(options)
+    printed = capsys.readouterr().out
+    assert "20 new subwords" in printed
+    assert "Source tokens: 90 before, 111 after." in printed

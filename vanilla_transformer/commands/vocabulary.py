@@ -1,0 +1,149 @@
+"""`vanilla-transformer vocabulary`: a model with fewer or more tokens, as your texts need them."""
+
+import argparse
+from collections.abc import Sequence
+
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    check_usage,
+    nonnegative_integer,
+    positive_integer,
+)
+from vanilla_transformer.data.atomic_files import check_output_directory
+from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.data.text_files import existing_file
+
+SUMMARY = "Trims the vocabulary of a saved model to your texts, or adds tokens."
+EXAMPLES = """
+vanilla-transformer vocabulary runs/en-de runs/small --keep-for train.en train.de
+vanilla-transformer vocabulary runs/nllb runs/en-de --keep-for train.en \\
+    --keep-for-target train.de --keep-frequent 2000
+vanilla-transformer vocabulary runs/en-de runs/larger --add-for new.en new.de --add 500 \\
+    --add-tokens "<2fr>"
+"""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("vocabulary", SUMMARY, EXAMPLES, intermixed=True)
+    parser.add_argument("model", metavar="MODEL", help="directory of a saved model, or its name")
+    parser.add_argument("output_dir", nargs="?", metavar="OUT", help="directory of the new model")
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in OUT")
+    trim = parser.add_argument_group("fewer tokens")
+    trim.add_argument(
+        "--keep-for",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="texts of both sides, one sentence a line, plain or .gz",
+    )
+    trim.add_argument(
+        "--keep-for-target",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="texts of the target; --keep-for then holds those of the source",
+    )
+    trim.add_argument(
+        "--keep-frequent",
+        type=nonnegative_integer,
+        default=0,
+        metavar="N",
+        help="also keep the N other tokens with the lowest ids, which are the most frequent ones",
+    )
+    grow = parser.add_argument_group("more tokens")
+    grow.add_argument(
+        "--add-for", nargs="+", default=[], metavar="FILE", help="texts to learn new subwords from"
+    )
+    grow.add_argument(
+        "--add", type=positive_integer, metavar="N", help="largest number of new subwords"
+    )
+    grow.add_argument(
+        "--add-tokens",
+        nargs="+",
+        default=[],
+        metavar="TOKEN",
+        help="tags or languages, which stay whole in texts",
+    )
+    options = parser.parse_words(words)
+    if options.output_dir is None:  # `--keep-for FILE OUT`: the option has taken the output
+        lists = (options.keep_for, options.keep_for_target, options.add_for, options.add_tokens)
+        taken = next((one for one in lists if one[1:] and one[-1] == words[-1]), None)
+        if taken is None:
+            raise UsageError("OUT is missing: give the directory of the new model")
+        options.output_dir = taken.pop()
+    grows = bool(options.add_for or options.add_tokens)
+    check_usage(
+        (
+            bool(options.keep_for) == grows,
+            "give --keep-for to trim the vocabulary, or --add-for or --add-tokens to add to it",
+        ),
+        (bool(options.add_for) != bool(options.add), "--add-for and --add go together"),
+        (
+            not options.keep_for and bool(options.keep_for_target or options.keep_frequent),
+            "--keep-for-target and --keep-frequent go with --keep-for",
+        ),
+    )
+    return options
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the files and the output directory."""
+    check_model_directory(options.model)
+    files = [*options.keep_for, *options.keep_for_target, *options.add_for]
+    for file in files:
+        existing_file(file)
+    check_output_directory(options.output_dir, options.overwrite, [options.model, *files])
+
+
+def run(options: argparse.Namespace) -> None:
+    """Trims the vocabulary, and prints what that saves; or adds tokens to it."""
+    if not options.keep_for:
+        grow(options)
+        return
+    from vanilla_transformer.interop.vocabulary import trim_vocabulary
+
+    done = trim_vocabulary(
+        options.model,
+        options.output_dir,
+        options.keep_for,
+        options.keep_for_target,
+        options.keep_frequent,
+        options.overwrite,
+    )
+    rows = (
+        ("source tokens", "{0.tokens[0]:,}"),
+        ("target tokens", "{0.tokens[1]:,}"),
+        ("parameters", "{0.parameters:,}"),
+        ("weights on disk, bytes", "{0.file_bytes:,}"),
+        ("weights in memory, bytes", "{0.memory_bytes:,}"),
+        ("greedy tokens per second", "{0.tokens_per_second:,.0f}"),
+    )
+    print(f"{'':<26}{'before':>16}{'after':>16}")
+    for name, form in rows:
+        print(f"{name:<26}{form.format(done.before):>16}{form.format(done.after):>16}")
+    print(done.describe())
+    print(f"{options.output_dir}: saved.")
+
+
+def grow(options: argparse.Namespace) -> None:
+    """Adds tokens, and prints which."""
+    from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
+
+    done = grow_vocabulary(
+        options.model,
+        options.output_dir,
+        options.add_for,
+        options.add or 0,
+        options.add_tokens,
+        options.overwrite,
+    )
+    for subwords in done.subwords:
+        print(f"{len(subwords):,} new subwords, such as {' '.join(subwords[:10])}")
+    if done.tokens:
+        print(f"New tokens: {' '.join(done.tokens)}")
+    (source, target), (new_source, new_target) = done.sizes
+    print(f"Source tokens: {source:,} before, {new_source:,} after.")
+    print(f"Target tokens: {target:,} before, {new_target:,} after.")
+    print(f"{options.output_dir}: saved. Train it: new tokens are the means of their pieces.")

@@ -1,0 +1,377 @@
+"""Adds tokens to the vocabulary of a saved model: subwords of new texts, tags and languages.
+
+A new row starts as the mean of the rows of the pieces that the old tokenizer cuts its token into.
+Its logit is then the mean of theirs, so that greedy decoding never prefers it before training.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import AutoTokenizer
+
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.interop.funnel import write_card
+from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.tokenizers import save_tokenizer
+from vanilla_transformer.interop.trimmed_tokenizers import BackendTable, read_tables
+from vanilla_transformer.interop.vocabulary import (
+    check_texts,
+    load_model_and_tokenizer,
+    read_texts,
+    renumber_fields,
+)
+
+_GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
+_Word = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A model with more tokens that was saved.
+
+    Attributes:
+        subwords: The new subwords of each vocabulary: one list, or the source's and the target's.
+        tokens: The new tags.
+        sizes: Rows of the source and the target before and after.
+    """
+
+    subwords: list[list[str]]
+    tokens: list[str]
+    sizes: tuple[tuple[int, int], tuple[int, int]]
+
+
+def grow_vocabulary(
+    path: str,
+    output_dir: str | Path,
+    add_for: Sequence[str | Path] = (),
+    count: int = 0,
+    tokens: Sequence[str] = (),
+    overwrite: bool = False,
+) -> Grown:
+    """Adds subwords of texts and whole tokens to the vocabulary of a model, and saves the model.
+
+    Args:
+        path: Directory of the model, or its name on the Hub.
+        output_dir: Directory of the new model. After an error it is as it was.
+        add_for: Text files that new subwords are learnt from. Both of two vocabularies get them.
+        count: Largest number of new subwords of each vocabulary.
+        tokens: Tags or languages, which texts contain as a whole, such as "<2fr>".
+        overwrite: Whether the new model may replace a saved model.
+
+    Returns:
+        What was added.
+
+    Raises:
+        OSError: If a file does not exist.
+        ValueError: If the directory is not empty, a file is empty, a token is there already, or
+            the model or its tokenizer is of a kind that cannot grow.
+    """
+    check_output_directory(str(output_dir), overwrite, [path, *map(str, add_for)])
+    files = check_texts(add_for)
+    model, tokenizer = load_model_and_tokenizer(path)
+    known = tokenizer.get_vocab()
+    if present := [token for token in tokens if token in known]:
+        raise ValueError(f"{present[0]!r} is a token of the model already: leave it out.")
+    pieces_of_tokens = [_cut_on_both_sides(tokenizer, token) for token in tokens]
+    shape = model.config.vocab_size, model.config.decoder_vocab_size
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer.save_pretrained(folder)
+        learnt = [_learn_subwords(table, files, count) for table in _growing_tables(folder, count)]
+        load: Any = AutoTokenizer.from_pretrained
+        larger = load(folder)
+        _add_tokens(larger, tokens)
+        plans = [
+            _plan_rows(size, learnt[-1 if side else 0] if learnt else None)
+            for side, size in enumerate(shape)
+        ]
+        for number, token in enumerate(tokens):
+            for side, plan in enumerate(plans):
+                _place_row(plan, _id_of(larger, token, side), pieces_of_tokens[number][side])
+        grow_model(model, *plans)
+        with replaced_directory(output_dir) as unfinished:
+            model.save_pretrained(unfinished)
+            save_tokenizer(larger, unfinished)
+            subwords = [list(one.pieces) for one in learnt]
+            after = len(plans[0]), len(plans[1])
+            done = Grown(subwords, list(tokens), (shape, after))
+            _write_card(unfinished, path, done)
+            store_probe(load_for_probe(unfinished), unfinished)
+    return done
+
+
+def _growing_tables(folder: Path, count: int) -> list[BackendTable]:
+    """Returns the tables that get subwords."""
+    if not count:
+        return []
+    tables = [one for one in read_tables(folder) if isinstance(one, BackendTable)]
+    if not tables:
+        raise ValueError(
+            "New subwords need a tokenizer that is saved as tokenizer.json; this one has models of "
+            "SentencePiece: leave out --add-for, and add whole words with --add-tokens."
+        )
+    return tables
+
+
+# Subwords ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """New subwords of a table.
+
+    Attributes:
+        start: The id of the first one; later old ids move up.
+        pieces: The old ids that each is made of.
+    """
+
+    start: int
+    pieces: dict[str, list[int]]
+
+
+def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int) -> Learnt:
+    """Learns subwords, and writes the larger vocabulary over the old one.
+
+    Unknown characters come first, or unknown words for a vocabulary of words. Then the most
+    frequent pair of neighbours is joined, again and again, as byte-pair encoding does.
+    """
+    model = table.state["model"]
+    start = len(model["vocab"])
+    if model["type"] not in ("BPE", "Unigram", "WordLevel") or (
+        model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+    ):
+        raise ValueError(
+            f"A {model['type']} vocabulary with marks of parts of words cannot get new subwords: "
+            "add whole words with --add-tokens."
+        )
+    names = {token: index for token, index in table.ids.items() if index < start}
+    if len(names) < start:
+        raise ValueError("The ids of the vocabulary have gaps: save the tokenizer without them.")
+    is_word = model["type"] == "WordLevel"
+    unknown = model.get("unk_token") or (
+        model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
+    )
+    learnt: dict[str, list[int]] = {}
+    if unknown is not None:
+        missing = _count_missing(table.path, files, names, is_word).most_common(count)
+        learnt = {token: [names[unknown]] for token, _ in missing}
+    scores: dict[str, float] = dict(model["vocab"]) if model["type"] == "Unigram" else {}
+    lowest = min(scores.values(), default=0.0)
+    new_scores, merges = dict.fromkeys(learnt, lowest), dict[str, tuple[str, str]]()
+    if not is_word:
+        with TemporaryDirectory() as scratch:
+            path = Path(shutil.copy(table.path, scratch))
+            _append_subwords(path, new_scores, {}, start)
+            words = _count_words(path, files)
+        merges = _join_pairs(words, count - len(learnt), names.keys() | learnt.keys())
+    for token, halves in merges.items():
+        parts = [learnt.get(half) or [names[half]] for half in halves]
+        learnt[token] = [*parts[0], *parts[1]]
+        left, right = (new_scores.get(half) or scores.get(half, 0.0) for half in halves)
+        new_scores[token] = left + right + _GAIN
+    table.write({i: i + len(learnt) * (i >= start) for i in table.ids.values()})
+    _append_subwords(table.path, new_scores, merges, start)
+    return Learnt(start, learnt)
+
+
+def _count_missing(
+    path: Path, files: Sequence[str | Path], known: Mapping[str, int], is_word: bool
+) -> Counter[str]:
+    """Counts the characters, or the words, of texts that have no token."""
+    backend, found = Tokenizer.from_file(str(path)), Counter[str]()
+    for line in read_texts(files):
+        text = backend.normalizer.normalize_str(line) if backend.normalizer else line
+        words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+        found.update(part for word in words for part in ([word] if is_word else word))
+    return Counter({part: number for part, number in found.items() if part not in known})
+
+
+def _count_words(path: Path, files: Sequence[str | Path]) -> Counter[_Word]:
+    """Counts the words of texts as they are cut now; added and unknown tokens end a word."""
+    backend, words = Tokenizer.from_file(str(path)), Counter[_Word]()
+    unknown = json.loads(backend.to_str())["model"].get("unk_token")
+    special = {token.content for token in backend.get_added_tokens_decoder().values()} | {unknown}
+    for line in read_texts(files):
+        encoded = backend.encode(line, add_special_tokens=False)
+        whole: dict[Any, list[str]] = {}
+        for word, token, index in zip(encoded.word_ids, encoded.tokens, encoded.ids, strict=True):
+            is_known = token not in special and backend.token_to_id(token) == index
+            whole.setdefault(word, []).append(token if is_known else "")
+        words.update(tuple(parts) for parts in whole.values() if all(parts))
+    return words
+
+
+def _join_pairs(
+    words: Mapping[_Word, int], count: int, known: Iterable[str]
+) -> dict[str, tuple[str, str]]:
+    """Joins the most frequent pair of neighbours, again and again; returns what was joined."""
+    parts, numbers = [list(word) for word in words], list(words.values())
+    pairs, places = Counter[tuple[str, str]](), dict[tuple[str, str], set[int]]()
+    for place, word in enumerate(parts):
+        for pair in pairwise(word):
+            pairs[pair] += numbers[place]
+            places.setdefault(pair, set()).add(place)
+    joined, taken = dict[str, tuple[str, str]](), set(known)
+    while len(joined) < count and pairs:
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        if pairs[best] < 2:
+            break
+        token = "".join(best)
+        if token in taken:
+            del pairs[best]
+            continue
+        taken.add(token)
+        joined[token] = best
+        for place in places.pop(best):
+            for pair in pairwise(parts[place]):
+                if pair in pairs:
+                    pairs[pair] -= numbers[place]
+            parts[place] = _join_in(parts[place], best)
+            for pair in pairwise(parts[place]):
+                if "".join(pair) not in taken:
+                    pairs[pair] += numbers[place]
+                    places.setdefault(pair, set()).add(place)
+        pairs.pop(best, None)
+    return joined
+
+
+def _join_in(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
+    made: list[str] = []
+    rest = list(word)[::-1]
+    while rest:
+        first = rest.pop()
+        made.append(first + rest.pop() if rest and (first, rest[-1]) == pair else first)
+    return made
+
+
+def _append_subwords(
+    path: Path,
+    scores: Mapping[str, float],
+    merges: Mapping[str, tuple[str, str]],
+    start: int,
+) -> None:
+    """Appends tokens to the model in a file of the library `tokenizers`."""
+    state = json.loads(path.read_text(encoding="utf-8"))
+    model = state["model"]
+    if model["type"] == "Unigram":
+        model["vocab"] += [[token, score] for token, score in scores.items()]
+    else:
+        model["vocab"] |= {token: start + number for number, token in enumerate(scores)}
+    if "merges" in model:
+        model["merges"] += [list(pair) for pair in merges.values()]
+    path.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+
+
+# Whole tokens ------------------------------------------------------------------------------------
+
+
+def _cut_on_both_sides(tokenizer: Any, token: str) -> tuple[list[int], list[int]]:
+    """Returns the ids that a tokenizer cuts a token into, as a source and as a target."""
+    options = {"add_special_tokens": False, "verbose": False}
+    source = tokenizer(text=token, **options)["input_ids"]
+    target = tokenizer(text_target=token, **options)["input_ids"]
+    unknown = [tokenizer.unk_token_id]
+    return source or unknown, target or unknown
+
+
+def _add_tokens(tokenizer: Any, tokens: Sequence[str]) -> None:
+    if tokens:
+        tokenizer.add_tokens(list(tokens), special_tokens=True)
+        if getattr(tokenizer, "separate_vocabularies", False):
+            tokenizer.add_tokens(list(tokens), special_tokens=True, side="target")
+
+
+def _id_of(tokenizer: Any, token: str, side: int) -> int:
+    if getattr(tokenizer, "separate_vocabularies", False):
+        return int(tokenizer.convert_tokens_to_ids(token, side=("source", "target")[side]))
+    return int(tokenizer.convert_tokens_to_ids(token))
+
+
+# The model ---------------------------------------------------------------------------------------
+
+Plan = list[list[int]]
+"""The old rows that each new row is the mean of."""
+
+
+def _plan_rows(size: int, learnt: Learnt | None) -> Plan:
+    rows: Plan = [[index] for index in range(size)]
+    if learnt is not None:
+        rows[learnt.start : learnt.start] = list(learnt.pieces.values())
+    return rows
+
+
+def _place_row(plan: Plan, index: int, pieces: list[int]) -> None:
+    """Sets the row of a new token, which may be one that no token has used."""
+    plan += [pieces] * (index + 1 - len(plan))
+    plan[index] = pieces
+
+
+def grow_model(model: Any, source: Plan, target: Plan) -> None:
+    """Gives a model more rows, in place.
+
+    Args:
+        model: An encoder-decoder model with an output projection.
+        source: The old rows that each row of the source is the mean of.
+        target: The same of the target, and of the source if the embedding is shared.
+    """
+    config, head = model.config, model.lm_head
+    new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
+    renumber_fields(config, new)
+    renumber_fields(model.generation_config, new)
+    tables = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
+    if config.share_encoder_decoder_embeddings:
+        tables["shared"] = target
+    modules = [(model.model.get_submodule(name), plan) for name, plan in tables.items()]
+    done: dict[nn.Parameter, nn.Parameter] = {}
+    for module, plan in [*modules, (head, target)]:
+        if module.weight not in done:
+            done[module.weight] = _mean_rows(module.weight, plan)
+        module.weight = done[module.weight]
+    for table, plan in modules:
+        table.num_embeddings, table.padding_idx = len(plan), config.pad_token_id
+    head.out_features = len(target)
+    if head.bias is not None:
+        head.bias = _mean_rows(head.bias, target)
+    config.vocab_size = len(source)
+    config.decoder_vocab_size = len(target)
+
+
+def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
+    old = values.detach()
+    rows = old[torch.tensor([pieces[0] for pieces in plan])]
+    for index, pieces in enumerate(plan):
+        if len(pieces) > 1:
+            rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
+    return nn.Parameter(rows, values.requires_grad)
+
+
+def _write_card(folder: Path, path: str, done: Grown) -> None:
+    is_path = Path(path).exists()
+    name = Path(path).resolve().name if is_path else path
+    added = sum(map(len, done.subwords)) + len(done.tokens)
+    write_card(
+        folder,
+        title=f"{name}, with a larger vocabulary",
+        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has {added:,} "
+        "new tokens, whose rows are the means of the pieces that they were cut into: train it.",
+        load=f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+path = "{folder.name}"
+model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
+        proof="Logits of old tokens are those of the source for texts that are cut as before. "
+        "`vanilla-transformer verify` computes the stored probe again.",
+        base_model=None if is_path else name,
+        tag="larger-vocabulary",
+    )

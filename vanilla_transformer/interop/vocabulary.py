@@ -1,0 +1,459 @@
+"""Trims the vocabulary of a saved model to what some texts need; the model computes the same.
+
+The rows of dropped tokens leave the embeddings, the output projection and its bias. Kept tokens
+keep their order. Texts that need kept tokens only are cut as before, and the logits of kept tokens
+are the same.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoTokenizer
+
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.interop.checkpoint_files import explained_pickle
+from vanilla_transformer.interop.funnel import write_card
+from vanilla_transformer.interop.match_weights import raise_problems
+from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
+from vanilla_transformer.interop.trimmed_tokenizers import (
+    Table,
+    characters_of,
+    close_under_parents,
+    read_tables,
+)
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+
+CHECKED_LINES = 1000
+"""Number of lines of each side whose ids are compared before the model is saved."""
+
+_LINES_OF_LOGITS = 32
+_STEPS = 24
+_REQUIRED_IDS = ("force_words_ids", "forced_decoder_ids")
+_ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
+_SIDES = ("text", "text_target")
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a vocabulary costs.
+
+    Attributes:
+        tokens: Number of rows of the source's and the target's embedding.
+        parameters: Number of parameters.
+        file_bytes: Size of the weights on the disk.
+        memory_bytes: Size of the weights in memory.
+        tokens_per_second: Speed of greedy decoding of some lines in one batch.
+    """
+
+    tokens: tuple[int, int]
+    parameters: int
+    file_bytes: int
+    memory_bytes: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """A trimmed model that was saved.
+
+    Attributes:
+        before: What the model cost.
+        after: What it costs.
+        source_ids: The old id of each id of the source.
+        target_ids: The old id of each id of the target.
+        lines: Number of lines whose ids were compared.
+        pairs: Number of pairs of lines whose logits were compared.
+        difference: Largest difference of the logits of kept tokens.
+    """
+
+    before: Size
+    after: Size
+    source_ids: list[int]
+    target_ids: list[int]
+    lines: int
+    pairs: int
+    difference: float
+
+    def describe(self) -> str:
+        """Returns a sentence on the comparison of both models."""
+        found = "equal to the bit"
+        if self.difference:
+            found = f"equal within {self.difference:.2g}, the rounding of another matrix product"
+        return (
+            f"Ids map one to one on {self.lines:,} lines of the texts, and logits of kept tokens "
+            f"are {found} on {self.pairs} pairs of them."
+        )
+
+
+def trim_vocabulary(
+    path: str,
+    output_dir: str | Path,
+    keep_for: Sequence[str | Path],
+    keep_for_target: Sequence[str | Path] = (),
+    keep_frequent: int = 0,
+    overwrite: bool = False,
+) -> Trimmed:
+    """Trims the vocabulary of a model to the tokens that texts need, and saves the model.
+
+    Kept are special and added tokens, bytes, the tokens of the texts, their single characters, the
+    tokens that these are merged from, and every id that the configs name.
+
+    Args:
+        path: Directory of the model, or its name on the Hub.
+        output_dir: Directory of the new model. After an error it is as it was.
+        keep_for: Text files, plain or `.gz`, of both sides.
+        keep_for_target: Text files of the target. `keep_for` then holds those of the source.
+        keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
+            are the most frequent ones in every vocabulary that is sorted.
+        overwrite: Whether the new model may replace a saved model.
+
+    Returns:
+        What was kept, and what it saves.
+
+    Raises:
+        OSError: If a file does not exist.
+        ValueError: If the directory is not empty, a file is empty, the model or its tokenizer is of
+            another kind, or the smaller tokenizer would cut a text otherwise.
+    """
+    files = [*map(str, keep_for), *map(str, keep_for_target)]
+    check_output_directory(str(output_dir), overwrite, [path, *files])
+    files_of_sides = (keep_for, keep_for_target or keep_for)
+    texts = dict(zip(_SIDES, map(check_texts, files_of_sides), strict=True))
+    model, tokenizer = load_model_and_tokenizer(path)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer.save_pretrained(folder)
+        tables = read_tables(folder)
+        orders = _choose_ids(model, tokenizer, tables, texts, keep_frequent)
+        for table, order in zip(tables, orders, strict=False):
+            table.write(new_numbers_of(order))
+        load: Any = AutoTokenizer.from_pretrained
+        smaller = load(folder)
+        trimmed = trim_model(model, *orders)
+        lines = _compare_ids(tokenizer, smaller, orders, texts)
+        samples = list(islice(read_texts(texts["text"]), _LINES_OF_LOGITS))
+        targets = list(islice(read_texts(texts["text_target"]), len(samples)))
+        encoded = _encode_sample(tokenizer, samples[: len(targets)], targets)
+        difference = _compare_logits(model, trimmed, encoded, orders)
+        with replaced_directory(output_dir) as unfinished:
+            trimmed.save_pretrained(unfinished)
+            save_tokenizer(smaller, unfinished)
+            with TemporaryDirectory() as old:
+                model.save_pretrained(old)
+                sizes = [
+                    _measure_model(
+                        each, Path(where), _to_new_ids(encoded["input_ids"], order, each)
+                    )
+                    for each, where, order in (
+                        (model, old, list(range(model.config.vocab_size))),
+                        (trimmed, unfinished, orders[0]),
+                    )
+                ]
+            done = Trimmed(
+                sizes[0], sizes[1], orders[0], orders[1], lines, len(targets), difference
+            )
+            _write_card(unfinished, path, done)
+            store_probe(load_for_probe(unfinished), unfinished)
+    return done
+
+
+def check_texts(files: Iterable[str | Path]) -> list[str | Path]:
+    """Returns the paths of text files; raises a ValueError if one holds no text."""
+    checked = list(files)
+    for file in checked:
+        if not any(line.strip() for line in read_lines(file)):
+            raise ValueError(f"{str(file)!r} holds no text: leave it out, or give another file.")
+    return checked
+
+
+def load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
+    """Loads a model, with the type of its weights, and its tokenizer."""
+    config = VanillaTransformerConfig.from_pretrained(path)
+    kind = (config.architectures or [VanillaTransformerForConditionalGeneration.__name__])[0]
+    if kind != VanillaTransformerForConditionalGeneration.__name__ or getattr(
+        config, "quantization_config", None
+    ):
+        raise ValueError(
+            f"The vocabulary of {path!r}, a {kind}, cannot be changed: give an encoder-decoder "
+            "model with an output projection, in float or half precision."
+        )
+    tokenizer = load_tokenizer(path)
+    if tokenizer is None:
+        raise ValueError(f"{path!r} holds no tokenizer: save one there with `save_pretrained`.")
+    load: Any = VanillaTransformerForConditionalGeneration.from_pretrained
+    with explained_pickle(path):
+        return load(path, dtype=config.dtype or torch.float32).eval(), tokenizer
+
+
+# Which tokens ------------------------------------------------------------------------------------
+
+
+def read_texts(files: Iterable[str | Path]) -> Iterator[str]:
+    """Yields the lines of text files that are not blank."""
+    return (line for line in chain.from_iterable(map(read_lines, files)) if line.strip())
+
+
+def _encode_lines(tokenizer: Any, side: str, lines: Iterable[str]) -> Iterator[list[int]]:
+    """Yields the ids of each line."""
+    remaining = iter(lines)
+    while chunk := list(islice(remaining, 1024)):
+        yield from tokenizer(**{side: chunk}, verbose=False)["input_ids"]
+
+
+def _choose_ids(
+    model: Any,
+    tokenizer: Any,
+    tables: Sequence[Table],
+    texts: Mapping[str, Sequence[str | Path]],
+    keep_frequent: int,
+) -> tuple[list[int], list[int]]:
+    """Returns the ids of the source and the target that are kept, in order."""
+    sizes = model.config.vocab_size, model.config.decoder_vocab_size
+    if len(tables) == 2 and model.config.share_encoder_decoder_embeddings:
+        raise ValueError("The tokenizer has two vocabularies, but the model has one embedding.")
+    used: list[set[int]] = [set() for _ in tables]
+    for number, side in enumerate(_SIDES):
+        used[number % len(tables)].update(
+            chain.from_iterable(_encode_lines(tokenizer, side, read_texts(texts[side])))
+        )
+    named = _named_ids(model.config.to_dict()) | _named_ids(model.generation_config.to_dict())
+    kept = []
+    for table, found, size in zip(tables, used, sizes, strict=False):
+        if (largest := max(table.ids.values())) >= size:
+            raise ValueError(
+                f"The tokenizer has the id {largest}, and the model has {size} rows: save the "
+                "tokenizer that the model was trained with in its directory."
+            )
+        ids = table.required | found | characters_of(table, found)
+        ids |= {index for index in named if index < size}
+        rest = sorted(set(table.ids.values()) - ids)
+        kept.append(close_under_parents(table, ids | set(rest[:keep_frequent])))
+    if len(tables) == 2:
+        _align_sides(tables, kept)
+    orders = [sorted(ids) for ids in kept]
+    if len(tables) == 1 and sizes[0] != sizes[1]:
+        raise ValueError("The model has two vocabularies, but the tokenizer has one.")
+    return orders[0], orders[-1]
+
+
+def _align_sides(tables: Sequence[Table], kept: list[set[int]]) -> None:
+    """Keeps more tokens until those that both sides need with one id, such as `<pad>`, have it."""
+    names = [{index: token for token, index in table.ids.items()} for table in tables]
+    common = tables[0].required & tables[1].required
+    fixed = sorted(i for i in common if names[0].get(i) == names[1].get(i))
+    before: list[set[int]] = []
+    while before != kept:
+        before, start = [set(ids) for ids in kept], 0
+        for end in fixed:
+            counts = [sum(start <= index < end for index in ids) for ids in kept]
+            for side, ids in enumerate(kept):
+                free = (index for index in range(start, end) if index not in ids)
+                ids.update(list(islice(free, max(counts) - counts[side])))
+            start = end
+        kept[:] = [close_under_parents(*pair) for pair in zip(tables, kept, strict=True)]
+
+
+# The ids in configs ------------------------------------------------------------------------------
+
+
+def _named_ids(fields: Mapping[str, Any]) -> set[int]:
+    """Returns the ids that a config names and a model needs."""
+    found = set[int]()
+    for name, value in fields.items():
+        if name.endswith("_token_id"):
+            found.update(value if isinstance(value, list) else [value])
+        elif name in _REQUIRED_IDS:
+            found.update(_flat_ids(value))
+    return found - {None, -1}
+
+
+def _flat_ids(value: Any) -> Iterator[int]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _flat_ids(one)
+    elif isinstance(value, int):
+        yield value
+
+
+def _renumber_ids(value: Any, new: Mapping[int, int]) -> Any:
+    """Replaces the ids in nested lists."""
+    if isinstance(value, list | tuple):
+        return [_renumber_ids(one, new) for one in value]
+    return new.get(value, value) if isinstance(value, int) else value
+
+
+def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
+    """Replaces the ids in a config, in place; what forbids a dropped token is dropped."""
+    for name, value in config.to_dict().items():
+        if value is None:
+            continue
+        if name.endswith("_token_id") or name == "force_words_ids":
+            setattr(config, name, _renumber_ids(value, new))
+        elif name in _ID_LISTS:
+            setattr(config, name, [new[one] for one in value if one in new] or None)
+        elif name == "bad_words_ids":
+            rows = [_renumber_ids(row, new) for row in value if new.keys() >= set(row)]
+            setattr(config, name, rows or None)
+        elif name == "forced_decoder_ids":
+            setattr(config, name, [[place, new[token]] for place, token in value])
+        elif name == "sequence_bias":
+            pairs = value.items() if isinstance(value, dict) else value
+            kept = [(list(ids), bias) for ids, bias in pairs if new.keys() >= set(ids)]
+            setattr(config, name, [[_renumber_ids(ids, new), bias] for ids, bias in kept] or None)
+
+
+# The model ---------------------------------------------------------------------------------------
+
+
+def new_numbers_of(order: Sequence[int]) -> dict[int, int]:
+    """Returns the new id of each old one, given the old ids in their new order."""
+    return {old: new for new, old in enumerate(order)}
+
+
+def trim_model(model: Any, source_ids: Sequence[int], target_ids: Sequence[int]) -> Any:
+    """Returns a copy of a model that has some rows of its vocabularies only.
+
+    Args:
+        model: An encoder-decoder model with an output projection. It does not change.
+        source_ids: The old id of each row of the source.
+        target_ids: The old id of each row of the target; the same if the embedding is shared.
+    """
+    smaller, new = deepcopy(model), new_numbers_of(target_ids)
+    config = smaller.config
+    renumber_fields(config, new)
+    renumber_fields(smaller.generation_config, new)
+    head, done = smaller.lm_head, dict[nn.Parameter, nn.Parameter]()
+    tables = {"encoder.embed_tokens": source_ids, "decoder.embed_tokens": target_ids}
+    if config.share_encoder_decoder_embeddings:
+        tables["shared"] = target_ids
+    modules = [(smaller.model.get_submodule(name), order) for name, order in tables.items()]
+    for module, order in [*modules, (head, target_ids)]:  # a shared matrix stays one
+        if module.weight not in done:
+            done[module.weight] = _select_rows(module.weight, order)
+        module.weight = done[module.weight]
+    for table, order in modules:
+        table.num_embeddings, table.padding_idx = len(order), config.pad_token_id
+    head.out_features = len(target_ids)
+    if head.bias is not None:
+        head.bias = _select_rows(head.bias, target_ids)
+    config.vocab_size = len(source_ids)
+    config.decoder_vocab_size = len(target_ids)
+    return smaller
+
+
+def _select_rows(values: torch.Tensor, order: Sequence[int]) -> nn.Parameter:
+    return nn.Parameter(values.detach()[torch.tensor(order)], values.requires_grad)
+
+
+# Proof and measures ------------------------------------------------------------------------------
+
+
+def _compare_ids(
+    tokenizer: Any,
+    smaller: Any,
+    orders: Sequence[Sequence[int]],
+    texts: Mapping[str, Sequence[str | Path]],
+) -> int:
+    """Raises an error if a line is cut otherwise; returns the number of lines."""
+    count, problems = 0, []
+    for side, order in zip(_SIDES, orders, strict=True):
+        lines = list(islice(read_texts(texts[side]), CHECKED_LINES))
+        pairs = zip(
+            *(_encode_lines(each, side, lines) for each in (tokenizer, smaller)), strict=True
+        )
+        for line, (before, after) in zip(lines, pairs, strict=True):
+            count += 1
+            if before != [order[index] if index < len(order) else None for index in after]:
+                problems.append(f"`{side}` {line[:80]!r} is cut otherwise")
+    raise_problems("The smaller tokenizer differs from that of the model", problems[:5])
+    return count
+
+
+def _encode_sample(tokenizer: Any, lines: list[str], targets: list[str]) -> dict[str, torch.Tensor]:
+    options = {"padding": True, "truncation": True, "return_tensors": "pt", "verbose": False}
+    sources = tokenizer(text=lines, max_length=64, **options)
+    outputs = tokenizer(text_target=targets, max_length=64, **options)
+    return {
+        "input_ids": sources["input_ids"],
+        "attention_mask": sources["attention_mask"],
+        "decoder_input_ids": outputs["input_ids"],
+    }
+
+
+def _to_new_ids(ids: torch.Tensor, order: Sequence[int], model: Any) -> torch.Tensor:
+    """Returns old ids as those of a smaller vocabulary, on the device of a model."""
+    table = torch.full((max(order) + 1,), -1)
+    table[torch.tensor(order)] = torch.arange(len(order))
+    return table[ids].to(model.device)
+
+
+@torch.no_grad()
+def _compare_logits(
+    model: Any, trimmed: Any, encoded: Mapping[str, torch.Tensor], orders: Sequence[list[int]]
+) -> float:
+    """Returns the largest difference of the logits of kept tokens; raises if it is large."""
+    mask = encoded["attention_mask"]
+    expected = model(**encoded).logits[..., torch.tensor(orders[1])].float()
+    found = trimmed(
+        input_ids=_to_new_ids(encoded["input_ids"], orders[0], trimmed),
+        attention_mask=mask,
+        decoder_input_ids=_to_new_ids(encoded["decoder_input_ids"], orders[1], trimmed),
+    ).logits.float()
+    difference = float((found - expected).abs().max())
+    if not difference <= 1e-2 * max(1.0, float(expected.abs().max())):
+        raise ValueError(f"The logits of the smaller model differ by {difference:.3g}.")
+    return difference
+
+
+def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
+    """Measures a saved model; the speed is the better of two runs of the same number of steps."""
+    options = {"max_new_tokens": _STEPS, "min_new_tokens": _STEPS, "num_beams": 1}
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        with torch.no_grad():
+            model.generate(input_ids=ids, do_sample=False, max_length=None, **options)
+        times.append(time.perf_counter() - began)
+    return Size(
+        (model.config.vocab_size, model.config.decoder_vocab_size),
+        model.num_parameters(),
+        sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+        model.get_memory_footprint(),
+        len(ids) * _STEPS / min(times),
+    )
+
+
+def _write_card(folder: Path, path: str, done: Trimmed) -> None:
+    before, after = done.before, done.after
+    is_path = Path(path).exists()
+    name = Path(path).resolve().name if is_path else path
+    write_card(
+        folder,
+        title=f"{name}, with a smaller vocabulary",
+        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has "
+        f"{after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
+        f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} parameters of "
+        f"{before.parameters:,}.",
+        load=f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+path = "{folder.name}"
+model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
+        proof=f"{done.describe()} `vanilla-transformer verify` computes the stored probe again.",
+        base_model=None if is_path else name,
+        tag="smaller-vocabulary",
+    )
