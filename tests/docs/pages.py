@@ -10,6 +10,8 @@ PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = {
     "network": "downloads from another host",
     "hub": "uploads to the Hub, which needs an account",
+    "reopened": "needs a package of Argos Translate, or a training; test_argos.py and "
+    "test_ctranslate2_reader.py in tests/interop do the same",
     "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
 }
 """Why a block marked `<!-- not run: KEY -->` is not run."""

@@ -86,6 +86,8 @@ def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     run_subcommand("inspect", [str(tmp_path / "own")])
     assert "position_embedding_type  sinusoidal" in capsys.readouterr().out
     assert main(["inspect", "file", str(tmp_path / "nothing")]) == 1
+    assert main(["inspect", "nothing.argosmodel"]) == 1
+    assert "'nothing.argosmodel' does not exist" in capsys.readouterr().err
     (tmp_path / "text.txt").write_text("no model", encoding="utf-8")
     assert main(["inspect", str(tmp_path / "text.txt")]) == 1
     assert "cannot be read as weights" in capsys.readouterr().err
