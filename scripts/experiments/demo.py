@@ -29,7 +29,7 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.training_run import run
+from vanilla_transformer.run.training_run import run, show_messages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -230,6 +230,7 @@ def train_model(
             [*words, *place, *length], command=[*_without_minutes(command), *length]
         )
     print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
+    show_messages(arguments)
     run(arguments, data, [PronounceWords(WATCHED, SECONDS_BETWEEN_WORDS)])
 
 
