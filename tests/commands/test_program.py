@@ -107,7 +107,7 @@ def test_errors_are_one_line_with_a_status(argv, status, message, tmp_path, monk
         (FileNotFoundError(2, "No such file or directory", "x"), 1, "directory: 'x'"),
         (ModuleNotFoundError("The package 'x' is missing"), 1, "error: The package 'x'"),
         (KeyError("lost"), 1, "error: KeyError: 'lost' (add --debug for the traceback)"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "train: interrupted"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )

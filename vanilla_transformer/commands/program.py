@@ -99,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, KeyboardInterrupt):
             # A second Ctrl-C, while the interpreter ends, would replace the exit status.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            print(f"{PROGRAM} {name}: interrupted", file=sys.stderr)
             return 130
         print(f"{PROGRAM} {name}: error: {describe_error(error)}", file=sys.stderr)
         return 1
