@@ -121,7 +121,7 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
     path, resumes = options.output, getattr(options, "resume", False)
     if not path:
         return
-    output, unfinished = Path(path), _unfinished(path)
+    output, unfinished = Path(path), _unfinished_file(path)
     if output.is_dir():
         raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
     if output.exists() and not (options.overwrite or resumes):
@@ -201,7 +201,7 @@ def open_resumable(
         with open_output(options.output) as stream:
             yield stream, 0
         return
-    unfinished = _unfinished(options.output)
+    unfinished = _unfinished_file(options.output)
     record = Path(f"{unfinished}.json")
     done = 0
     if unfinished.is_file() and record.is_file():
@@ -219,7 +219,7 @@ def open_resumable(
     record.unlink()
 
 
-def _unfinished(output: str) -> Path:
+def _unfinished_file(output: str) -> Path:
     """Returns the file that becomes an output, beside it, or beside what it names as a link."""
     return Path(f"{Path(output).resolve()}.unfinished")
 
@@ -233,7 +233,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
     path = options.output
     if not options.resume or options.overwrite or not Path(path).exists():
         return False
-    if _unfinished(path).exists():
+    if _unfinished_file(path).exists():
         return False
     with open(path, "rb") as stream:
         found = sum(1 for _ in stream)

@@ -315,10 +315,10 @@ def _save_history_and_card(
     write_model_card(plan, model, figures, signatures, example, repo_id)
     write_checksums(plan.directory.folder)
     if plan.training.push_to_hub:
-        _push(plan, str(repo_id))
+        _push_folder(plan, str(repo_id))
 
 
-def _push(plan: RunPlan, repo_id: str) -> None:
+def _push_folder(plan: RunPlan, repo_id: str) -> None:
     """Pushes the directory of a finished run, without pickle files and checkpoints.
 
     Raises:
