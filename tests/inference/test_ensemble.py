@@ -90,11 +90,12 @@ def test_what_cannot_be_averaged_is_refused(trained, members, tmp_path):
     translator = Translator.from_pretrained(members, device="cpu")
     with pytest.raises(ValueError, match=r"`repetition_penalty` is 1\.2"):
         translator.translate(TEXTS[0], repetition_penalty=1.2)
-    settings = GenerationConfig.from_pretrained(members[1])
-    settings.decoder_start_token_id = 3
-    settings.save_pretrained(shutil.copytree(members[1], tmp_path / "start"))
-    with pytest.raises(ValueError, match=r"`decoder_start_token_id` 3, but .* has 0"):
-        Translator.from_pretrained([str(trained), str(tmp_path / "start")])
+    for name, first in (("decoder_start_token_id", 0), ("eos_token_id", 2)):
+        settings = GenerationConfig.from_pretrained(members[1])
+        setattr(settings, name, 3)
+        settings.save_pretrained(shutil.copytree(members[1], tmp_path / name))
+        with pytest.raises(ValueError, match=rf"`{name}` 3, but .* has {first}"):
+            Translator.from_pretrained([str(trained), str(tmp_path / name)])
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

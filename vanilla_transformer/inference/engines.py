@@ -390,7 +390,7 @@ def check_members(
         settings: The saved settings of each.
 
     Raises:
-        ValueError: If their vocabularies or their start tokens differ.
+        ValueError: If their vocabularies, or their start or end tokens differ.
     """
     vocabularies = [
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
@@ -402,9 +402,11 @@ def check_members(
                 f"{path!r} has another vocabulary than {paths[0]!r}: only models with one "
                 "vocabulary can be averaged."
             )
-        start, first = own.decoder_start_token_id, settings[0].decoder_start_token_id
-        if start != first:
-            raise ValueError(
-                f"{path!r} has `decoder_start_token_id` {start}, but {paths[0]!r} has {first}: "
-                "only models with one start token can be averaged."
-            )
+        for name in ("decoder_start_token_id", "eos_token_id"):
+            found, first = getattr(own, name), getattr(settings[0], name)
+            # One id and a list of it are the same.
+            if found not in (first, [first]) and first != [found]:
+                raise ValueError(
+                    f"{path!r} has `{name}` {found}, but {paths[0]!r} has {first}: only models "
+                    "with the same start and end tokens can be averaged."
+                )
