@@ -28,7 +28,7 @@ from vanilla_transformer.interop.vocabulary import (
     check_texts,
     load_model_and_tokenizer,
     read_texts,
-    renumber_fields,
+    set_rows,
 )
 
 _GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
@@ -324,26 +324,8 @@ def grow_model(model: Any, source: Plan, target: Plan) -> None:
         source: The old rows that each row of the source is the mean of.
         target: The same of the target, and of the source if the embedding is shared.
     """
-    config, head = model.config, model.lm_head
     new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
-    renumber_fields(config, new)
-    renumber_fields(model.generation_config, new)
-    tables = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
-    if config.share_encoder_decoder_embeddings:
-        tables["shared"] = target
-    modules = [(model.model.get_submodule(name), plan) for name, plan in tables.items()]
-    done: dict[nn.Parameter, nn.Parameter] = {}
-    for module, plan in [*modules, (head, target)]:
-        if module.weight not in done:
-            done[module.weight] = _mean_rows(module.weight, plan)
-        module.weight = done[module.weight]
-    for table, plan in modules:
-        table.num_embeddings, table.padding_idx = len(plan), config.pad_token_id
-    head.out_features = len(target)
-    if head.bias is not None:
-        head.bias = _mean_rows(head.bias, target)
-    config.vocab_size = len(source)
-    config.decoder_vocab_size = len(target)
+    set_rows(model, source, target, new, _mean_rows)
 
 
 def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:

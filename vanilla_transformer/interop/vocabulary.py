@@ -6,7 +6,7 @@ are the same.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -331,27 +331,45 @@ def trim_model(model: Any, source_ids: Sequence[int], target_ids: Sequence[int])
         source_ids: The old id of each row of the source.
         target_ids: The old id of each row of the target; the same if the embedding is shared.
     """
-    smaller, new = deepcopy(model), new_numbers_of(target_ids)
-    config = smaller.config
-    renumber_fields(config, new)
-    renumber_fields(smaller.generation_config, new)
-    head, done = smaller.lm_head, dict[nn.Parameter, nn.Parameter]()
-    tables = {"encoder.embed_tokens": source_ids, "decoder.embed_tokens": target_ids}
-    if config.share_encoder_decoder_embeddings:
-        tables["shared"] = target_ids
-    modules = [(smaller.model.get_submodule(name), order) for name, order in tables.items()]
-    for module, order in [*modules, (head, target_ids)]:  # a shared matrix stays one
-        if module.weight not in done:
-            done[module.weight] = _select_rows(module.weight, order)
-        module.weight = done[module.weight]
-    for table, order in modules:
-        table.num_embeddings, table.padding_idx = len(order), config.pad_token_id
-    head.out_features = len(target_ids)
-    if head.bias is not None:
-        head.bias = _select_rows(head.bias, target_ids)
-    config.vocab_size = len(source_ids)
-    config.decoder_vocab_size = len(target_ids)
+    smaller = deepcopy(model)
+    set_rows(smaller, source_ids, target_ids, new_numbers_of(target_ids), _select_rows)
     return smaller
+
+
+def set_rows(
+    model: Any,
+    source: Sequence[Any],
+    target: Sequence[Any],
+    new: Mapping[int, int],
+    make: Callable[[torch.Tensor, Any], nn.Parameter],
+) -> None:
+    """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
+
+    Args:
+        model: An encoder-decoder model with an output projection.
+        source: What each row of the source is made of.
+        target: The same of the target, and of the source if the embedding is shared.
+        new: The new id of each old id of the target, for the fields of the configs.
+        make: Makes rows from the old ones, of shape (vocab, ...), and one of these plans.
+    """
+    config, head = model.config, model.lm_head
+    renumber_fields(config, new)
+    renumber_fields(model.generation_config, new)
+    plans = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
+    if config.share_encoder_decoder_embeddings:
+        plans["shared"] = target
+    tables = [(model.model.get_submodule(name), plan) for name, plan in plans.items()]
+    done: dict[nn.Parameter, nn.Parameter] = {}
+    for module, plan in [*tables, (head, target)]:
+        if module.weight not in done:
+            done[module.weight] = make(module.weight, plan)
+        module.weight = done[module.weight]
+    for table, plan in tables:
+        table.num_embeddings, table.padding_idx = len(plan), config.pad_token_id
+    head.out_features = len(target)
+    if head.bias is not None:
+        head.bias = make(head.bias, target)
+    config.vocab_size, config.decoder_vocab_size = len(source), len(target)
 
 
 def _select_rows(values: torch.Tensor, order: Sequence[int]) -> nn.Parameter:
