@@ -3,15 +3,11 @@
 import pytest
 import torch
 from converted_models import (
-    save_bart_like,
     save_marian,
-    save_of_many_languages,
     train_pieces,
-    unigram,
 )
-from test_t5 import t5
-from test_vocabulary import SOURCE, TARGET, save_own
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer, T5Tokenizer
+from test_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands import vocabulary
 from vanilla_transformer.commands.options import UsageError
@@ -114,20 +110,8 @@ def test_a_new_subword_is_the_mean_of_its_old_pieces(tmp_path):
 
 @pytest.mark.parametrize("kind", ["marian", "m2m100", "nllb", "t5", "mbart"])
 def test_converted_models(kind, new, pieces, tmp_path):
-    source, some = tmp_path / "source", list(dict.fromkeys(["▁", *pieces[1]["source"]]))
-    if kind == "marian":
-        save_marian(pieces, source, False)
-    elif kind == "t5":
-        tokenizer = T5Tokenizer(unigram(["<pad>", "</s>", "<unk>"], some), extra_ids=3)
-        t5("1.1", vocab_size=len(tokenizer) + 5).save_pretrained(source)
-        tokenizer.save_pretrained(source)
-    elif kind == "mbart":
-        vocab = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
-        tokenizer = MBartTokenizer(vocab, src_lang="en_XX", tgt_lang="de_DE")
-        start = tokenizer.convert_tokens_to_ids("de_DE")
-        save_bart_like("mbart", source, tokenizer, decoder_start_token_id=start)
-    else:
-        save_of_many_languages(kind, source, pieces)
+    source = tmp_path / "source"
+    save_with_pieces(kind, source, pieces)
     convert(kind, source, tmp_path / "model")
     subwords = {} if kind in ("marian", "m2m100") else {"add_for": [new], "count": 12}
     grow_vocabulary(str(tmp_path / "model"), tmp_path / "out", tokens=["<2pl>"], **subwords)

@@ -40,6 +40,26 @@ def files(tmp_path):
     return paths
 
 
+def save_with_pieces(kind, folder, pieces):
+    """Saves a model of transformers whose vocabulary holds these pieces; returns its kind."""
+    name, _, apart = kind.partition(",")
+    some = list(dict.fromkeys(["▁", *pieces[1]["source"]]))
+    if name == "marian":
+        save_marian(pieces, folder, bool(apart))
+    elif name == "t5":
+        tokenizer = T5Tokenizer(unigram(["<pad>", "</s>", "<unk>"], some), extra_ids=3)
+        t5("1.1", vocab_size=len(tokenizer) + 5).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    elif name == "mbart":
+        vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
+        tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX", tgt_lang="de_DE")
+        german = tokenizer.convert_tokens_to_ids("de_DE")
+        save_bart_like("mbart", folder, tokenizer, decoder_start_token_id=german)
+    else:
+        save_of_many_languages(name, folder, pieces)
+    return name
+
+
 def save_own(folder, kind="bpe", shared=True, **fields):
     target = {} if shared else {"target_kind": "unigram", "target_vocab_size": 60}
     tokenizer = VanillaTransformerTokenizer.train(
@@ -105,21 +125,8 @@ def test_every_kind_of_vocabulary(kind, shared, files, tmp_path):
 
 @pytest.mark.parametrize("kind", ["marian", "marian, apart", "m2m100", "nllb", "t5", "mbart"])
 def test_converted_tokenizers(kind, files, tmp_path, pieces):
-    name = kind.partition(",")[0]
-    source, some = tmp_path / "source", list(dict.fromkeys(["▁", *pieces[1]["source"]]))
-    if name == "marian":
-        save_marian(pieces, source, kind != name)
-    elif name == "t5":
-        tokenizer = T5Tokenizer(unigram(["<pad>", "</s>", "<unk>"], some), extra_ids=3)
-        t5("1.1", vocab_size=len(tokenizer) + 5).save_pretrained(source)
-        tokenizer.save_pretrained(source)
-    elif name == "mbart":
-        vocabulary = unigram(["<s>", "<pad>", "</s>", "<unk>"], some)
-        tokenizer = MBartTokenizer(vocabulary, src_lang="en_XX", tgt_lang="de_DE")
-        german = tokenizer.convert_tokens_to_ids("de_DE")
-        save_bart_like("mbart", source, tokenizer, decoder_start_token_id=german)
-    else:
-        save_of_many_languages(kind, source, pieces)
+    source = tmp_path / "source"
+    name = save_with_pieces(kind, source, pieces)
     convert(name, source, tmp_path / "model")
     done = trim_vocabulary(str(tmp_path / "model"), tmp_path / "out", files[:1], files[1:])
     before, after = assert_same(tmp_path / "model", tmp_path / "out", done)
