@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
@@ -415,7 +416,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         sampler = TokenBudgetBatchSampler(
             source,
             target,
-            max(budget, int((source + target).max())),
+            max(budget, int(np.add(source, target, dtype=np.int64).max())),
             shuffle=False,
             num_processes=self.args.world_size,
             process_index=self.args.process_index,
