@@ -14,6 +14,7 @@ from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,
+    PreparationArguments,
     ShowArguments,
     SubwordArguments,
     TokenizerArguments,
@@ -93,6 +94,7 @@ def _make_help_parser() -> CommandParser:
         "data": DataArguments,
         "model": ModelArguments,
         "tokenizer": TokenizerArguments,
+        "preparation": PreparationArguments,
         "subword regularisation": SubwordArguments,
         "averages of the weights": AveragingArguments,
         "messages": ShowArguments,
@@ -117,7 +119,8 @@ def check(options: argparse.Namespace) -> None:
     if unknown := first_unknown_option(words):
         raise UsageError(unknown_option_message(unknown))
     values = _given_values(words)
-    check_data_files(values)
+    if "prepared" not in values:  # which does not need the files that it was made from
+        check_data_files(values)
     if model := values.get("model_name_or_path"):
         check_model_directory(model)
     check_extra("train")
