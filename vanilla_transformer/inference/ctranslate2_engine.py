@@ -86,8 +86,6 @@ class CTranslate2Engine:
         start_id: Id of the token before a target.
         end_id: Id of the token that ends a target.
         positions: Longest sequence in tokens.
-        compute_type: Type of the computation, e.g. "float32" or "int8".
-        device: "cpu", "cuda" or "cuda:1".
         aligns: Whether the attention that it returns is that of the heads that align.
         workers: Batches that are computed at the same time when several threads call.
     """
@@ -248,17 +246,6 @@ def load_ctranslate2(
 ) -> CTranslate2Engine:
     """Loads the export of a saved model, and makes it first where the cache does not hold it.
 
-    Args:
-        path: Directory of the saved model.
-        config: Its config.
-        tokenizer: Its tokenizer.
-        compute_type: One of CTranslate2's types.
-        device: "cpu", "cuda" or "cuda:1".
-        workers: Batches that are computed at the same time when several threads call.
-
-    Returns:
-        The engine.
-
     Raises:
         ValueError: If CTranslate2 cannot compute the model or use the device, or has no such type
             on this device.
@@ -390,7 +377,6 @@ def _protect_export(made: Path, source: Path) -> None:
     """Records what was written, and lets those read it who can read the source; nobody else writes.
 
     Args:
-        made: The export.
         source: Directory of the saved model.
     """
     digests = {file.name: content_digest(file) for file in made.iterdir()}

@@ -92,11 +92,7 @@ def shape_walk(model: nn.Module, inputs: Mapping[str, Any]) -> ShapeWalk:
     after an error, the hooks are removed and the mode of every module is restored.
 
     Args:
-        model: Any module.
         inputs: Arguments of the call by name, such as a tokenizer's output.
-
-    Returns:
-        The records, in the order in which the calls started.
 
     Raises:
         ValueError: If the model refuses the inputs.

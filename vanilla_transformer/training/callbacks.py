@@ -126,7 +126,6 @@ class ShowTranslations(TrainerCallback):
 
     Args:
         trainer: Trainer with a tokenizer (`processing_class`).
-        sources: Texts to translate.
         references: Translations of the sources.
         every: Number of optimizer steps between two shows.
 

@@ -34,8 +34,6 @@ def score_texts(
     """Scores predicted texts against one or several reference texts each.
 
     Args:
-        name: One of `names.METRIC_NAMES`.
-        predictions: Predicted texts.
         references: One or several reference texts for each prediction.
         **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
 
@@ -119,7 +117,6 @@ class GenerationMetrics:
     padding token.
 
     Args:
-        tokenizer: Decodes the target side.
         names: Names of the scores, of `names.METRIC_NAMES`.
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which

@@ -187,8 +187,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
-            *args: Passed on, as are the options.
-            **options: Passed on.
         """
         self._examples = self.num_tokens = 0
         found_callbacks = self.callback_handler.callbacks
@@ -461,9 +459,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Returns the optimizer that `args.optim` names.
 
-        Args:
-            model: Model to train. None: that of the trainer.
-
         Raises:
             ValueError: If Muon is asked for, and the matrices are or become sharded.
         """
@@ -503,10 +498,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
         "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
         tenth of the training.
-
-        Args:
-            num_training_steps: Number of optimizer steps of the training.
-            optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
         chosen = cast(Any, optimizer or self.optimizer)
@@ -534,9 +525,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the stock loss; in training, with what the arguments add to it.
 
         Args:
-            model: The model, possibly wrapped.
             inputs: Arguments of its forward, and optionally the links of tokens.
-            return_outputs: Whether to return the outputs of the model too.
             num_items_in_batch: Number of tokens to predict over all steps of gradient
                 accumulation. None: that of this batch.
 

@@ -38,7 +38,6 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        trainer: The trainer.
         scorer: What scores the outputs, and keeps those of the last evaluation.
         sources: Texts that are evaluated. A short one is the example. None: there is none.
     """
