@@ -264,7 +264,9 @@ def load_ctranslate2(
             f"CTranslate2 has no compute_type {compute_type!r} on this device: use one of "
             f"{possible}."
         )
-    positions = _positions_to_store(config, tokenizer)
+    positions, limit = int(config.max_position_embeddings), tokenizer.model_max_length
+    if config.position_embedding_type != "learned":  # at least what model and tokenizer state
+        positions = max(POSITIONS, positions, limit if limit < NO_LIMIT else 0)
     stored = "int8" if compute_type.startswith("int8") else "float32"
     version = f"{ctranslate2.__version__}-{LAYOUT}"
     exported = cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{version}"
@@ -298,15 +300,6 @@ def sees_gpu(device: str) -> bool:
     kind, _, index = device.partition(":")
     number = int(index) if index.isdecimal() else 0 if not index else -1
     return kind == "cuda" and 0 <= number < ctranslate2.get_cuda_device_count()
-
-
-def _positions_to_store(config: Any, tokenizer: Any) -> int:
-    """Returns the longest sequence of the export: at least what model and tokenizer state."""
-    most = int(config.max_position_embeddings)
-    if config.position_embedding_type == "learned":
-        return most
-    limit = tokenizer.model_max_length
-    return max(POSITIONS, most, limit if limit < NO_LIMIT else 0)
 
 
 def cache_directory() -> Path:

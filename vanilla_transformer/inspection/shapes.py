@@ -75,11 +75,11 @@ class ShapeWalk:
             caller = f"{callers[-1]}.".lstrip(".") if callers else ""
             callers.append(record.name)
             name = f"{record.name.removeprefix(caller)} {record.kind}".strip()
-            flow = f"{_format_shapes(record.inputs)} -> {_format_shapes(record.outputs)}"
+            flow = f"{format_shapes(record.inputs)} -> {format_shapes(record.outputs)}"
             yield "  " * record.depth + name, f"{record.parameters:,}", flow
 
 
-def _format_shapes(shapes: Shapes) -> str:
+def format_shapes(shapes: Shapes) -> str:
     """Formats shapes on one line. A position in a tuple is not shown."""
     named = ((name if not name.isdigit() else "", shape) for name, shape in shapes.items())
     return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"

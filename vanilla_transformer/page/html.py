@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.attention_maps import AttentionMaps
-from vanilla_transformer.inspection.shapes import ShapeRecord, Shapes, ShapeWalk
+from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, format_shapes
 from vanilla_transformer.page.models import Found, HeadsOff, PageModel, PageResult
 
 Matrix = Sequence[Sequence[float]]
@@ -339,7 +339,7 @@ def _calls_html(calls: Iterable[_Call], caller: str) -> str:
     items = []
     for record, inner in calls:
         name = record.name.removeprefix(f"{caller}.".lstrip(".")) or "model"
-        flow = f"{_shapes_text(record.inputs)} → {_shapes_text(record.outputs)}"
+        flow = f"{format_shapes(record.inputs)} → {format_shapes(record.outputs)}"
         head = (
             f'<span class="vt-name">{escape_text(name)}</span> '
             f'<span class="vt-kind">{escape_text(record.kind)}</span> '
@@ -353,9 +353,3 @@ def _calls_html(calls: Iterable[_Call], caller: str) -> str:
         else:
             items.append(f'<div class="vt-call">{head}</div>')
     return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
-
-
-def _shapes_text(shapes: Shapes) -> str:
-    """Writes the shapes on one line. A position in a tuple is not shown."""
-    named = (("" if name.isdigit() else name, shape) for name, shape in shapes.items())
-    return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"
