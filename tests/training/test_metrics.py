@@ -73,6 +73,12 @@ def test_the_interval_is_that_of_the_bootstrap_of_sacrebleu(name):
     assert "|bs:1000|seed:12345|" in found["signature"]
 
 
+def test_outputs_without_a_match_have_an_interval():
+    assert score_texts("chrf", ["", "x"], ["a", "b"], with_interval=True)["interval"] == [0, 0]
+    low, high = score_texts("chrf", ["", "abc"], ["a", "abc"], with_interval=True)["interval"]
+    assert low < 100 < high  # resamples of two texts: both matched, one, or none
+
+
 def test_a_bootstrap_that_would_fill_the_memory_is_smaller_or_left_out():
     sizes = {3: 1000, 10_000: 1000, 50_000: 200, 100_001: 0}
     assert {texts: number_of_resamples(texts) for texts in sizes} == sizes

@@ -70,7 +70,7 @@ def evaluate_model(
             search is wrong or has no effect.
     """
     rows = _load_split(data_arguments, split)
-    sources, references = list(rows["source"]), _references(rows)
+    sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(
         model_name_or_path, engine, device, max_source_tokens=data_arguments.max_source_length
     )
@@ -110,7 +110,7 @@ def compare_models(
     return compare_outputs(
         list(rows["source"]),
         {model: found.predictions for model, found in outputs.items()},
-        _references(rows),
+        _references_of(rows),
         metrics,
         list(rows["corpus"]) if "corpus" in rows.column_names else None,
     )
@@ -123,7 +123,7 @@ def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
     return data[split]
 
 
-def _references(rows: Dataset) -> list[Any]:
+def _references_of(rows: Dataset) -> list[Any]:
     return list(rows["references" if "references" in rows.column_names else "target"])
 
 

@@ -14,6 +14,7 @@ import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 from sacrebleu.metrics.base import Metric, Score
+from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import nested_concat
@@ -131,12 +132,18 @@ def score_texts(
         raise ValueError(f"Example {lists.index([])} has no reference: give at least one.")
     metric = METRICS[name](**options)
     resamples = number_of_resamples(len(lists)) if with_interval else 0
-    score = metric.corpus_score(predictions, reference_streams(lists), n_bootstrap=resamples)
+    # As `corpus_score`, whose mean of resamples fails where they are of two types.
+    stats = metric._extract_corpus_statistics(predictions, reference_streams(lists))
+    score = metric._aggregate_and_compute(stats)
+    if resamples:
+        metric.seed, resampled = _bootstrap_resample(stats, metric, resamples)
+        metric.n_bootstrap = resamples
     if name == "per" and not score.found["phonemes"]:
         raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
     found = {name: score.score, "signature": str(metric.get_signature())}
     if resamples:
-        found["interval"] = interval_ends(score._mean, score._ci)
+        scores = np.array([one.score for one in resampled], dtype=np.float64)
+        found["interval"] = interval_ends(*estimate_ci(scores))
     if name == "bleu":
         found |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
         found |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
