@@ -365,6 +365,7 @@ def _train_and_score(
     if trains:
         _score_split(trainer, plan, scorer, "validation")
         figures |= _train_and_save(trainer, plan, guard)
+    scorer.with_intervals = True
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
             _score_split(trainer, plan, scorer, split)

@@ -16,7 +16,7 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
-_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch")
+_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
 @dataclass(frozen=True)
