@@ -75,9 +75,10 @@ def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kind", "option", "kinds"),
     [
-        ("hf", ("--quantization", "int8"), "ctranslate2"),
-        ("onnx", ("--quantization", "int8"), "ctranslate2"),
-        ("onnx", ("--positions", "9"), "hf and ctranslate2"),
+        ("hf", ("--quantization", "int8"), "ctranslate2, argos"),
+        ("onnx", ("--quantization", "int8"), "ctranslate2, argos"),
+        ("onnx", ("--positions", "9"), "hf, ctranslate2, argos"),
+        ("hf", ("--sentencepiece", "sp.model"), "argos"),
     ],
 )
 def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, kinds):

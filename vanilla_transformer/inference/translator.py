@@ -531,14 +531,10 @@ class Translator:
                 num_done += len(chunk)
                 shown.reach(num_done)
         if num_cut:
-            self.tell_cut_outputs(num_cut, call.search.max_new_tokens)
-
-    def tell_cut_outputs(self, count: int, longest: int) -> None:
-        """Warns of outputs that have the longest length, in tokens, and no end."""
-        logger.warning(
-            f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}. Give "
-            "a larger `max_new_tokens` (--max-new-tokens)."
-        )
+            logger.warning(
+                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
+                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
+            )
 
     def _details_of(
         self,

@@ -210,15 +210,12 @@ class ShowTranslations(TrainerCallback):
         return batch.to(model.device)
 
     def _generate_greedily(self, model: Any, batch: BatchEncoding) -> torch.Tensor:
-        """Generates at most about twice as many tokens as the longest reference has."""
-        longest = 2 * batch["labels"].shape[1] + 8
         greedy = {"num_beams": 1, "do_sample": False}
-        saved = Search.resolve(model.generation_config, greedy, config=model.config)
-        given = {**greedy, "max_length": min(longest, saved.max_new_tokens + 1)}
+        search = Search.resolve(model.generation_config, greedy, config=model.config)
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
-            generation_config=Search.resolve(saved.settings, given).settings,
+            generation_config=search.for_references(batch["labels"].shape[1]).settings,
         )
         return ids
 

@@ -95,8 +95,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
     further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
-    Evaluations with `args.predict_with_generate` search as `Translator` does. The loss of an
-    evaluation is the mean over all its labels, whatever its batches and processes are.
+    Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
+    training cut outputs off at about twice the length of the labels. The loss of an evaluation is
+    the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
         record: What the training has done, also before a resumption.
@@ -660,7 +661,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if (labels := inputs.get("labels")) is not None:
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
-            options = {**options, "generation_config": self._search.settings}
+            search = self._search
+            if self.is_in_train and labels is not None:
+                search = search.for_references(labels.shape[1])
+            options = {**options, "generation_config": search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:
