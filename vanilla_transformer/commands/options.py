@@ -173,14 +173,22 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pair_options(files: argparse._ArgumentGroup) -> None:
-    """Adds two files of parallel lines, and the output, to a group of options."""
+def add_pair_options(group: argparse._ActionsContainer) -> None:
+    """Adds two files of parallel lines."""
     for side in ("source", "target"):
-        files.add_argument(
+        group.add_argument(
             f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
         )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+
+
+def add_output_options(
+    group: argparse._ActionsContainer,
+    what: str = "file to write (default: print)",
+    required: bool = False,
+) -> None:
+    """Adds an output, and whether it may replace a file."""
+    group.add_argument("--output", metavar="FILE", required=required, help=what)
+    group.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
 
 def add_resume_option(files: argparse._ArgumentGroup) -> None:
