@@ -127,9 +127,6 @@ def run_train(options: argparse.Namespace, argv: Sequence[str], machine: dict[st
 
     Yields:
         A result, its report and its bars, for each kind.
-
-    Raises:
-        RuntimeError: If a process that measures memory fails.
     """
     for kind in options.kinds:
         if options.profile:
@@ -188,11 +185,7 @@ def run_translator(
 
 
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line.
-
-    Returns:
-        The options; `run` is the function of the subcommand.
-    """
+    """Reads the command line; `run` of the options is the function of the subcommand."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

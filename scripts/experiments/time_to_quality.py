@@ -200,11 +200,7 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
 
 
 def run_system(system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut) -> Curve:
-    """Trains and scores one system.
-
-    Raises:
-        RuntimeError: If its training fails.
-    """
+    """Trains and scores one system."""
     kind, _, rest = system.partition(":")
     own = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
     if kind == "phonetisaurus":
@@ -237,11 +233,7 @@ def _first_recipe(systems: Sequence[str]) -> str:
 
 
 def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
-    """Trains and scores joint n-grams: a curve of one point.
-
-    Raises:
-        RuntimeError: If a program of Phonetisaurus fails.
-    """
+    """Trains and scores joint n-grams: a curve of one point."""
     own.mkdir(exist_ok=True)
     pairs = zip(
         read_lines(str(texts / "train.source.gz")),

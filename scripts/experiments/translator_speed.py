@@ -65,9 +65,6 @@ def measure_translator(
     Returns:
         The setting; `texts_per_second` of each way, its `speedup` relative to the first, and
         `spread`, the lowest and the highest of all turns.
-
-    Raises:
-        RuntimeError: If the ways give different outputs.
     """
     tokenizer, limit = translator.tokenizer, options.new_tokens
     encoded = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]

@@ -296,11 +296,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
 
 
 def file_identity(path: str) -> list[Any]:
-    """Returns the full path, size and time of a file, or of the weights in a directory.
-
-    Args:
-        path: A file, a directory, or a name on the Hub, which is returned as it is.
-    """
+    """Returns path, size and time of a file or of weights in a directory, or a name on the Hub."""
     found = Path(path)
     if not found.exists():
         return [path]

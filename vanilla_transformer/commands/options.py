@@ -91,11 +91,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:
-    """Returns the arguments with every long option in kebab-case.
-
-    Args:
-        words: Command line arguments. What follows a bare `--` is text and stays as it is.
-    """
+    """Returns words with long options in kebab-case; what follows a bare `--` stays as it is."""
     end = words.index("--") if "--" in words else len(words)
     spelt = []
     for word in words[:end]:

@@ -266,11 +266,7 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 
 
 class EnsembleEngine(TransformersEngine):
-    """Computes with the mean of the probabilities of several models.
-
-    Args:
-        models: Models with one vocabulary. The first one drives the search.
-    """
+    """Averages the probabilities of models with one vocabulary; the first one drives the search."""
 
     def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
         super().__init__(models[0], "ensemble", tokenizer)

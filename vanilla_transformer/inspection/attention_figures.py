@@ -47,9 +47,6 @@ def plot_heads(
         top: Weight of the darkest colour. None: the largest weight in the picture, which shows
             more of long texts, where each weight is small.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
-
     Raises:
         ValueError: If the weights do not fit the tokens, or if there are none.
         ModuleNotFoundError: If matplotlib is not installed.
@@ -107,9 +104,6 @@ def plot_alignment(
         source_label: Name of the columns.
         target_label: Name of the rows.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("alignment.png")`, or as `.svg` or `.pdf`.
-
     Raises:
         ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
         ModuleNotFoundError: If matplotlib is not installed.
@@ -138,14 +132,11 @@ def draw_alignment(
     cell: float = 0.36,
     size: float = 11,
 ) -> Any:
-    """Draws an alignment into a part of a figure, for figures of several texts.
+    """Draws an alignment into a part of a figure; returns the image, for a colour bar.
 
     Args:
         cell: Smaller side of a cell in inches; it decides how many tokens are named.
         size: Size of the tokens in points.
-
-    Returns:
-        The image, for a colour bar.
 
     Raises:
         ValueError: As `plot_alignment`.
@@ -237,9 +228,6 @@ def plot_head_scores(
     Args:
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
         score: Name and unit of the score, such as "loss in nats".
-
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
 
     Raises:
         ValueError: If there are no changes, or not two dimensions of them.

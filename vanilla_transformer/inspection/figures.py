@@ -93,14 +93,11 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
 
 def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
-    """Chooses which of many labels are drawn, so that they do not overlap.
+    """Returns the indices of labels to draw: all, or at equal distances if there is no room.
 
     Args:
         cell: Distance between two of them in inches.
         pitch: Room that a label needs, in inches.
-
-    Returns:
-        Indices at equal distances; all of them if there is room.
     """
     return list(range(0, count, max(1, math.ceil(pitch / cell - 0.05))))
 

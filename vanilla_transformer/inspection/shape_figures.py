@@ -94,9 +94,6 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
     Args:
         walk: What `shape_walk` returns for a model of this package.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("shapes.png")`.
-
     Raises:
         ValueError: If no layer of an encoder or decoder was called.
         ModuleNotFoundError: If matplotlib is not installed.

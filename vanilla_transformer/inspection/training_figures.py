@@ -80,9 +80,6 @@ def plot_training(
             known at the checkpoints that this package writes and at the end of a training; between
             these they grow with the steps.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("training.png")`.
-
     Raises:
         FileNotFoundError: If there is no trainer_state.json.
         ValueError: If there is no run, if a file is damaged, if a run has nothing to draw, or if

@@ -534,9 +534,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
             **changes: Fields that differ from the preset.
 
-        Returns:
-            The config.
-
         Raises:
             ValueError: If the preset is unknown, or as the constructor.
         """
@@ -606,11 +603,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 shutil.copyfile(file, Path(save_directory) / file.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the names and values of all fields, as they are written to a file.
-
-        Returns:
-            The fields. `custom_pipelines` is left out if it is empty.
-        """
+        """Returns all fields as they are written to a file, without empty `custom_pipelines`."""
         fields: dict[str, Any] = super().to_dict()
         fields.pop("custom_pipelines", None)
         if self.custom_pipelines:

@@ -246,13 +246,10 @@ def rotary_positions(
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns the ALiBi slope of each head: 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
+    """Returns ALiBi's slopes, of shape (heads,): 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
 
     If the number of heads is not a power of 2, the slopes of the next lower power come first, then
     every other slope of the next higher power, as in the authors' code.
-
-    Returns:
-        Slopes of shape (heads,).
     """
     power = 2 ** int(math.log2(num_heads))
     exponents = torch.arange(1, power + 1, dtype=torch.float32, device=device) / power

@@ -303,13 +303,10 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return self._backend_of("target").get_vocab_size(with_added_tokens=True)
 
     def target_tokenizer(self) -> Self:
-        """Returns a tokenizer that uses the target vocabulary for both sides.
+        """Returns one that uses the target vocabulary for both sides; a shared one: this tokenizer.
 
         Use it where only one vocabulary is possible and targets are meant, as for `stop_strings` of
         `generate`, streamers and constraints.
-
-        Returns:
-            A new tokenizer. With a shared vocabulary: this tokenizer.
         """
         if not self.separate_vocabularies:
             return self
@@ -560,11 +557,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def save_vocabulary(  # type: ignore[override]  # the base class declares a single file
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Writes the shared vocabulary, or both vocabularies.
-
-        Raises:
-            FileNotFoundError: If the directory does not exist.
-        """
+        """Writes the shared vocabulary, or both, into a directory, which must exist."""
         if not os.path.isdir(save_directory):
             raise FileNotFoundError(
                 f"save_directory={os.fspath(save_directory)!r} is not a directory: create it first."

@@ -172,11 +172,7 @@ def percent_text(probability: float) -> str:
 
 
 def draw_found(found: Found, choice: Choice) -> Drawings:
-    """Draws the view of an output.
-
-    Returns:
-        The drawings; a message where there is no view, or no such layer or head.
-    """
+    """Draws the view of an output, or a message where there is none, or no such layer or head."""
     result, ablation = found.result, ""
     if result.request.heads_off:
         rows = (result.outputs, result.whole)

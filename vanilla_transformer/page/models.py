@@ -320,11 +320,7 @@ def find(models: PageModels, request: PageRequest) -> Found:
 
 
 def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
-    """Looks into another output of a result.
-
-    Returns:
-        The same result with the view of the output, or with the reason why there is none.
-    """
+    """Returns the same result with the view of another output, or the reason why there is none."""
     try:
         view = models.view(found.result, line, rank)
     except ValueError as error:
@@ -343,10 +339,7 @@ def names_of_outputs(found: Found) -> list[tuple[str, str]]:
 
 
 def check_text(text: str | None) -> tuple[str, ...]:
-    """Splits a text into lines, after a check that the page can take it.
-
-    Returns:
-        The lines that are not blank, without line breaks.
+    """Returns the lines of a text that are not blank, after a check that the page can take it.
 
     Raises:
         ValueError: If the text is blank or too long, or if it holds a control character or half of

@@ -37,11 +37,7 @@ class FiniteValues:
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Refuses to save weights that are not finite.
-
-    Raises:
-        DivergenceError: If a weight is not finite; the error names it.
-    """
+    """Refuses to save weights that are not finite; the DivergenceError names the first."""
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if not bool(torch.isfinite(local).all()):
