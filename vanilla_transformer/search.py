@@ -191,9 +191,6 @@ class Search:
     def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
         """Combines saved settings with the options of a training, such as `generation_num_beams`.
 
-        Args:
-            saved: As for `resolve`.
-
         Raises:
             SearchError: As `resolve`, with the names of the training's options.
         """

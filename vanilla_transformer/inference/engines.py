@@ -373,11 +373,7 @@ def _log_mean_exp(values: Sequence[float]) -> float:
 def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
-    """Checks that models can be averaged.
-
-    Raises:
-        ValueError: If their vocabularies, or their start or end tokens differ.
-    """
+    """Refuses models whose vocabularies, or start or end tokens differ."""
     vocabularies = [
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
         for tokenizer in tokenizers

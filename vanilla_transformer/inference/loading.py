@@ -147,11 +147,7 @@ def _check_stacks(path: str) -> None:
 
 @cache
 def _check_name(path: str) -> None:
-    """Asks the Hub for a name once; what loads the model asks again and again for minutes.
-
-    Raises:
-        OSError: If the Hub cannot be reached, or has no such model.
-    """
+    """Asks the Hub for a name once; what loads the model asks again and again for minutes."""
     is_here = Path(path).exists() or isinstance(try_to_load_from_cache(path, "config.json"), str)
     if not is_here and not is_offline_mode():
         try:

@@ -364,11 +364,7 @@ class Translator:
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
-        """Computes `n_best` outputs for each segment, best first.
-
-        Args:
-            on_batch: See `Engine.generate`.
-        """
+        """Computes `n_best` outputs for each segment, best first; see `Engine.generate`."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         found = [hypothesis for row in rows for hypothesis in row]

@@ -137,9 +137,6 @@ def draw_alignment(
     Args:
         cell: Smaller side of a cell in inches; it decides how many tokens are named.
         size: Size of the tokens in points.
-
-    Raises:
-        ValueError: As `plot_alignment`.
     """
     weights = _check_weights(weights, (2,), len(target), len(source))
     for pair in links:

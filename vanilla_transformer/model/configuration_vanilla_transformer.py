@@ -533,9 +533,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 sizes that a tutorial leaves open are those of the paper), or "modern" (pre-norm,
                 RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
             **changes: Fields that differ from the preset.
-
-        Raises:
-            ValueError: If the preset is unknown, or as the constructor.
         """
         if name not in PRESETS:
             raise ValueError(f"Unknown preset `name` {name!r}: choose one of {list(PRESETS)}.")
@@ -661,9 +658,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
         The constructor calls it, and so does every model when it is built: fields can change after
         construction, as in `from_pretrained(directory, field=value)`.
-
-        Raises:
-            ValueError: As the constructor.
         """
         self._check_types()
         self._fill_in_defaults()

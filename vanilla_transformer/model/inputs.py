@@ -456,9 +456,6 @@ def shift_right(
             not changed.
         pad_token_id: Replaces -100.
         decoder_start_token_id: The first token of every sequence.
-
-    Returns:
-        A tensor of shape (batch, target_len).
     """
     start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)

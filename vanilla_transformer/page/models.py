@@ -249,10 +249,7 @@ class PageModels:
             return self._loaded[name]
 
     def answer(self, request: PageRequest) -> PageResult:
-        """Computes the outputs of a request.
-
-        Args:
-            request: The request. With heads off, transformers computes it, whatever its engine.
+        """Computes the outputs of a request; with heads off, by transformers, whatever its engine.
 
         Raises:
             ValueError: If a number of the request is out of range, if the model has no such head,

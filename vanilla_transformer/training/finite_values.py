@@ -23,11 +23,7 @@ class FiniteValues:
         self._in_a_row = 0
 
     def check(self, what: str, value: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete.
-
-        Raises:
-            DivergenceError: If the number is not finite.
-        """
+        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete."""
         if value is None or bool(torch.isfinite(torch.as_tensor(value)).all()):
             self._in_a_row = 0
             return

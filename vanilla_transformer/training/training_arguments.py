@@ -405,11 +405,7 @@ def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
 
 
 def check_direction(metric: str, greater_is_better: bool | None) -> None:
-    """Refuses a direction that contradicts a score whose direction is known.
-
-    Raises:
-        ValueError: If the best model would be the worst.
-    """
+    """Refuses a direction that contradicts a score whose direction is known."""
     name = metric.rpartition("_")[2]
     if greater_is_better is None or name not in ("loss", *METRIC_NAMES):
         return

@@ -191,9 +191,6 @@ def checked_settings(
 
     The schedules that follow a score change the rate itself. Only the record tells with which
     `learning_rate` such a training began.
-
-    Raises:
-        ValueError: If the checkpoint belongs to another optimizer or has other settings.
     """
     given = _group_settings(optimizer), _schedule_settings(schedule)
     with readable_state(path):
