@@ -1,6 +1,7 @@
 """`vanilla-transformer evaluate`: scores of a saved model."""
 
 import json
+import math
 
 import pytest
 from toy import command
@@ -9,6 +10,7 @@ from vanilla_transformer.commands import evaluate
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run import evaluation
 
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
@@ -66,6 +68,18 @@ def test_the_scores_are_printed_where_the_report_cannot_be_written(
     with pytest.raises(OSError, match="the disk is full"):
         run_subcommand("evaluate", argv)
     assert "chrf" in json.loads(capsys.readouterr().out)
+
+
+def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        evaluation, "score_texts", lambda *_, **__: {"ter": math.inf, "signature": "s"}
+    )
+    data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
+    argv = [str(trained), *data, "--metrics", "ter", "--output", str(tmp_path / "report")]
+    run_subcommand("evaluate", argv)
+    expected = {"ter": {"ter": None, "signature": "s"}}
+    assert json.loads(capsys.readouterr().out) == expected
+    assert json.loads((tmp_path / "report").read_text())["scores"] == expected
 
 
 def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):

@@ -73,6 +73,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
+    from vanilla_transformer.inference.results import finite_or_none
     from vanilla_transformer.run.evaluation import evaluate_model
 
     with usage_of_search():
@@ -87,10 +88,14 @@ def run(options: argparse.Namespace) -> None:
             progress=True,
             **given_search_options(options),
         )
-    print(json.dumps(evaluation.scores, indent=2), flush=True)
+    report = asdict(evaluation)
+    for scores in report["scores"].values():
+        for name, value in scores.items():
+            scores[name] = finite_or_none(value) if isinstance(value, float) else value
+    print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
     if options.output:
         with open_output(options.output) as stream:
-            json.dump(asdict(evaluation), stream, indent=1, ensure_ascii=False)
+            json.dump(report, stream, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _data_arguments(options: argparse.Namespace) -> DataArguments:
