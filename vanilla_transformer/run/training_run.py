@@ -60,7 +60,11 @@ from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import Report, made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
-from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    complete_checkpoints,
+    write_checksums,
+)
 from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -69,7 +73,8 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
-_STATUS_OF_SIGTERM = 128 + SIGTERM  # what a shell shows for a process that a signal ended
+STATUS_OF_SIGTERM = 128 + SIGTERM
+"""What a shell shows for a process that this signal has ended."""
 _DATA_FILES = ("_file", "_source", "_target")
 
 
@@ -417,13 +422,14 @@ def _train_and_save(
 ) -> dict[str, float]:
     if plan.directory.checkpoint is not None:
         _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
-    metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
-    if trainer.was_terminated:
-        logger.warning(
-            f"SIGTERM has ended the training after step {trainer.state.global_step}: go on with "
-            "`--resume_from_checkpoint True`."
-        )
-        raise SystemExit(_STATUS_OF_SIGTERM)
+    try:
+        metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+        if trainer.was_terminated:
+            raise SystemExit(STATUS_OF_SIGTERM)
+    except (KeyboardInterrupt, SystemExit):
+        if trainer.is_world_process_zero():
+            logger.warning(_describe_early_end(trainer, plan))
+        raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
     if trainer.is_world_process_zero():
@@ -435,6 +441,17 @@ def _train_and_save(
     _save_figures(trainer, plan, figures)
     _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
+
+
+def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
+    """Says what is left of a training that a signal has ended."""
+    kept = "it had saved no checkpoint, so that nothing is kept."
+    if saved := complete_checkpoints(plan.directory.folder):
+        kept = (
+            f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
+            "`--resume_from_checkpoint True`."
+        )
+    return f"The training was ended after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
