@@ -408,18 +408,30 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return stock
         dataset: Any = stock.dataset
         columns = getattr(dataset, "column_names", None) or []
-        if len(dataset) < self.args.world_size or not {"input_ids", "labels"} <= {*columns}:
+        if not {"input_ids", "labels"} <= {*columns}:
             return stock
         source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
-        sampler = TokenBudgetBatchSampler(
-            source,
-            target,
-            max(budget, int((source + target).max())),
-            shuffle=False,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-        )
+        try:
+            sampler = TokenBudgetBatchSampler(
+                source,
+                target,
+                max(budget, int((source + target).max())),
+                shuffle=False,
+                num_processes=self.args.world_size,
+                process_index=self.args.process_index,
+            )
+        except ValueError:  # there are too few examples
+            return stock
         return self._prepare_loader(_loader_like(stock, sampler))
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
+        """Returns a stock loader; only those of a training drop the examples of a last batch."""
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drops and is_training
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **options)
+        finally:
+            self.args.dataloader_drop_last = drops
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
         """Prepares a loader of which each process reads only its own batches.
