@@ -18,13 +18,16 @@ SUMMARY = "Writes a saved model in the format of another engine, or of transform
 EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
-vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx
+vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
 """
 KINDS = {"hf": None, "ctranslate2": "ctranslate2", "onnx": "onnx"}
 """The formats, each with the extra that it needs."""
 
-FORMATS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
+FORMATS_OF_OPTIONS = {"quantization": ("ctranslate2", "onnx"), "positions": ("hf", "ctranslate2")}
 """The options that only some formats have."""
+
+ONNX_QUANTIZATIONS = ("float32", "int8")
+"""The types of weights of a graph, among `QUANTIZATIONS`."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -42,7 +45,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="type of the weights, for ctranslate2 (default: float32)",
+        help="type of the weights, for ctranslate2, or for onnx: "
+        f"{' or '.join(ONNX_QUANTIZATIONS)} (default: float32)",
     )
     parser.add_argument(
         "--positions",
@@ -59,6 +63,11 @@ def check(options: argparse.Namespace) -> None:
     for name, kinds in FORMATS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
+    if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
+        raise UsageError(
+            f"--quantization {options.quantization} is for ctranslate2: choose "
+            f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx"
+        )
     check_model_directory(options.model)
     check_output_directory(options.output_dir, options.overwrite, [options.model])
     if extra := KINDS[options.to]:
@@ -88,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
         else:
             from vanilla_transformer.interop.onnx import export_to_onnx
 
-            done = export_to_onnx(model, tokenizer, unfinished)
+            done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
             use = f"`OnnxModel.load({options.output_dir!r})`"
     print(f"{options.output_dir}: exported; {use}.")
     print(done.comparison.describe())
