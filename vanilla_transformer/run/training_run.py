@@ -182,13 +182,12 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train")
         source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
         check_longest(source, target, budget, name)
     if not arguments.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
-    report(f"digest {_number_of_pairs(texts)}")
-    inputs = plan.inputs() if "train" in texts else {}
+    inputs = plan.inputs(encoded) if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
@@ -411,11 +412,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if not {"input_ids", "labels"} <= {*columns}:
             return stock
         source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
+        longest = int(np.add(source, target, dtype=np.int64).max())
         try:
             sampler = TokenBudgetBatchSampler(
                 source,
                 target,
-                max(budget, int((source + target).max())),
+                max(budget, longest),
                 shuffle=False,
                 num_processes=self.args.world_size,
                 process_index=self.args.process_index,
