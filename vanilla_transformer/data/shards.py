@@ -216,9 +216,12 @@ def _write_shard(make: MakeShard, path: Path, key: str, rows: range) -> dict[str
     table, facts = make(rows)
     facts = {"key": key, "rows": len(rows), **facts}
     schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
-    with replaced_file(path) as part:
-        with pa.OSFile(str(part), "wb") as stream, pa.ipc.new_stream(stream, schema) as writer:
-            writer.write_table(table.replace_schema_metadata(schema.metadata).combine_chunks())
+    with (
+        replaced_file(path) as part,
+        pa.OSFile(str(part), "wb") as stream,
+        pa.ipc.new_stream(stream, schema) as writer,
+    ):
+        writer.write_table(table.replace_schema_metadata(schema.metadata).combine_chunks())
     found = _read_shard(path, key)
     assert found is not None
     return found
