@@ -191,8 +191,8 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.interop.funnel import convert
 
     given = _given_options(options)
-    given["changes"] = dict(given["changes"]) if "changes" in given else None
-    given = {name: value for name, value in given.items() if value is not None}
+    if "changes" in given:
+        given["changes"] = dict(given["changes"])
     done = convert(
         options.kind, options.source, options.output_dir, overwrite=options.overwrite, **given
     )
