@@ -56,6 +56,7 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
+from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
@@ -477,6 +478,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: If Muon is asked for, and the matrices are or become sharded.
         """
+        if self.accelerator.is_fsdp2:
+            group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
