@@ -33,7 +33,6 @@ def time_in_turns(
 
     Args:
         actions: Actions by name. Each runs once before the clock starts.
-        repeats: Number of turns.
         clock: Returns seconds.
 
     Returns:
@@ -122,9 +121,6 @@ def _read_status(field: str) -> float | None:
 def run_benchmark(*argv: str) -> str:
     """Runs a part of the benchmark in a process of its own.
 
-    Args:
-        argv: Its command line.
-
     Returns:
         The last line that it prints.
 
@@ -136,10 +132,6 @@ def run_benchmark(*argv: str) -> str:
 
 def run_in_new_process(program: Path, *argv: str) -> str:
     """Runs a program in a process of its own.
-
-    Args:
-        program: A Python file.
-        argv: Its arguments.
 
     Returns:
         The last line that it prints.
@@ -163,8 +155,6 @@ def measure_products(
     """Measures how fast the machine multiplies big matrices.
 
     Args:
-        dtype: Type of the matrices.
-        device: Where they are.
         size: Their rows and columns.
         repeats: Number of turns; the median counts.
 
@@ -182,7 +172,6 @@ def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu
     Args:
         mebibytes: Size of the weights; many times the size of the processor's caches.
         repeats: Number of turns; the median counts.
-        device: Where the weights are.
 
     Returns:
         Bytes per second of processor time.
@@ -197,9 +186,6 @@ def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu
 
 def measure_machine(options: argparse.Namespace) -> dict[str, Any]:
     """Describes the machine and measures its limits.
-
-    Args:
-        options: From the command line. `bf16` adds products in bfloat16.
 
     Returns:
         Names, versions, threads and the load average before the run; `products`: operations per
@@ -247,9 +233,6 @@ def write_json(
 
     Args:
         path: File to write.
-        options: From the command line.
-        machine: From `measure_machine`.
-        results: One per setting.
     """
     values = {k: v for k, v in vars(options).items() if not callable(v)}
     content = {"options": values, "machine": machine, "results": results}

@@ -35,10 +35,6 @@ Generate = Callable[[torch.Tensor, torch.Tensor, int], Any]
 def make_sources(rows: int, options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws sources of half to full length; the first is the longest.
 
-    Args:
-        rows: Number of sources.
-        options: From the command line.
-
     Returns:
         `input_ids`, padded with 1, and `attention_mask`.
     """
@@ -88,7 +84,6 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
 
     Args:
         system: One of `GENERATING`.
-        options: From the command line.
         stack: Removes the exported model in the end.
 
     Returns:
@@ -112,9 +107,6 @@ def generator_of(loaded: Any, options: argparse.Namespace) -> Generate:
 def bytes_per_token(model: nn.Module) -> int:
     """Counts the weights that one row reads for each token: the decoder's and the projection's.
 
-    Args:
-        model: Our model.
-
     Returns:
         Their size in bytes.
     """
@@ -135,10 +127,6 @@ def measure_generation(
 
     Args:
         generators: A function of `make_generator` for each system.
-        rows: Number of sources.
-        beams: Number of beams.
-        options: From the command line.
-        machine: Its limits, from `measure_machine`.
 
     Returns:
         The setting; `tokens_per_second` of each system, those of the best beam; `speedup` relative
@@ -167,9 +155,6 @@ def measure_generation(
 
 def format_generation(result: dict[str, Any]) -> str:
     """Formats the measurements of one setting.
-
-    Args:
-        result: From `measure_generation`.
 
     Returns:
         A line per system. Ratios are relative to the first system.

@@ -186,9 +186,6 @@ class StudyArguments:
 def parse_optimizer(text: str) -> tuple[str, float, float | None]:
     """Reads "adamw:0.003" or "muon:0.003:0.01".
 
-    Args:
-        text: Name and rates.
-
     Returns:
         The name, the rate of AdamW, and that of Muon (None: there is none).
 
@@ -246,7 +243,6 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
     DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
 
     Args:
-        options: The values to combine.
         texts: What `digest_of` returns. None: the texts are not read yet.
 
     Returns:
@@ -337,11 +333,7 @@ def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
     """Trains the tokenizer and encodes.
 
     Args:
-        options: Say which tokenizer the task has.
         texts: What `load_texts` returns.
-
-    Returns:
-        The task.
     """
     kinds: dict[str, Any] = {"kind": "char", "target_kind": "word", "shared": False}
     if options.data is not None:
@@ -391,8 +383,6 @@ def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
     """Makes a model and its trainer. Initial values depend on the seed.
 
     Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
         folder: Directory for what Trainer may write.
 
     Returns:
@@ -459,10 +449,6 @@ def _token_accuracy(prediction: Any) -> dict[str, float]:
 def train(settings: Settings, task: Task) -> dict[str, Any]:
     """Carries out one run.
 
-    Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
-
     Returns:
         A line of runs.jsonl: `settings`; `parameters`: their number; `losses`: pairs of a step and
         the mean training loss since the pair before, in nats per token; `validations`: step, loss,
@@ -519,12 +505,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Adds a line, also after one that was cut off.
-
-    Args:
-        path: The file runs.jsonl.
-        result: The finished run.
-    """
+    """Adds a line, also after one that was cut off."""
     was_cut_off = path.is_file() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" * was_cut_off + json.dumps(result) + "\n")
@@ -532,9 +513,6 @@ def append_result(path: Path, result: dict[str, Any]) -> None:
 
 def carry_out(options: StudyArguments) -> None:
     """Trains the runs of this process that are not finished.
-
-    Args:
-        options: The values to combine.
 
     Raises:
         ValueError: If files are missing.
@@ -651,9 +629,6 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
 def format_table(groups: Sequence[Group]) -> str:
     """Formats the schemes as a table in Markdown, the best one of each task first.
 
-    Args:
-        groups: The finished runs by scheme.
-
     Returns:
         A row for each scheme: its runs, how many of them diverged, and the figures of the others:
         mean and range of the last validation loss over the seeds, token accuracy, mean loss at
@@ -682,11 +657,7 @@ def format_table(groups: Sequence[Group]) -> str:
 
 
 def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
-    """Yields the title and the schemes of each panel, at most ten in each.
-
-    Args:
-        groups: The finished runs by scheme.
-    """
+    """Yields the title and the schemes of each panel, at most ten in each."""
     panels: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
         panels.setdefault(tuple(group.scheme[name] for name in _PANEL_FIELDS), []).append(group)
@@ -703,8 +674,6 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     Lines are means over the seeds, areas are their ranges. Runs that diverged are left out.
 
     Args:
-        title: Title of the figure.
-        groups: The schemes.
         figure: An empty matplotlib figure.
     """
     shown = varied_settings([group.scheme for group in groups])
@@ -758,9 +727,6 @@ def write_report(folder: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains the runs that are not finished, and reports on all.
-
-    Args:
-        argv: Arguments. None: those of the process.
 
     Raises:
         ImportError: If matplotlib is not installed.

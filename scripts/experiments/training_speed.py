@@ -37,10 +37,6 @@ _OF_SOURCE = re.compile(r"encoder\.layers|encoder_attn\.[kv]_proj")
 def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
     """Draws lengths of sentence pairs: log-normal, with median 22 and at most 128 tokens.
 
-    Args:
-        count: Number of pairs.
-        generator: Random number generator.
-
     Returns:
         Tokens of source and target, of shape (count, 2).
     """
@@ -56,10 +52,7 @@ def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int)
     Args:
         kind: "random" (sentences in random order), "bucketed" (sorted by source length, as with
             Trainer's "group_by_length") or "even" (25 tokens each, so there is no padding).
-        count: Number of batches.
         tokens: Approximate number of target tokens per batch, without padding.
-        vocab_size: Size of the vocabulary.
-        seed: Seed of lengths and tokens.
 
     Returns:
         Batches of `input_ids`, `attention_mask` and `labels`.
@@ -99,8 +92,6 @@ def train_on_batches(
     """Takes a training step on each batch.
 
     Args:
-        model: The model.
-        batches: The batches.
         optimizer: Updates the weights. None: there is no update.
         bf16: Whether the forward pass runs under autocast to bfloat16.
     """
@@ -117,11 +108,6 @@ def measure_training(
     kind: str, options: argparse.Namespace, machine: dict[str, Any]
 ) -> dict[str, Any]:
     """Times training steps on batches of one kind.
-
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
-        machine: Its limits, from `measure_machine`.
 
     Returns:
         `tokens_per_second`: target tokens per second of each system; `speedup`: its speed relative
@@ -160,11 +146,6 @@ def count_products(model: nn.Module, source_tokens: int, target_tokens: int) -> 
 
     Products of attention, of queries with keys and of weights with values, are left out.
 
-    Args:
-        model: Our model.
-        source_tokens: Number of source tokens.
-        target_tokens: Number of target tokens.
-
     Returns:
         Multiplications and additions, forward and backward.
     """
@@ -186,11 +167,6 @@ def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> 
 
     A process never gives its peak back, so each measurement needs a process of its own.
 
-    Args:
-        system: One of `TRAINED`.
-        kind: As in `make_batches`.
-        options: From the command line.
-
     Returns:
         In MiB: `added` to the loaded model, and the `peak` of the whole process.
     """
@@ -205,11 +181,6 @@ def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> 
 
 def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequence[str]) -> Any:
     """Measures the memory of each system in a process of its own.
-
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
-        argv: The command line.
 
     Returns:
         The memory in MiB that is added to the loaded model, by system.

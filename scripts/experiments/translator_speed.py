@@ -29,12 +29,7 @@ def load_translator(options: argparse.Namespace, compute_type: str, folder: Path
     """Loads the model of the command line, or one with random weights.
 
     Args:
-        options: From the command line.
-        compute_type: Type of CTranslate2's computation.
         folder: Directory for a model with random weights.
-
-    Returns:
-        A translator with the engine CTranslate2.
     """
     path = options.model or str(folder)
     if not options.model and not any(folder.iterdir()):
@@ -66,10 +61,7 @@ def measure_translator(
     """Times the three ways in turns.
 
     Args:
-        translator: A translator with the engine CTranslate2.
-        texts: Source texts.
         beams: Number of beams; 1 is greedy.
-        options: From the command line.
 
     Returns:
         The setting; `texts_per_second` of each way, its `speedup` relative to the first, and

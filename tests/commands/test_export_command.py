@@ -78,8 +78,9 @@ def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kind", "option", "kinds"),
     [
-        ("hf", ("--quantization", "int8"), "ctranslate2 and onnx"),
-        ("onnx", ("--positions", "9"), "hf and ctranslate2"),
+        ("hf", ("--quantization", "int8"), "ctranslate2, argos, onnx"),
+        ("onnx", ("--positions", "9"), "hf, ctranslate2, argos"),
+        ("hf", ("--sentencepiece", "sp.model"), "argos"),
     ],
 )
 def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, kinds):
@@ -90,7 +91,7 @@ def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, 
 
 def test_a_type_that_onnx_lacks_is_refused(trained, tmp_path):
     words = [str(trained), str(tmp_path / "out"), "--to", "onnx", "--quantization", "int16"]
-    with pytest.raises(UsageError, match="int16 is for ctranslate2: choose float32 or int8"):
+    with pytest.raises(UsageError, match="int16 is for ctranslate2 and argos: choose float32 or int8"):
         export(words)
 
 

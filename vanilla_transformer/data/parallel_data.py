@@ -30,8 +30,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
 
     Returns:
         The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts) if the data have such a column. With links,
-        "train" also has the column "alignment".
+        and "target", and "references" (a list of texts) and "corpus" (a name) if the data have such
+        columns. With links, "train" also has the column "alignment".
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -145,7 +145,7 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
 
     Returns:
         The same rows with the text columns "source" and "target", and "references" (a list of
-        texts) if the data set has such a column.
+        texts) and "corpus" (a name) if the data set has such columns.
 
     Raises:
         ValueError: If a column is missing or does not hold text, if only one language is named, or
@@ -163,6 +163,8 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
         wanted = {args.source_column: "source", args.target_column: "target"}
     _check_columns(dataset, wanted, origin)
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
+    if _holds_text(dataset.features.get("corpus")) and "corpus" not in wanted:
+        kept.append("corpus")
     dataset = dataset.select_columns(kept)
     for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
         if not texts or None in texts:

@@ -22,7 +22,6 @@ class Translation:
     """An output with what was asked for besides its text.
 
     Attributes:
-        text: The output.
         score: Log-probability of the tokens in nats, divided by their number to the power of
             `length_penalty`.
         tokens: The tokens of the output; each segment that the model ended has its end.
@@ -105,9 +104,6 @@ def perplexity_of(scores: Iterable[Score]) -> float:
 
     Args:
         scores: What `Translator.score` returns. The ends of the targets count as tokens.
-
-    Returns:
-        The perplexity; 1 if there are no tokens.
     """
     values = [value for score in scores for value in score.token_scores]
     mean = -sum(values) / max(len(values), 1)
@@ -133,12 +129,8 @@ class SegmentOutput:
     """One output for one segment. What was not asked for is empty.
 
     Attributes:
-        text: The output.
-        tokens: Its tokens, with the end if the model ended it.
         token_scores: Log-probability of each token.
         aligned: Index of a source token for each token but the end.
-        source_length: Tokens of the source, the end included.
-        source: The source.
         source_words: Words of each source token.
         words: Words of each token but the end.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
@@ -164,9 +156,7 @@ def join_segments(
     """Makes the output of a text from one output for each of its segments.
 
     Args:
-        document: The text.
         outputs: An output for each number of a segment.
-        details: What to return besides the text.
         length_penalty: Exponent of the number of tokens by which the score is divided.
 
     Returns:
@@ -227,9 +217,6 @@ def metric_by_name(metric: str | Metric) -> Metric:
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
     others.
 
-    Args:
-        metric: One of `METRICS`, or a function.
-
     Raises:
         ValueError: If the name is unknown.
         ModuleNotFoundError: If sacreBLEU is not installed. The message tells how to install it.
@@ -248,7 +235,6 @@ def least_risk(outputs: Sequence[str], metric: Metric) -> int:
     """Chooses the output with the highest mean similarity to all outputs.
 
     Args:
-        outputs: Candidates, which are also the references. One that occurs twice counts twice.
         metric: The similarity.
 
     Returns:

@@ -363,11 +363,12 @@ def _train_and_score(
     figures: dict[str, float] = {}
     trains = "train" in plan.splits
     if trains:
-        _score_split(trainer, plan, scorer, "validation")
+        _score_split(trainer, plan, scorer, encoded, "validation")
         figures |= _train_and_save(trainer, plan, guard)
+    scorer.with_intervals = True
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
-            _score_split(trainer, plan, scorer, split)
+            _score_split(trainer, plan, scorer, encoded, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             _log_message(
@@ -388,7 +389,11 @@ def _train_and_score(
 
 
 def _score_split(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, scorer: GenerationMetrics, split: str
+    trainer: TokenBudgetSeq2SeqTrainer,
+    plan: RunPlan,
+    scorer: GenerationMetrics,
+    encoded: DatasetDict,
+    split: str,
 ) -> None:
     """Lets the next evaluations score the texts of a split, if there is one.
 
@@ -401,7 +406,10 @@ def _score_split(
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
-        trainer.score_texts = partial(score_training, trainer, scorer, list(rows["source"]))
+        lengths = token_lengths(encoded[split], "labels").tolist()
+        trainer.score_texts = partial(
+            score_training, trainer, scorer, list(rows["source"]), lengths
+        )
 
 
 def _train_and_save(

@@ -80,8 +80,6 @@ class Settings:
     """All settings of a server.
 
     Attributes:
-        models: The models.
-        host: Address to listen on.
         port: Port to listen on; 0: a free one.
         limits: What clients may ask for.
         computation: How the models compute.
@@ -107,9 +105,6 @@ def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
         words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
             the name of its directory. If that is a pair of codes such as `en-de`, it is the
             direction; otherwise the source is "any" and the target is the name.
-
-    Returns:
-        The models.
 
     Raises:
         ValueError: If a part is missing or holds other characters, or if a name or a direction
@@ -159,9 +154,6 @@ def _parse_model(word: str) -> ModelSource:
 
 def read_api_keys(path: str) -> tuple[str, ...]:
     """Reads a file with one key per line; blank lines and lines that begin with # are left out.
-
-    Returns:
-        The keys.
 
     Raises:
         OSError: If the file cannot be read.
