@@ -79,6 +79,13 @@ def _add_options_of_weights(parser: CommandParser) -> None:
         help="kind `table`: YAML file that maps your weights to those of this package",
     )
     group.add_argument(
+        "--run-code",
+        action="store_const",
+        const=True,
+        help="kind `table`: run the function that the table names under `compare`, your own code, "
+        "and compare its logits",
+    )
+    group.add_argument(
         "--dicts",
         metavar="DIR",
         help="kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the "
