@@ -20,6 +20,7 @@ from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageEr
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
+    "corpora",
     "train",
     "evaluate",
     "translate",

@@ -14,6 +14,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
@@ -22,6 +23,7 @@ Ints = NDArray[np.int64]
 _JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
+_SLACK_OF_MIXTURES = 4  # standard deviations of a sum of lengths that vary as much as their mean
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
 _RULES = (
     at_least(1, "max_tokens", "num_processes", "max_sentences"),
@@ -59,6 +61,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         num_processes: Number of processes that share the batches.
         process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
             batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
+        mixture: Chooses the examples of each epoch. None: every example appears exactly once.
 
     Raises:
         ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
@@ -77,6 +80,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         num_processes: int = 1,
         process_index: int | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         self.source_lengths = np.asarray(source_lengths, dtype=np.int64)
         self.target_lengths = np.asarray(target_lengths, dtype=np.int64)
@@ -86,6 +90,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.num_processes = num_processes
         self.process_index = process_index
+        self.mixture = mixture
         self.epoch = 0
         check_rules(_RULES, self)
         self._check_lengths()
@@ -125,11 +130,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns a sorted order of the examples and the positions that cut it into batches."""
-        count, jitter = len(self.source_lengths), _JITTER if self.shuffle else 0.0
-        source = (self.source_lengths + 1) * (1 + jitter * rng.random(count))
-        target = (self.target_lengths + 1) * (1 + jitter * rng.random(count))
+        rows = slice(None) if self.mixture is None else self.mixture(self.epoch)
+        lengths = self.source_lengths[rows], self.target_lengths[rows]
+        count, jitter = len(lengths[0]), _JITTER if self.shuffle else 0.0
+        source = (lengths[0] + 1) * (1 + jitter * rng.random(count))
+        target = (lengths[1] + 1) * (1 + jitter * rng.random(count))
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
+        order = order if self.mixture is None else rows[order]
         return order, self._cut_greedily(self.source_lengths[order], self.target_lengths[order])
 
     def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
@@ -148,7 +156,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _choose_num_batches(self, drawn: int) -> int:
         """Returns the number of batches of every epoch, given that of the first draw."""
         examples, processes = len(self.source_lengths), self.num_processes
-        wanted = int(np.ceil(drawn * _SLACK)) if self.shuffle else drawn
+        # The examples of a mixture differ from epoch to epoch, and so does their length.
+        slack = _SLACK + (0 if self.mixture is None else _SLACK_OF_MIXTURES / examples**0.5)
+        wanted = int(np.ceil(drawn * slack)) if self.shuffle else drawn
         number = min(-(-wanted // processes), examples // processes) * processes
         if number < drawn:
             raise ValueError(

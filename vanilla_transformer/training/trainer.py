@@ -29,6 +29,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
@@ -105,12 +106,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         record: What the training has done, also before a resumption.
         num_tokens: Source and target tokens that this process has trained on since the last call of
             `train`, without padding.
+        mixture: Chooses the examples of each epoch. None: all of them.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
     num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
+    mixture: Mixture | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -353,6 +356,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
+            if self.mixture is not None:
+                raise ValueError("Corpora with shares need batches by tokens: set `max_tokens`.")
             return super().get_train_dataloader()
         if self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1:
             raise ValueError(
@@ -364,6 +369,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             "num_processes": self.args.world_size,
             "process_index": self.args.process_index,
         }
+        if self.mixture is not None:
+            order["mixture"] = self.mixture
         loader: DataLoader[Any]
         if has_length(self.train_dataset):  # all but the batches is as in the stock loader
             stock = super().get_train_dataloader()

@@ -77,6 +77,7 @@ CHANGES = (
     Change("max_source_length", "`max_source_length`", (ORDER, SCORES)),
     Change("max_target_length", "`max_target_length`", (ORDER, SCORES)),
     Change("train", "training data", (ORDER,)),
+    Change("shares", "shares of the corpora", (ORDER,)),
     Change("validation", "validation data", (SCORES,)),
     Change("test", "test data", (SCORES,)),
     Change("search", "search settings", (SCORES,)),
