@@ -24,6 +24,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     assert json.loads(done.stdout) == report["scores"]
     assert "signature" in report["scores"]["bleu"]
     assert len(report["predictions"]) == len(report["sources"]) == 16
+    assert "examples" not in done.stderr  # a bar of datasets
 
     again = command("evaluate", *argv)
     assert "add --overwrite" in again.stderr.splitlines()[-1]

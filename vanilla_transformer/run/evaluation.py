@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
+import datasets
 from accelerate.utils import gather_object
 from transformers.utils import logging
 
@@ -67,6 +68,8 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong or has no effect.
     """
+    if progress:
+        datasets.disable_progress_bars()  # they call each split "train"
     data = load_parallel_data(data_arguments)
     if split not in data:
         raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
