@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
+import datasets
 from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers.utils import logging
@@ -70,6 +71,8 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong or has no effect.
     """
+    if progress:
+        datasets.disable_progress_bars()  # they call each split "train"
     rows = _load_split(data_arguments, split)
     sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(

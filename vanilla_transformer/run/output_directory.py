@@ -105,6 +105,8 @@ def _locked_descriptor(folder: Path) -> int | None:
             f"Another run is writing to `output_dir` {str(folder)!r}: wait until it has ended, or "
             "choose another directory."
         ) from None
+    except FileExistsError:  # a file, which the run refuses
+        return None
     except (ImportError, OSError) as error:  # e.g. Windows, or a network file system
         logger.warning(
             f"{str(folder)!r} cannot be locked ({error}): make sure that no other run writes to it."

@@ -454,13 +454,13 @@ def _train_and_save(
 
 def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
     """Says what is left of a training that a signal has ended."""
-    kept = "it had saved no checkpoint, so that nothing is kept."
+    kept = "no checkpoint was saved, so nothing is kept."
     if saved := complete_checkpoints(plan.directory.folder):
         kept = (
             f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
             "`--resume_from_checkpoint True`."
         )
-    return f"The training was ended after step {trainer.state.global_step:,}: {kept}"
+    return f"The training ended early, after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
