@@ -5,12 +5,16 @@ from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.data.file_contents import rows_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
@@ -123,7 +127,12 @@ def make_plan(
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
 ) -> RunPlan:
-    """Makes the plan of a run; its errors are those of `plan_search`."""
+    """Makes the plan of a run.
+
+    Raises:
+        ImportError: If the attention implementation needs a package that is missing.
+        ValueError: If the model does not take it, or under the conditions of `plan_search`.
+    """
     training, positions = arguments.training, learned_positions(config)
     limits = [
         min((n for n in (given, positions) if n is not None), default=None)
@@ -139,6 +148,10 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
+    attention = arguments.model.attn_implementation
+    if attention is not None:
+        with torch.device("meta"):  # without memory for weights
+            VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
         directory=directory,
@@ -148,7 +161,7 @@ def make_plan(
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
-        attention=arguments.model.attn_implementation or default_attention(training),
+        attention=attention or default_attention(training),
         training=resolved,
     )
 
