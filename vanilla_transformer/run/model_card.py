@@ -20,6 +20,7 @@ from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
@@ -161,12 +162,20 @@ def _results_table(
 ) -> str:
     rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
-        scores = [results.get(f"{prefix}_{metric}") for prefix in _SPLITS]
-        cells = ["-" if score is None else f"{score:.2f}" for score in scores]
+        cells = [_score_cell(f"{prefix}_{metric}", results) for prefix in _SPLITS]
         better = "lower" if metric in ERROR_RATES else "higher"
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
-    return "\n".join(rows)
+    return "\n".join(
+        [*rows, "", "In brackets: the 95% interval of the score, by sacrebleu's bootstrap."]
+    )
+
+
+def _score_cell(name: str, results: Mapping[str, float]) -> str:
+    if name not in results:
+        return "-"
+    ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
+    return score_with_interval(results[name], ends)
 
 
 def _chosen_defaults(plan: RunPlan) -> str:
