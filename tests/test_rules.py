@@ -51,6 +51,7 @@ BEFORE = [
     {"generation_max_length": 1},
     {"max_grad_norm": float("nan")},
     {"adam_beta2": 1.0},
+    {"data_seed": -1},
     {"scheduled_sampling": 1.5},
     {"num_train_epochs": 0.0},
     {"max_steps": 0},

@@ -227,6 +227,11 @@ RULES_BEFORE = (
         "`{name}` is {value}: it must be from 0 to below 1.",
     ),
     Rule(
+        ("seed", "data_seed"),
+        lambda value, _: not 0 <= value < 2**32,
+        "`{name}` is {value}: it must be from 0 to below 2**32.",
+    ),
+    Rule(
         ("scheduled_sampling",),
         lambda value, _: not 0 <= value <= 1,
         "`{name}` is {value}: it must be from 0 to 1.",
