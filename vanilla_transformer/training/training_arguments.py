@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import DynamoBackend
 from transformers import Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import (
     INTEGRATION_TO_CALLBACK,
@@ -41,7 +42,10 @@ _PACKAGES_OF_OPTIMIZERS = {  # by what the names of the optimizers begin with
     "lomo_optim": ("lomo", "adalomo"),
     "optimi": ("stable_",),
     "schedulefree": ("schedule_free_",),
+    "torch_npu": ("adamw_torch_npu_fused",),
+    "torch_xla": ("adamw_torch_xla",),
     "torchao": ("adamw_torch_4bit", "adamw_torch_8bit"),
+    "torchdistx": ("adamw_anyprecision",),
 }
 
 
@@ -223,6 +227,11 @@ RULES_BEFORE = (
         "`{name}` is {value}: it must be from 0 to below 1.",
     ),
     Rule(
+        ("seed", "data_seed"),
+        lambda value, _: not 0 <= value < 2**32,
+        "`{name}` is {value}: it must be from 0 to below 2**32.",
+    ),
+    Rule(
         ("scheduled_sampling",),
         lambda value, _: not 0 <= value <= 1,
         "`{name}` is {value}: it must be from 0 to 1.",
@@ -249,9 +258,17 @@ RULES_BEFORE = (
         "`{name}` {value!r} needs the package deepspeed: install it, or leave the option out.",
     ),
     Rule(
+        ("torch_compile_backend",),
+        lambda value, _: (
+            value.upper() not in DynamoBackend.__members__
+            or value not in torch.compiler.list_backends(())
+        ),
+        "`{name}` {value!r} is no backend that is installed: leave it out.",
+    ),
+    Rule(
         ("report_to",),
         lambda value, _: (
-            not _program_names(value) - {"flyte"}
+            not _program_names(value) - ({"flyte"} if find_spec("flytekit") else set())
             <= {*cast(Any, get_available_reporting_integrations)()}
         ),
         "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
