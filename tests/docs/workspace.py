@@ -93,7 +93,7 @@ def save_checkpoints_of_trainers(folder):
     """Saves small models in the formats of other trainers, and one with the page's table."""
     import eole_models
     import fairseq_models
-import marian_models
+    import marian_models
     import opennmt_models
     from own_model import FromScratch
     from test_tutorial_layouts import Seq2Seq
