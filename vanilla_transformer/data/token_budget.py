@@ -129,14 +129,15 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns a sorted order of the examples and the positions that cut it into batches."""
-        rows = slice(None) if self.mixture is None else self.mixture(self.epoch)
+        count = len(self.source_lengths)
+        rows = np.arange(count) if self.mixture is None else self.mixture(self.epoch)
         lengths = self.source_lengths[rows], self.target_lengths[rows]
-        count, jitter = len(lengths[0]), _JITTER if self.shuffle else 0.0
+        jitter = _JITTER if self.shuffle else 0.0
         source = (lengths[0] + 1) * (1 + jitter * rng.random(count))
         target = (lengths[1] + 1) * (1 + jitter * rng.random(count))
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
-        order = order if self.mixture is None else rows[order]
+        order = rows[order]
         return order, self._cut_greedily(self.source_lengths[order], self.target_lengths[order])
 
     def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
