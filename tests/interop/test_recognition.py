@@ -10,11 +10,9 @@ from hf_models import make
 from parity.reference_systems import SystemC
 from safetensors.torch import save_file
 from test_argos import pack, unpacked  # noqa: F401 - a fixture
-from test_ctranslate2 import WORDS
 from test_tutorials import weights_of, weights_of_a
 from torch_model import random_model
 
-from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
@@ -22,10 +20,9 @@ from vanilla_transformer.interop.recognition import recognise, recognised_kind
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory):
-    tokenizer = VanillaTransformerTokenizer.train(WORDS, kind="word")
+def deployed(shared_words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployed") / "ct2"
-    convert_to_ctranslate2(make_model(), tokenizer, folder, quantization="int8")
+    convert_to_ctranslate2(make_model(), shared_words, folder, quantization="int8")
     return folder
 
 

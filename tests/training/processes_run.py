@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import PartialState
+from datasets import Dataset
 from small import linked_rows, losses, model, rows, trainer, write_report
 from transformers.distributed.configuration_utils import DistributedConfig
 
@@ -71,6 +72,8 @@ def train(folder, kind):
     evaluation = run.predict(run.eval_dataset)
     run.args.per_device_eval_batch_size = 3
     uneven = run.predict(rows(7, seed=2))  # two processes get rows twice
+    run.args.eval_max_tokens = 1  # seven batches, which two processes cannot share
+    shared = run.evaluate(Dataset.from_list(rows(7, seed=2)))
     report = {
         "losses": losses(run),
         "train_loss": figures["train_loss"],
@@ -78,6 +81,7 @@ def train(folder, kind):
         "shares": {name: share(p) for name, p in run.model.named_parameters()},
         "eval_loss": evaluation.metrics["test_loss"],
         "uneven_loss": uneven.metrics["test_loss"],
+        "shared_loss": shared["eval_loss"],
         "uneven_labels": len(uneven.label_ids),
         "labels": evaluation.label_ids.tolist(),
         "processes": run.args.world_size,

@@ -52,6 +52,7 @@ def test_two_processes_compute_what_one_does(one, two, kind):
         assert report["losses"] == pytest.approx(expected["losses"], rel=1e-5)
         assert report["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
         assert report["uneven_loss"] == pytest.approx(expected["uneven_loss"], rel=1e-5)
+        assert report["shared_loss"] == pytest.approx(expected["uneven_loss"], rel=1e-5)
         assert report["uneven_labels"] == 7
         for name, value in expected["weights"].items():
             weight = torch.tensor(report["weights"][name])

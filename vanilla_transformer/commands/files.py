@@ -72,8 +72,6 @@ def read_pair_chunks(
     """Reads two files of as many lines as a stream, from the pair after the first `skip`.
 
     Args:
-        source: The first file.
-        target: The second file.
         skip: Number of pairs that are left out.
         progress: Whether to show on standard error how many pairs are done.
 
@@ -97,7 +95,6 @@ class CountedLines:
     """Lines that are read as a stream, and their number, which tells how long the work takes.
 
     Attributes:
-        lines: The lines.
         count: Their number.
     """
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.data.shards import SIDES, Shards
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
 Ints = NDArray[np.int64]
@@ -194,8 +195,8 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
     Raises:
         ValueError: If an example exceeds the budget; the error names the longest.
     """
-    longest = int((source + target).argmax())
-    tokens = source[longest] + target[longest]
+    longest = int(np.add(source, target, dtype=np.int64).argmax())
+    tokens = int(source[longest]) + int(target[longest])
     if tokens > max_tokens:
         raise ValueError(
             f"{name(longest)} has {source[longest]} source and {target[longest]} target tokens, "
@@ -234,6 +235,8 @@ def token_lengths(
     rows: Any = getattr(dataset, "unsampled", dataset)
     if not isinstance(rows, datasets.Dataset):
         return np.fromiter((len(example[column]) for example in rows), dtype=np.int64)
+    if column in SIDES and (shards := Shards.of(rows)) is not None:
+        return shards.lengths()[:, SIDES.index(column)]
     if column not in rows.column_names:
         raise ValueError(
             f"The data set has no column {column!r}, only {rows.column_names}: tokenize it first."

@@ -21,6 +21,7 @@ from torch import nn
 from transformers.utils import logging
 
 from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import QUANTIZATIONS
@@ -33,19 +34,6 @@ POSITIONS = 2048
 LAYOUT = 3
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
-_ACTIVATIONS = {
-    "relu": common_spec.Activation.RELU,
-    "gelu": common_spec.Activation.GELU,
-    "gelu_python": common_spec.Activation.GELU,
-    "gelu_new": common_spec.Activation.GELUTanh,
-    "gelu_fast": common_spec.Activation.GELUTanh,
-    "gelu_pytorch_tanh": common_spec.Activation.GELUTanh,
-    "quick_gelu": common_spec.Activation.GELUSigmoid,
-    "silu": common_spec.Activation.SWISH,
-    "swish": common_spec.Activation.SWISH,
-    "tanh": common_spec.Activation.Tanh,
-    "sigmoid": common_spec.Activation.Sigmoid,
-}
 _VALUES = {
     "norm_placement": ("post", "pre"),
     "norm_type": ("layer_norm", "rms_norm"),
@@ -57,7 +45,7 @@ _VALUES = {
         "rope",
         "none",
     ),
-    "activation_function": tuple(_ACTIVATIONS),
+    "activation_function": tuple(ACTIVATIONS),
     "is_encoder_decoder": (True,),
 }
 _FREE_FIELDS = (
@@ -300,7 +288,7 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "num_heads": heads,
         # Only this makes room for a final norm; `pre_norm` is set afterwards.
         "pre_norm": bool(config.final_layer_norm),
-        "activation": _ACTIVATIONS[config.activation_function],
+        "activation": common_spec.Activation(ACTIVATIONS[config.activation_function]),
         "layernorm_embedding": config.normalize_embedding,
         "ffn_glu": config.gated_ffn,
         "rms_norm": config.norm_type == "rms_norm",

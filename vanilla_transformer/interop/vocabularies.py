@@ -237,7 +237,7 @@ def make_tokenizer(
         special["unk_token"] not in words for words in (vocabularies.source, vocabularies.target)
     ):
         return Made(None, (*notes, f"The vocabulary lacks {special['unk_token']}."))
-    files = _find_pieces(place)
+    files = find_pieces(place)
     if given is not None and not files:
         raise FileNotFoundError(
             f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or .spm), "
@@ -284,7 +284,7 @@ def _differing_tokens(tokenizer: Any, words: Sequence[str]) -> list[str]:
     ]
 
 
-def _find_pieces(place: Path) -> tuple[Path, ...]:
+def find_pieces(place: Path) -> tuple[Path, ...]:
     """Returns the models of SentencePiece for source and target; none, if there is no clear one."""
     if place.is_file():
         return (place, place)

@@ -1,8 +1,8 @@
 """Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
@@ -12,8 +12,9 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.progress import shows_bars
+from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.progress import Progress, shows_bars
 from vanilla_transformer.run.comparison import Comparison, compare_outputs
 from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -127,36 +128,67 @@ def _references_of(rows: Dataset) -> list[Any]:
     return list(rows["references" if "references" in rows.column_names else "target"])
 
 
-class _TrainingTranslator(Translator):
-    """A translator of a training, which tells itself how many outputs are cut off."""
-
-    def tell_cut_outputs(self, count: int, longest: int) -> None:
-        """Tells nothing."""
-
-
 def score_training(
-    trainer: TokenBudgetSeq2SeqTrainer, scorer: GenerationMetrics, sources: Sequence[str]
+    trainer: TokenBudgetSeq2SeqTrainer,
+    scorer: GenerationMetrics,
+    sources: Sequence[str],
+    reference_lengths: Sequence[int],
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
     Each process translates a share of the sources with its whole model. The scorer keeps how many
-    outputs are cut off.
+    outputs are cut off. As long as the training goes on, outputs are cut off at about twice the
+    length of their references: see `Search.for_references`.
+
+    Args:
+        trainer: The trainer.
+        scorer: What scores the outputs.
+        sources: The texts to translate.
+        reference_lengths: Tokens of the reference of each source.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
-    translator = _TrainingTranslator.from_model(trainer.model, tokenizer)
-    shown = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
-    progress = shown and (shows_bars() or logger.isEnabledFor(INFO))
-    with _without_mixed_precision(trainer):
-        share = translator.translate(
-            list(sources[rank::world]), return_tokens=True, progress=progress
-        )
-    shares = gather_object([share]) if world > 1 else [share]
-    outputs = [shares[number % world][number // world] for number in range(len(sources))]
+    translator = Translator.from_model(trainer.model, tokenizer)
+    call = translator.plan_call(details=Details(tokens=True))
+    own = range(rank, len(sources), world)
+    groups = [(call, list(own))]
+    if trainer.is_in_train:
+        groups = list(_groups_by_length(call, own, reference_lengths))
+    shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
+    shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
+    found: dict[int, Translation] = {}
+    with (
+        _without_mixed_precision(trainer),
+        Progress(len(own), "texts", work="Scoring", shown=shows) as progress,
+    ):
+        for call, numbers in groups:
+            split = translator.split_texts([sources[number] for number in numbers])
+
+            def on_batch(count: int, before: int = len(found), most: int = len(numbers)) -> None:
+                progress.reach(before + min(count, most))
+
+            computed = translator.compute_segments(split.segments, call, on_batch)
+            for number, document in zip(numbers, split.documents, strict=True):
+                (found[number],) = translator.join_outputs(document, computed, call)
+            progress.reach(len(found))
+    shares = gather_object([found]) if world > 1 else [found]
+    outputs = [shares[number % world][number] for number in range(len(sources))]
     scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
     lengths = [sum(token not in special for token in output.tokens) for output in outputs]
     return scorer.score([output.text for output in outputs], lengths)
+
+
+def _groups_by_length(
+    call: TranslatorCall, numbers: Iterable[int], lengths: Sequence[int]
+) -> Iterator[tuple[TranslatorCall, list[int]]]:
+    """Yields the sources whose references are similarly long, with a search that fits these."""
+    groups: dict[int, list[int]] = {}
+    for number in numbers:
+        groups.setdefault(int(lengths[number]).bit_length(), []).append(number)
+    for group in groups.values():
+        search = call.search.for_references(max(lengths[number] for number in group))
+        yield replace(call, search=search), group
 
 
 @contextmanager

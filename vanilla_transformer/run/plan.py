@@ -10,7 +10,7 @@ from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
 from vanilla_transformer.data.corpora import reports_of
-from vanilla_transformer.data.file_contents import rows_digest
+from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.output_directory import OutputDirectory
@@ -70,18 +70,23 @@ class RunPlan:
         is_mixed = any(report["is_mixed"] for report in reports)
         return {one["corpus"]: one["share"] for one in reports} if is_mixed else None
 
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
         It holds a digest of the texts of each split, the length limits, and the search; and the
         defaults that the run has chosen, which a resumed run keeps.
+
+        Args:
+            encoded: The splits as token ids.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value
             for name, default in _SEARCH_SETTINGS.items()
         }
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
-        digests = {split: rows_digest(rows) for split, rows in self.splits.items()}
+        digests = {
+            split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
+        }
         defaults = None if (made := self.options.defaults) is None else asdict(made)
         shares = {} if self.shares is None else {"shares": self.shares}
         search = json.dumps(settings)

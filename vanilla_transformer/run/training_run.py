@@ -62,7 +62,11 @@ from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import Report, made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
-from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    complete_checkpoints,
+    write_checksums,
+)
 from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -71,7 +75,8 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
-_STATUS_OF_SIGTERM = 128 + SIGTERM  # what a shell shows for a process that a signal ended
+STATUS_OF_SIGTERM = 128 + SIGTERM
+"""What a shell shows for a process that this signal has ended."""
 _DATA_FILES = ("_file", "_source", "_target")
 
 
@@ -180,13 +185,12 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train")
         source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
         check_longest(source, target, budget, name)
     if not arguments.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
-    report(f"digest {_number_of_pairs(texts)}")
-    inputs = plan.inputs() if "train" in texts else {}
+    inputs = plan.inputs(encoded) if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
 
 
@@ -371,12 +375,12 @@ def _train_and_score(
     figures: dict[str, float] = {}
     trains = "train" in plan.splits
     if trains:
-        _score_split(trainer, plan, scorer, "validation")
+        _score_split(trainer, plan, scorer, encoded, "validation")
         figures |= _train_and_save(trainer, plan, guard)
     scorer.with_intervals = True
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
-            _score_split(trainer, plan, scorer, split)
+            _score_split(trainer, plan, scorer, encoded, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             _log_message(
@@ -397,7 +401,11 @@ def _train_and_score(
 
 
 def _score_split(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, scorer: GenerationMetrics, split: str
+    trainer: TokenBudgetSeq2SeqTrainer,
+    plan: RunPlan,
+    scorer: GenerationMetrics,
+    encoded: DatasetDict,
+    split: str,
 ) -> None:
     """Lets the next evaluations score the texts of a split, if there is one.
 
@@ -412,7 +420,10 @@ def _score_split(
         scorer.corpora = rows["corpus"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
-        trainer.score_texts = partial(score_training, trainer, scorer, list(rows["source"]))
+        lengths = token_lengths(encoded[split], "labels").tolist()
+        trainer.score_texts = partial(
+            score_training, trainer, scorer, list(rows["source"]), lengths
+        )
 
 
 def _train_and_save(
@@ -420,13 +431,14 @@ def _train_and_save(
 ) -> dict[str, float]:
     if plan.directory.checkpoint is not None:
         _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
-    metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
-    if trainer.was_terminated:
-        logger.warning(
-            f"SIGTERM has ended the training after step {trainer.state.global_step}: go on with "
-            "`--resume_from_checkpoint True`."
-        )
-        raise SystemExit(_STATUS_OF_SIGTERM)
+    try:
+        metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+        if trainer.was_terminated:
+            raise SystemExit(STATUS_OF_SIGTERM)
+    except (KeyboardInterrupt, SystemExit):
+        if trainer.is_world_process_zero():
+            logger.warning(_describe_early_end(trainer, plan))
+        raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
     if trainer.is_world_process_zero():
@@ -438,6 +450,17 @@ def _train_and_save(
     _save_figures(trainer, plan, figures)
     _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
+
+
+def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
+    """Says what is left of a training that a signal has ended."""
+    kept = "it had saved no checkpoint, so that nothing is kept."
+    if saved := complete_checkpoints(plan.directory.folder):
+        kept = (
+            f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
+            "`--resume_from_checkpoint True`."
+        )
+    return f"The training was ended after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:

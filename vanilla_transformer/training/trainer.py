@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
@@ -96,8 +97,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
     further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
-    Evaluations with `args.predict_with_generate` search as `Translator` does. The loss of an
-    evaluation is the mean over all its labels, whatever its batches and processes are.
+    Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
+    training cut outputs off at about twice the length of the labels. The loss of an evaluation is
+    the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
         record: What the training has done, also before a resumption.
@@ -190,8 +192,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
-            *args: Passed on, as are the options.
-            **options: Passed on.
         """
         self._examples = self.num_tokens = 0
         found_callbacks = self.callback_handler.callbacks
@@ -416,18 +416,31 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return stock
         dataset: Any = stock.dataset
         columns = getattr(dataset, "column_names", None) or []
-        if len(dataset) < self.args.world_size or not {"input_ids", "labels"} <= {*columns}:
+        if not {"input_ids", "labels"} <= {*columns}:
             return stock
         source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
-        sampler = TokenBudgetBatchSampler(
-            source,
-            target,
-            max(budget, int((source + target).max())),
-            shuffle=False,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-        )
+        longest = int(np.add(source, target, dtype=np.int64).max())
+        try:
+            sampler = TokenBudgetBatchSampler(
+                source,
+                target,
+                max(budget, longest),
+                shuffle=False,
+                num_processes=self.args.world_size,
+                process_index=self.args.process_index,
+            )
+        except ValueError:  # there are too few examples
+            return stock
         return self._prepare_loader(_loader_like(stock, sampler))
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
+        """Returns a stock loader; only those of a training drop the examples of a last batch."""
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drops and is_training
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **options)
+        finally:
+            self.args.dataloader_drop_last = drops
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
         """Prepares a loader of which each process reads only its own batches.
@@ -468,9 +481,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """Returns the optimizer that `args.optim` names.
 
-        Args:
-            model: Model to train. None: that of the trainer.
-
         Raises:
             ValueError: If Muon is asked for, and the matrices are or become sharded.
         """
@@ -510,10 +520,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
         "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
         tenth of the training.
-
-        Args:
-            num_training_steps: Number of optimizer steps of the training.
-            optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
         chosen = cast(Any, optimizer or self.optimizer)
@@ -541,9 +547,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the stock loss; in training, with what the arguments add to it.
 
         Args:
-            model: The model, possibly wrapped.
             inputs: Arguments of its forward, and optionally the links of tokens.
-            return_outputs: Whether to return the outputs of the model too.
             num_items_in_batch: Number of tokens to predict over all steps of gradient
                 accumulation. None: that of this batch.
 
@@ -678,7 +682,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if (labels := inputs.get("labels")) is not None:
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
-            options = {**options, "generation_config": self._search.settings}
+            search = self._search
+            if self.is_in_train and labels is not None:
+                search = search.for_references(labels.shape[1])
+            options = {**options, "generation_config": search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:
