@@ -94,8 +94,8 @@ def _load_rows(corpus: Corpus, split: str) -> Dataset:
     options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
     if corpus.dataset is not None:
         return load_parallel_data(DataArguments(dataset_name=corpus.dataset, **options))[split]
-    name = f"{split}_file"
-    return load_parallel_data(DataArguments(**{name: corpus.paths(split)[0]}, **options))[split]
+    options[f"{split}_file"] = corpus.paths(split)[0]
+    return load_parallel_data(DataArguments(**options))[split]
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:

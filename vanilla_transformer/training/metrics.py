@@ -32,7 +32,7 @@ _RESAMPLED_TEXTS = 10**7
 class _ErrorRate(Score):
     """An error rate with the numbers that it is the quotient of, by their names."""
 
-    counts: Mapping[str, float]
+    counts: dict[str, float]
 
 
 class _WordErrors(Metric):
