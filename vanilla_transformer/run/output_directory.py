@@ -10,6 +10,8 @@ from typing import Any, Self
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
+from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
@@ -196,6 +198,9 @@ def _check_inputs_are_elsewhere(
         for name, value in options.items()
         if isinstance(value, str | os.PathLike) and Path(value).exists()
     }
+    for corpus in read_entries(arguments.data.corpora or ()):
+        given = [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
+        paths |= {f"`corpora` {path}": Path(path) for path in given if path and Path(path).exists()}
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:
         paths["`resume_from_checkpoint`"] = checkpoint.path
