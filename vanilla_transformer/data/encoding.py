@@ -31,6 +31,8 @@ logger = logging.get_logger(__name__)
 
 _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_hash")
 """Fields of a saved tokenizer that tell where it comes from."""
+_LAST_CALL = ("truncation", "padding")
+"""Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
 _FORMAT = 1  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
@@ -129,17 +131,18 @@ def _warn_of_losses(facts: list[dict[str, Any]], limits: dict[str, int | None], 
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Returns a digest of what a tokenizer saves, without where it comes from."""
+    """Returns a digest of what a tokenizer saves, without where it comes from or its last call."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_warning()  # without a message for each file
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        config = read_object(Path(folder, "tokenizer_config.json"))
-        files = {path.name: content_digest(path) for path in Path(folder).iterdir()}
+        files: dict[str, Any] = {one.name: content_digest(one) for one in Path(folder).iterdir()}
+        for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
+            content = read_object(Path(folder, file)).items()
+            dropped = (*_ORIGIN, *_LAST_CALL)
+            files[file] = {name: value for name, value in content if name not in dropped}
     logging.set_verbosity(verbosity)
-    del files["tokenizer_config.json"]
-    kept = {name: value for name, value in config.items() if name not in _ORIGIN}
-    return text_digest(json.dumps([kept, files], sort_keys=True))
+    return text_digest(json.dumps(files, sort_keys=True))
 
 
 def _encode_rows(

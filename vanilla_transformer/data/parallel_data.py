@@ -32,8 +32,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
 
     Returns:
         The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts) if the data have such a column. With links,
-        "train" also has the column "alignment".
+        and "target", and "references" (a list of texts) and "corpus" (a name) if the data have such
+        columns. With links, "train" also has the column "alignment".
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -43,6 +43,10 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
             the conditions of `add_links`.
         OSError: If the disk of the cache is full.
     """
+    if args.corpora:
+        from vanilla_transformer.data.corpora import load_corpora  # which loads tables by this room
+
+        return load_corpora(args, links)
     limits = {
         "train": args.max_train_samples,
         "validation": args.max_eval_samples,
@@ -140,6 +144,9 @@ def name_row(args: DataArguments, split: str, index: int) -> str:
     Lines that were skipped count. If `args` name no data, it is the row of the split.
     """
     origin = ", ".join(files_of_split(args, split)) or args.dataset_name
+    if args.corpora:
+        row = load_parallel_data(args)[split][index]
+        return f"Line {row['line']} of the corpus {row['corpus']!r}"
     if origin is None:
         return f"Row {index + 1} of the {split} split"
     unit = "Line" if getattr(args, f"{split}_source") else "Row"
@@ -152,7 +159,7 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
 
     Returns:
         The same rows with the text columns "source" and "target", and "references" (a list of
-        texts) if the data set has such a column.
+        texts) and "corpus" (a name) if the data set has such columns.
 
     Raises:
         ValueError: If a column is missing or does not hold text, if only one language is named, or
@@ -170,6 +177,8 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
         wanted = {args.source_column: "source", args.target_column: "target"}
     _check_columns(dataset, wanted, origin)
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
+    if _holds_text(dataset.features.get("corpus")) and "corpus" not in wanted:
+        kept.append("corpus")
     dataset = dataset.select_columns(kept)
     for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
         if not texts or None in texts:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 from vanilla_transformer.data.large_order import PAIRS_OF_A_BLOCK, LargeOrder
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
@@ -24,6 +25,7 @@ Ints = NDArray[np.int64]
 _JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
+_SLACK_OF_MIXTURES = 4  # standard deviations of a sum of lengths that vary as much as their mean
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
 _RULES = (
     at_least(1, "max_tokens", "num_processes", "max_sentences"),
@@ -63,6 +65,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         num_processes: Number of processes that share the batches.
         process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
             batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
+        mixture: Chooses the examples of each epoch. None: every example appears exactly once.
 
     Raises:
         ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
@@ -81,6 +84,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         num_processes: int = 1,
         process_index: int | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         self.source_lengths = np.asarray(source_lengths)
         self.target_lengths = np.asarray(target_lengths)
@@ -90,12 +94,14 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.num_processes = num_processes
         self.process_index = process_index
+        self.mixture = mixture
         self.epoch = 0
         check_rules(_RULES, self)
         self._check_lengths()
         self._step_between_batches = 1 if process_index is None else num_processes
         self._large: LargeOrder | None = None
-        if shuffle and len(self.source_lengths) > PAIRS_OF_A_BLOCK:
+        # A mixture draws other pairs in each epoch: the buckets of a large order count all pairs.
+        if shuffle and mixture is None and len(self.source_lengths) > PAIRS_OF_A_BLOCK:
             self._large = LargeOrder(
                 self.source_lengths,
                 self.target_lengths,
@@ -148,12 +154,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns a sorted order of the examples and the positions that cut it into batches."""
-        lengths = [side.astype(np.int64) for side in (self.source_lengths, self.target_lengths)]
+        count = len(self.source_lengths)
+        rows = np.arange(count) if self.mixture is None else self.mixture(self.epoch)
+        lengths = [
+            side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
+        ]
         jitter = _JITTER if self.shuffle else 0.0
-        source, target = ((side + 1) * (1 + jitter * rng.random(len(side))) for side in lengths)
+        source, target = ((side + 1) * (1 + jitter * rng.random(count)) for side in lengths)
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
-        return order, self._cut_greedily(lengths[0][order], lengths[1][order])
+        return rows[order], self._cut_greedily(lengths[0][order], lengths[1][order])
 
     def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
         """Returns the positions that cut sorted lengths into the fewest batches in this order."""
@@ -171,7 +181,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _choose_num_batches(self, drawn: int) -> int:
         """Returns the number of batches of every epoch, given that of the first draw."""
         examples, processes = len(self.source_lengths), self.num_processes
-        wanted = int(np.ceil(drawn * _SLACK)) if self.shuffle else drawn
+        # The examples of a mixture differ from epoch to epoch, and so does their length.
+        slack = _SLACK + (0 if self.mixture is None else _SLACK_OF_MIXTURES / examples**0.5)
+        wanted = int(np.ceil(drawn * slack)) if self.shuffle else drawn
         number = min(-(-wanted // processes), examples // processes) * processes
         if number < drawn:
             raise ValueError(

@@ -80,9 +80,6 @@ def plot_training(
             known at the checkpoints that this package writes and at the end of a training; between
             these they grow with the steps.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("training.png")`.
-
     Raises:
         FileNotFoundError: If there is no trainer_state.json.
         ValueError: If there is no run, if a file is damaged, if a run has nothing to draw, or if
@@ -133,9 +130,6 @@ def read_training(run: str | Path | Entries, name: str = "run") -> TrainingLog:
     Args:
         run: As in `plot_training`.
         name: Name of a run that is given by its entries.
-
-    Returns:
-        The log.
 
     Raises:
         FileNotFoundError: If there is no trainer_state.json.

@@ -519,7 +519,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             setattr(self, name, kwargs.pop(name))
         self.check()
         self._refuse_misspelt_fields(kwargs)
-        self.auto_map = {**AUTO_MAP, **kwargs.pop("auto_map", {})}
+        auto_map = kwargs.pop("auto_map", None) or {}
+        if not isinstance(auto_map, dict):
+            raise ValueError(
+                f"`auto_map` is {auto_map!r}: give a class for each Auto class, or leave it out."
+            )
+        self.auto_map = {**AUTO_MAP, **auto_map}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # the base class is untyped
         self._update_bare_model()
 
@@ -533,12 +538,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 sizes that a tutorial leaves open are those of the paper), or "modern" (pre-norm,
                 RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
             **changes: Fields that differ from the preset.
-
-        Returns:
-            The config.
-
-        Raises:
-            ValueError: If the preset is unknown, or as the constructor.
         """
         if name not in PRESETS:
             raise ValueError(f"Unknown preset `name` {name!r}: choose one of {list(PRESETS)}.")
@@ -606,11 +605,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 shutil.copyfile(file, Path(save_directory) / file.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the names and values of all fields, as they are written to a file.
-
-        Returns:
-            The fields. `custom_pipelines` is left out if it is empty.
-        """
+        """Returns all fields as they are written to a file, without empty `custom_pipelines`."""
         fields: dict[str, Any] = super().to_dict()
         fields.pop("custom_pipelines", None)
         if self.custom_pipelines:
@@ -668,9 +663,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
         The constructor calls it, and so does every model when it is built: fields can change after
         construction, as in `from_pretrained(directory, field=value)`.
-
-        Raises:
-            ValueError: As the constructor.
         """
         self._check_types()
         self._fill_in_defaults()

@@ -79,7 +79,6 @@ class PageResult:
     """The answer to a request.
 
     Attributes:
-        request: The request.
         outputs: For each line its outputs, best first.
         whole: The outputs with all heads on; the same as `outputs` if no head is off.
         engine: Name of the engine that computed the outputs.
@@ -113,7 +112,6 @@ class Found:
     """A result, and the view of one of its outputs.
 
     Attributes:
-        result: The result.
         line: Index of the line that is looked into.
         rank: Index of its output.
         view: Attention and shapes; None if there is none.
@@ -178,7 +176,6 @@ class PageModel:
         """Runs the model once on a line and an output of it.
 
         Args:
-            line: The source text.
             tokens: Tokens of the output, the end included if the model ended it.
 
         Raises:
@@ -252,10 +249,7 @@ class PageModels:
             return self._loaded[name]
 
     def answer(self, request: PageRequest) -> PageResult:
-        """Computes the outputs of a request.
-
-        Args:
-            request: The request. With heads off, transformers computes it, whatever its engine.
+        """Computes the outputs of a request; with heads off, by transformers, whatever its engine.
 
         Raises:
             ValueError: If a number of the request is out of range, if the model has no such head,
@@ -323,11 +317,7 @@ def find(models: PageModels, request: PageRequest) -> Found:
 
 
 def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
-    """Looks into another output of a result.
-
-    Returns:
-        The same result with the view of the output, or with the reason why there is none.
-    """
+    """Returns the same result with the view of another output, or the reason why there is none."""
     try:
         view = models.view(found.result, line, rank)
     except ValueError as error:
@@ -346,10 +336,7 @@ def names_of_outputs(found: Found) -> list[tuple[str, str]]:
 
 
 def check_text(text: str | None) -> tuple[str, ...]:
-    """Splits a text into lines, after a check that the page can take it.
-
-    Returns:
-        The lines that are not blank, without line breaks.
+    """Returns the lines of a text that are not blank, after a check that the page can take it.
 
     Raises:
         ValueError: If the text is blank or too long, or if it holds a control character or half of

@@ -1,6 +1,6 @@
 """Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,10 @@ def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
 
 
 def make_tokenizer(
-    options: TokenizerArguments, sample: Dataset | None, init_from: str | None
+    options: TokenizerArguments,
+    sample: Dataset | None,
+    init_from: str | None,
+    tags: Sequence[str] = (),
 ) -> Any:
     """Loads the tokenizer of a run, or trains one.
 
@@ -53,10 +56,11 @@ def make_tokenizer(
         options: Selects the tokenizer.
         sample: Pairs that a new one is trained on; None: there are no training data.
         init_from: Saved model that the run starts from; None: a new model.
+        tags: Words that sources begin with; a new tokenizer gets each as a token.
 
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
-            contradicts the options or the saved model.
+            contradicts the options or the saved model, or has a tag not as a token.
     """
     given = options.tokenizer_name_or_path
     if (path := given or init_from) is not None:
@@ -69,6 +73,7 @@ def make_tokenizer(
         _check_training_options(options.training_options(), tokenizer, path)
         if given is not None and init_from is not None:
             _check_same_tokens(tokenizer, given, init_from)
+        _check_tags(tokenizer, tags, path)
         return tokenizer
     if sample is None:
         raise ValueError(
@@ -76,9 +81,26 @@ def make_tokenizer(
         )
     if options.target_tokenizer_kind and not options.separate_vocabularies:
         raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
-    return VanillaTransformerTokenizer.train(
-        _texts_of(sample, "source"), _texts_of(sample, "target"), **options.training_options()
+    sources = _texts_of(sample, "source")
+    if tags:
+        begins = tuple(f"{tag} " for tag in tags)
+        sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
+    tokenizer = VanillaTransformerTokenizer.train(
+        sources, _texts_of(sample, "target"), **options.training_options()
     )
+    tokenizer.add_tokens(list(tags), special_tokens=True)
+    return tokenizer
+
+
+def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
+    """Refuses a tag that a saved tokenizer cuts into pieces or does not know."""
+    for tag in tags:
+        ids = tokenizer(tag, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            raise ValueError(
+                f"`corpora`: the tag {tag!r} is no token of the tokenizer in {path!r}: add it with "
+                f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
+            )
 
 
 def _texts_of(rows: Dataset, side: str) -> Iterator[str]:

@@ -10,6 +10,8 @@ from typing import Any, Self
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
+from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
@@ -105,6 +107,8 @@ def _locked_descriptor(folder: Path) -> int | None:
             f"Another run is writing to `output_dir` {str(folder)!r}: wait until it has ended, or "
             "choose another directory."
         ) from None
+    except FileExistsError:  # a file, which the run refuses
+        return None
     except (ImportError, OSError) as error:  # e.g. Windows, or a network file system
         logger.warning(
             f"{str(folder)!r} cannot be locked ({error}): make sure that no other run writes to it."
@@ -195,6 +199,9 @@ def _check_inputs_are_elsewhere(
         for name, value in options.items()
         if isinstance(value, str | os.PathLike) and Path(value).exists()
     }
+    for corpus in read_entries(arguments.data.corpora or ()):
+        given = [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
+        paths |= {f"`corpora` {path}": Path(path) for path in given if path and Path(path).exists()}
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:
         paths["`resume_from_checkpoint`"] = checkpoint.path

@@ -15,6 +15,7 @@ from vanilla_transformer import __version__
 from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -109,7 +110,7 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     arguments = _with_defaults(arguments, data, sample, directory)
     texts = splits_in_use(arguments.training, data, init_from)
     report(f"make the tokenizer for {_number_of_pairs(texts)}")
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from)
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags_of(arguments.data))
     return _encode_splits(arguments, directory, texts, tokenizer, report)
 
 
@@ -141,13 +142,15 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         asked = [sample._fingerprint, asdict(arguments.tokenizer), init_from]
         key, path = text_digest(json.dumps(asked)), folder / _TOKENIZER
         if begun.get("tokenizer_of") != key or not path.is_dir():
-            make_tokenizer(arguments.tokenizer, sample, init_from).save_pretrained(path)
+            tags = tags_of(arguments.data)
+            tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from, tags)
+            tokenizer.save_pretrained(path)
             begun = {"request": request, "tokenizer_of": key, "complete": False}
             _write_manifest(folder, begun)
         tokenizer = load_tokenizer(str(path))
         made = _encode_splits(arguments, directory, texts, tokenizer, report, folder)
         plan, _ = plan_run(arguments, directory, texts, tokenizer)
-        whole = arguments.subwords.enabled
+        whole = arguments.subwords.enabled or bool(arguments.data.corpora)
         first = texts["train"].select(range(min(_FIRST_TEXTS, len(texts["train"]))))
         kept = texts if whole else DatasetDict({**texts, "train": first})
         kept.save_to_disk(folder / _TEXTS)
@@ -258,7 +261,7 @@ def _open_prepared(
     arguments = _with_facts(arguments, directory, facts)
     init_from = _saved_model(arguments, directory)
     texts = splits_in_use(arguments.training, texts, init_from)
-    tokenizer = make_tokenizer(arguments.tokenizer, None, init_from)
+    tokenizer = make_tokenizer(arguments.tokenizer, None, init_from, tags_of(arguments.data))
     if tokenizer_digest(tokenizer) != manifest["tokenizer"]:
         raise ValueError(
             f"The tokenizer in {str(folder / _TOKENIZER)!r} is not the one that encoded the pairs: "

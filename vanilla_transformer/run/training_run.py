@@ -22,7 +22,10 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
+from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
+from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.progress import MessageHandler, shows_bars
 from vanilla_transformer.run.evaluation import score_training
@@ -36,7 +39,11 @@ from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
-from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    complete_checkpoints,
+    write_checksums,
+)
 from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -45,7 +52,8 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
-_STATUS_OF_SIGTERM = 128 + SIGTERM  # what a shell shows for a process that a signal ended
+STATUS_OF_SIGTERM = 128 + SIGTERM
+"""What a shell shows for a process that this signal has ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
@@ -122,6 +130,8 @@ def _run_in_directory(
     for callback in callbacks:
         trainer.add_callback(callback)
     _log_message(trainer, _describe_data(plan, encoded, len(tokenizer), model))
+    for report in reports_of(splits["train"]) if "train" in splits else ():
+        _log_message(trainer, describe_report(report))
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
@@ -184,6 +194,9 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
+    if "train" in plan.splits and (shares := plan.shares) is not None:
+        names = plan.splits["train"]["corpus"]
+        trainer.mixture = Mixture(names, shares, trainer.order_seed)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
@@ -231,11 +244,12 @@ def _train_and_score(
     figures: dict[str, float] = {}
     trains = "train" in plan.splits
     if trains:
-        _score_split(trainer, plan, scorer, "validation")
+        _score_split(trainer, plan, scorer, encoded, "validation")
         figures |= _train_and_save(trainer, plan, guard)
+    scorer.with_intervals = True
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
-            _score_split(trainer, plan, scorer, split)
+            _score_split(trainer, plan, scorer, encoded, split)
             scores = trainer.evaluate(encoded[split], metric_key_prefix=prefix)
             scores.pop("epoch", None)
             _log_message(
@@ -256,20 +270,29 @@ def _train_and_score(
 
 
 def _score_split(
-    trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan, scorer: GenerationMetrics, split: str
+    trainer: TokenBudgetSeq2SeqTrainer,
+    plan: RunPlan,
+    scorer: GenerationMetrics,
+    encoded: DatasetDict,
+    split: str,
 ) -> None:
     """Lets the next evaluations score the texts of a split, if there is one.
 
     Where no process holds the whole model, the Trainer generates from the encoded sources.
     """
-    scorer.references = None
+    scorer.references = scorer.corpora = None
     if split not in plan.splits:
         return
     rows = plan.splits[split]
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
+    if plan.options.data.corpora and "corpus" in rows.column_names:
+        scorer.corpora = rows["corpus"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
-        trainer.score_texts = partial(score_training, trainer, scorer, list(rows["source"]))
+        lengths = token_lengths(encoded[split], "labels").tolist()
+        trainer.score_texts = partial(
+            score_training, trainer, scorer, list(rows["source"]), lengths
+        )
 
 
 def _train_and_save(
@@ -277,13 +300,14 @@ def _train_and_save(
 ) -> dict[str, float]:
     if plan.directory.checkpoint is not None:
         _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
-    metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
-    if trainer.was_terminated:
-        logger.warning(
-            f"SIGTERM has ended the training after step {trainer.state.global_step}: go on with "
-            "`--resume_from_checkpoint True`."
-        )
-        raise SystemExit(_STATUS_OF_SIGTERM)
+    try:
+        metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+        if trainer.was_terminated:
+            raise SystemExit(STATUS_OF_SIGTERM)
+    except (KeyboardInterrupt, SystemExit):
+        if trainer.is_world_process_zero():
+            logger.warning(_describe_early_end(trainer, plan))
+        raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
     if trainer.is_world_process_zero():
@@ -295,6 +319,17 @@ def _train_and_save(
     _save_figures(trainer, plan, figures)
     _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
+
+
+def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
+    """Says what is left of a training that a signal has ended."""
+    kept = "no checkpoint was saved, so nothing is kept."
+    if saved := complete_checkpoints(plan.directory.folder):
+        kept = (
+            f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
+            "`--resume_from_checkpoint True`."
+        )
+    return f"The training ended early, after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:

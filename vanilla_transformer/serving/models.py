@@ -193,12 +193,9 @@ class Models:
         return self.by_name[name]
 
     def for_direction(self, source: str, target: str) -> ServedModel:
-        """Returns the model of a direction between the codes of two languages.
+        """Returns the model of a direction between the codes of two languages, or refuses it (400).
 
         The source may be "auto" where one source leads to the target.
-
-        Raises:
-            RequestError: With status 400 if there is none.
         """
         directions = {
             (model.source.source, model.source.target): model for model in self.by_name.values()
@@ -225,11 +222,7 @@ class Models:
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
     def check_room(self) -> None:
-        """Checks that some model can accept a request.
-
-        Raises:
-            RequestError: With status 503 if the queues of all models are full.
-        """
+        """Refuses a request, with status 503, if the queues of all models are full."""
         batchers = [model.batcher for model in self.by_name.values()]
         if all(batcher.is_full for batcher in batchers):
             batchers[0].check_room()
