@@ -62,7 +62,6 @@ class Progress:
         unit: Their name in the plural, such as "texts".
         work: What is done, as the beginning of a line. "": the work is the only one.
         done: How many were done before.
-        shown: Whether anything is shown.
         bar: Whether to show a bar. None: where one can be drawn.
         print_line: What prints a line where there is no bar.
     """
@@ -111,7 +110,6 @@ class Progress:
         """Shows that so many units are done.
 
         Args:
-            done: Their number, those before included.
             note: Makes what is shown besides. It is called only when it is shown. None: the speed.
         """
         self._bar.update(done - self.done)

@@ -192,9 +192,7 @@ class Search:
         """Combines saved settings with the options of a training, such as `generation_num_beams`.
 
         Args:
-            args: Training arguments.
             saved: As for `resolve`.
-            config: As for `resolve`.
 
         Raises:
             SearchError: As `resolve`, with the names of the training's options.

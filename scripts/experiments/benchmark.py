@@ -54,9 +54,6 @@ Results = Iterator[tuple[dict[str, Any], str, Bars]]
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the measurements of the command line, prints them and writes the files asked for.
 
-    Args:
-        argv: Arguments. None: those of the process.
-
     Raises:
         RuntimeError: If a process that measures fails.
         SystemExit: If a package that the run needs is missing, or a file cannot be written.
@@ -128,11 +125,6 @@ def label_of_heights(options: argparse.Namespace) -> str:
 def run_train(options: argparse.Namespace, argv: Sequence[str], machine: dict[str, Any]) -> Results:
     """Measures training steps on each kind of batches.
 
-    Args:
-        options: From the command line.
-        argv: The command line.
-        machine: Its limits.
-
     Yields:
         A result, its report and its bars, for each kind.
 
@@ -197,9 +189,6 @@ def run_translator(
 
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
     """Reads the command line.
-
-    Args:
-        argv: Arguments.
 
     Returns:
         The options; `run` is the function of the subcommand.

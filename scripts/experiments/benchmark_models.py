@@ -76,12 +76,7 @@ def is_installed(system: str) -> bool:
 
 
 class TorchTransformer(nn.Module):
-    """`nn.Transformer` with one embedding matrix for source, target and output, and sinusoids.
-
-    Args:
-        options: Sizes, from the command line.
-        dropout: Dropout rate.
-    """
+    """`nn.Transformer` with one embedding matrix for source, target and output, and sinusoids."""
 
     positions: torch.Tensor
 
@@ -136,8 +131,6 @@ def make_model(system: str, options: argparse.Namespace, dropout: float = 0.1) -
 
     Args:
         system: One of `TRAINED` or `GENERATING`.
-        options: Sizes, attention and seed, from the command line.
-        dropout: Dropout rate.
 
     Returns:
         The model, in float32 and in training mode.
@@ -208,10 +201,6 @@ def make_generating_model(system: str, options: argparse.Namespace) -> Any:
 
     Args:
         system: One of `GENERATING`. CTranslate2 and ONNX get our model.
-        options: Sizes, attention and seed, from the command line.
-
-    Returns:
-        The model.
     """
     model = make_model(system, options)
     with torch.no_grad():
@@ -226,7 +215,6 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
 
     Args:
         system: One of `GENERATING`.
-        options: From the command line.
         folder: Directory to write; it does not exist yet.
     """
     kind, _, bits = system.partition("-")
@@ -253,8 +241,6 @@ def load_system(system: str, folder: Path, options: argparse.Namespace) -> Any:
 
     Args:
         system: One of `GENERATING`.
-        folder: The directory.
-        options: From the command line.
 
     Returns:
         A model with `generate`, or the translator of CTranslate2 and its tokenizer.

@@ -33,7 +33,6 @@ def time_in_turns(
 
     Args:
         actions: Actions by name. Each runs once before the clock starts.
-        repeats: Number of turns.
         clock: Returns seconds.
 
     Returns:
@@ -64,6 +63,31 @@ def ratios_to_first(times: dict[str, list[float]]) -> dict[str, list[float]]:
         name: [base / own for base, own in zip(first, taken, strict=True)]
         for name, taken in times.items()
     }
+
+
+def speeds_of(times: dict[str, list[float]], amount: int, unit: str) -> dict[str, Any]:
+    """Returns speed, speed-up over the first action and its spread, from `time_in_turns`.
+
+    The speed-up is the median over turns: within a turn all actions met the same conditions. The
+    spread is the lowest and the highest of all turns.
+    """
+    ratios = ratios_to_first(times)
+    return {
+        f"{unit}_per_second": {name: amount / statistics.median(t) for name, t in times.items()},
+        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
+        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+    }
+
+
+def ratio_text(result: dict[str, Any], name: str) -> str:
+    """Formats the speed-up of an action and its spread."""
+    low, high = result["spread"][name]
+    return f"x{result['speedup'][name]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def name_of_search(beams: int) -> str:
+    """Returns the name of a search with so many beams."""
+    return "greedy" if beams == 1 else f"beam {beams}"
 
 
 def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
@@ -122,9 +146,6 @@ def _read_status(field: str) -> float | None:
 def run_benchmark(*argv: str) -> str:
     """Runs a part of the benchmark in a process of its own.
 
-    Args:
-        argv: Its command line.
-
     Returns:
         The last line that it prints.
 
@@ -136,10 +157,6 @@ def run_benchmark(*argv: str) -> str:
 
 def run_in_new_process(program: Path, *argv: str) -> str:
     """Runs a program in a process of its own.
-
-    Args:
-        program: A Python file.
-        argv: Its arguments.
 
     Returns:
         The last line that it prints.
@@ -163,8 +180,6 @@ def measure_products(
     """Measures how fast the machine multiplies big matrices.
 
     Args:
-        dtype: Type of the matrices.
-        device: Where they are.
         size: Their rows and columns.
         repeats: Number of turns; the median counts.
 
@@ -182,7 +197,6 @@ def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu
     Args:
         mebibytes: Size of the weights; many times the size of the processor's caches.
         repeats: Number of turns; the median counts.
-        device: Where the weights are.
 
     Returns:
         Bytes per second of processor time.
@@ -197,9 +211,6 @@ def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu
 
 def measure_machine(options: argparse.Namespace) -> dict[str, Any]:
     """Describes the machine and measures its limits.
-
-    Args:
-        options: From the command line. `bf16` adds products in bfloat16.
 
     Returns:
         Names, versions, threads and the load average before the run; `products`: operations per
@@ -247,9 +258,6 @@ def write_json(
 
     Args:
         path: File to write.
-        options: From the command line.
-        machine: From `measure_machine`.
-        results: One per setting.
     """
     values = {k: v for k, v in vars(options).items() if not callable(v)}
     content = {"options": values, "machine": machine, "results": results}

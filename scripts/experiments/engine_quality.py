@@ -33,11 +33,7 @@ ENGINES = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Translates with each engine and prints a row for it.
-
-    Args:
-        argv: Arguments. None: those of the process.
-    """
+    """Translates with each engine and prints a row for it."""
     options = parse_options(argv)
     torch.set_num_threads(options.threads)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # CTranslate2's engine reads it

@@ -30,7 +30,7 @@ from pronunciations import load_cmudict
 from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallback, set_seed
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -75,13 +75,9 @@ class StudyArguments:
     output_dir: str = field(
         metadata={"help": "Directory for runs.jsonl, the pictures and table.md."}
     )
-    data: str | None = field(
-        default=None,
-        metadata={
-            "help": "Directory with train.en, train.de, val.en and val.de (or another pair of "
-            "--languages; each plain or .gz). By default, the runs learn the CMU Pronouncing "
-            "Dictionary."
-        },
+    data: str | None = option(
+        "Directory with train.en, train.de, val.en and val.de (or another pair of --languages; "
+        "each plain or .gz). By default, the runs learn the CMU Pronouncing Dictionary."
     )
     languages: list[str] = field(
         default_factory=lambda: ["en", "de"],
@@ -113,38 +109,18 @@ class StudyArguments:
     seeds: list[int] = field(
         default_factory=lambda: [1], metadata={"help": "Seeds of initial values and dropout."}
     )
-    steps: int = field(default=400, metadata={"help": "Updates of each run."})
-    max_tokens: int = field(
-        default=1536,
-        metadata={"help": "Tokens of source and target per batch, including padding."},
-    )
-    lr_scheduler_type: str = field(
-        default="linear", metadata={"help": "Schedule of the rates after the warm-up."}
-    )
-    dropout: float = field(default=0.0, metadata={"help": "Dropout rate."})
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "Label smoothing of the loss, also of the validation's."}
-    )
-    vocab_size: int = field(
-        default=6000, metadata={"help": "Size of the joint BPE vocabulary of --data."}
-    )
-    validations: int = field(
-        default=5, metadata={"help": "Validations of each run, at equal distances and at the end."}
-    )
-    validation_examples: int = field(
-        default=500, metadata={"help": "Held-out examples of a validation."}
-    )
-    bf16: bool = field(
-        default=False, metadata={"help": "Whether to train in bfloat16 mixed precision."}
-    )
-    threads: int = field(default=1, metadata={"help": "CPU threads."})
-    part: str = field(
-        default="1/1",
-        metadata={"help": "The part of the runs that this process does: 1/2, and another 2/2."},
-    )
-    report_only: bool = field(
-        default=False, metadata={"help": "Whether to draw the finished runs and train none."}
-    )
+    steps: int = option("Updates of each run.", 400)
+    max_tokens: int = option("Tokens of source and target per batch, including padding.", 1536)
+    lr_scheduler_type: str = option("Schedule of the rates after the warm-up.", "linear")
+    dropout: float = option("Dropout rate.", 0.0)
+    label_smoothing: float = option("Label smoothing of the loss, also of the validation's.", 0.0)
+    vocab_size: int = option("Size of the joint BPE vocabulary of --data.", 6000)
+    validations: int = option("Validations of each run, at equal distances and at the end.", 5)
+    validation_examples: int = option("Held-out examples of a validation.", 500)
+    bf16: bool = option("Whether to train in bfloat16 mixed precision.", False)
+    threads: int = option("CPU threads.", 1)
+    part: str = option("The part of the runs that this process does: 1/2, and another 2/2.", "1/1")
+    report_only: bool = option("Whether to draw the finished runs and train none.", False)
 
     def __post_init__(self) -> None:
         for name in ("initializers", "norm_placements"):
@@ -185,9 +161,6 @@ class StudyArguments:
 
 def parse_optimizer(text: str) -> tuple[str, float, float | None]:
     """Reads "adamw:0.003" or "muon:0.003:0.01".
-
-    Args:
-        text: Name and rates.
 
     Returns:
         The name, the rate of AdamW, and that of Muon (None: there is none).
@@ -246,7 +219,6 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
     DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
 
     Args:
-        options: The values to combine.
         texts: What `digest_of` returns. None: the texts are not read yet.
 
     Returns:
@@ -337,11 +309,7 @@ def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
     """Trains the tokenizer and encodes.
 
     Args:
-        options: Say which tokenizer the task has.
         texts: What `load_texts` returns.
-
-    Returns:
-        The task.
     """
     kinds: dict[str, Any] = {"kind": "char", "target_kind": "word", "shared": False}
     if options.data is not None:
@@ -391,8 +359,6 @@ def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
     """Makes a model and its trainer. Initial values depend on the seed.
 
     Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
         folder: Directory for what Trainer may write.
 
     Returns:
@@ -459,10 +425,6 @@ def _token_accuracy(prediction: Any) -> dict[str, float]:
 def train(settings: Settings, task: Task) -> dict[str, Any]:
     """Carries out one run.
 
-    Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
-
     Returns:
         A line of runs.jsonl: `settings`; `parameters`: their number; `losses`: pairs of a step and
         the mean training loss since the pair before, in nats per token; `validations`: step, loss,
@@ -519,12 +481,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Adds a line, also after one that was cut off.
-
-    Args:
-        path: The file runs.jsonl.
-        result: The finished run.
-    """
+    """Adds a line, also after one that was cut off."""
     was_cut_off = path.is_file() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" * was_cut_off + json.dumps(result) + "\n")
@@ -532,9 +489,6 @@ def append_result(path: Path, result: dict[str, Any]) -> None:
 
 def carry_out(options: StudyArguments) -> None:
     """Trains the runs of this process that are not finished.
-
-    Args:
-        options: The values to combine.
 
     Raises:
         ValueError: If files are missing.
@@ -651,9 +605,6 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
 def format_table(groups: Sequence[Group]) -> str:
     """Formats the schemes as a table in Markdown, the best one of each task first.
 
-    Args:
-        groups: The finished runs by scheme.
-
     Returns:
         A row for each scheme: its runs, how many of them diverged, and the figures of the others:
         mean and range of the last validation loss over the seeds, token accuracy, mean loss at
@@ -682,11 +633,7 @@ def format_table(groups: Sequence[Group]) -> str:
 
 
 def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
-    """Yields the title and the schemes of each panel, at most ten in each.
-
-    Args:
-        groups: The finished runs by scheme.
-    """
+    """Yields the title and the schemes of each panel, at most ten in each."""
     panels: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
         panels.setdefault(tuple(group.scheme[name] for name in _PANEL_FIELDS), []).append(group)
@@ -703,8 +650,6 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     Lines are means over the seeds, areas are their ranges. Runs that diverged are left out.
 
     Args:
-        title: Title of the figure.
-        groups: The schemes.
         figure: An empty matplotlib figure.
     """
     shown = varied_settings([group.scheme for group in groups])
@@ -758,9 +703,6 @@ def write_report(folder: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains the runs that are not finished, and reports on all.
-
-    Args:
-        argv: Arguments. None: those of the process.
 
     Raises:
         ImportError: If matplotlib is not installed.

@@ -27,9 +27,6 @@ _CLASSES = {
 def measure_loading(options: argparse.Namespace) -> dict[str, Any]:
     """Loads each system in turn.
 
-    Args:
-        options: From the command line.
-
     Returns:
         Medians by system: `seconds` of each stage, as `wall` and `processor`; `memory_mib`: the
         `peak` of the process, and what is `added` by loading, and until the first token (`ready`);

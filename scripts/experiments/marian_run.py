@@ -60,7 +60,6 @@ def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a recipe as `vanilla-transformer train` does.
 
     Args:
-        path: The recipe.
         overrides: Arguments that replace those of the recipe.
 
     Returns:

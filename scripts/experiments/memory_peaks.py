@@ -53,8 +53,6 @@ def measure_peaks(part: str, options: argparse.Namespace, argv: Sequence[str]) -
 
     Args:
         part: Key of `PARTS`.
-        options: From the command line.
-        argv: The command line.
 
     Returns:
         The `part`, and medians in MiB by system: `added` to the loaded model, and the `peak` of

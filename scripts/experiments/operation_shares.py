@@ -37,9 +37,6 @@ def group_of(operator: str) -> str:
 def shares_of_groups(times: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Sums times by group and divides them by the total.
 
-    Args:
-        times: Name and time of each operator.
-
     Returns:
         The share of each group of `GROUPS`.
     """
@@ -52,10 +49,6 @@ def shares_of_groups(times: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def profile_training(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """Profiles training steps on batches of one kind, after a first pass.
-
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
 
     Returns:
         `shares`: of each group of operators in the time, by system; `seconds`: the time of all
@@ -88,9 +81,6 @@ def _times_of_operators(device: str, *arguments: Any) -> dict[str, float]:
 
 def format_profile(result: dict[str, Any]) -> str:
     """Formats the shares of one kind of batches.
-
-    Args:
-        result: From `profile_training`.
 
     Returns:
         A table with a line per group and a column per system.

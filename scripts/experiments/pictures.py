@@ -43,7 +43,6 @@ def draw_words(maps: Sequence[AttentionMaps], layer: int) -> Any:
     """Draws the cross-attention of a layer, averaged over its heads, with a panel for each text.
 
     Args:
-        maps: Attention weights of each text.
         layer: Layer of the decoder; a negative number counts from the last layer.
 
     Returns:
@@ -126,9 +125,6 @@ def list_pictures(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws the pictures.
-
-    Args:
-        argv: Arguments. None: those of the process.
 
     Raises:
         ImportError: If matplotlib is not installed.

@@ -60,9 +60,6 @@ _SET_BY_THE_SCRIPT = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains, scores, prints a table and draws the curves.
 
-    Args:
-        argv: Arguments. None: those of the process.
-
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
         RuntimeError: If a training fails.
@@ -205,15 +202,6 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
 def run_system(system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut) -> Curve:
     """Trains and scores one system.
 
-    Args:
-        system: As on the command line.
-        options: From the command line.
-        folder: The output directory.
-        held_out: The validation texts.
-
-    Returns:
-        Its curve.
-
     Raises:
         RuntimeError: If its training fails.
     """
@@ -315,10 +303,7 @@ def draw_curves(curves: Sequence[Curve], held_out: HeldOut, target: float, path:
     """Draws score over processor time, with a line at the target.
 
     Args:
-        curves: A curve of each system.
         held_out: Names the metric.
-        target: Score of the line.
-        path: Image file to write.
     """
     figure = new_figure((8, 4.5), dpi=150)
     axes = figure.subplots()

@@ -239,12 +239,6 @@ def test_every_setting_of_generate_can_be_given(trained, capsys):
             translate([*argv, *words])
 
 
-def test_generate_names_its_successor():
-    done = command("generate", "model", "a dog")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "vanilla-transformer translate --engine transformers" in done.stderr
-
-
 def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, capsys):
     text = f"\ufeff{LINES[0]}\r\n\n \u2028\u0085\n{LINES[2]}\x00\n{LINES[2]}"
     (tmp_path / "in.gz").write_bytes(gzip.compress(text.encode()))

@@ -48,6 +48,8 @@ def test_a_score_is_the_same_wherever_it_is_computed(odd_corpus, tmp_path, capsy
     assert 5 < by_hand < 95
     assert evaluated["bleu"]["bleu"] == pytest.approx(by_hand, abs=1e-9)
     assert figures["test_bleu"] == pytest.approx(by_hand, abs=1e-9)
+    ends = [figures["test_bleu_low"], figures["test_bleu_high"]]
+    assert evaluated["bleu"]["interval"] == pytest.approx(ends)
 
 
 def test_a_model_that_finds_no_end_is_cut_off_soon_while_it_trains(corpus, tmp_path):

@@ -1,7 +1,7 @@
 """`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from vanilla_transformer.data.token_words import encode_pairs
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -42,7 +41,6 @@ vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-lengt
 
 VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
-PAIRS_PER_BATCH = 16
 
 
 class ViewParser(CommandParser):
@@ -278,14 +276,23 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
 def _show_heads(model: Any, options: argparse.Namespace) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
     from vanilla_transformer.inference.loading import load_tokenizer
+    from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.inspection.attention_figures import plot_head_scores
     from vanilla_transformer.inspection.head_ablation import head_scores
 
     pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
     if not pairs:
         raise ValueError(f"{options.source!r} is empty: give at least one pair of texts.")
-    tokenizer = load_tokenizer(options.model)
-    changes = head_scores(model, _make_loss(tokenizer, pairs, model.device))
+    translator = Translator.from_model(model, load_tokenizer(options.model))
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+
+    def mean_loss(_: Any) -> float:
+        """Returns the mean cross-entropy of the target tokens, in nats."""
+        scores = translator.score(sources, targets)
+        tokens = sum(len(score.tokens) for score in scores)
+        return -sum(score.log_probability for score in scores) / tokens
+
+    changes = head_scores(model, mean_loss)
     print(f"{'attention':<30} rise of the loss without each head, in nats per token")
     for name, layers in changes.items():
         for layer, heads in enumerate(layers.tolist()):
@@ -293,36 +300,3 @@ def _show_heads(model: Any, options: argparse.Namespace) -> None:
             print(f"{name:<20} layer {layer:<3} {numbers}")
     if options.output:
         _save_picture(plot_head_scores(changes, score="loss in nats per token"), options.output)
-
-
-def _make_loss(
-    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
-) -> Callable[[Any], float]:
-    """Makes a score: the mean cross-entropy of the target tokens, in nats."""
-    import torch.nn.functional as F
-
-    batches = list(_encode_batches(tokenizer, pairs, device))
-
-    def mean_loss(model: Any) -> float:
-        total, count = 0.0, 0
-        for batch in batches:
-            labels = batch["labels"].flatten()
-            logits = model(**batch).logits.flatten(0, 1).float()
-            total += F.cross_entropy(logits, labels, reduction="sum").item()
-            count += int((labels >= 0).sum())
-        return total / count
-
-    return mean_loss
-
-
-def _encode_batches(
-    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
-) -> Iterator[dict[str, "torch.Tensor"]]:
-    """Yields batches of pairs; labels of padding are -100, which the loss ignores."""
-    for start in range(0, len(pairs), PAIRS_PER_BATCH):
-        sources, targets = zip(*pairs[start : start + PAIRS_PER_BATCH], strict=True)
-        settings = {"padding": True, "return_tensors": "pt"}
-        encoded = encode_pairs(tokenizer, list(sources), list(targets), **settings)
-        batch = {name: tensor.to(device) for name, tensor in encoded.items()}
-        is_padding = batch["labels"] == tokenizer.pad_token_id
-        yield {**batch, "labels": batch["labels"].masked_fill(is_padding, -100)}

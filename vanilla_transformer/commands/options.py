@@ -55,7 +55,6 @@ class CommandParser(argparse.ArgumentParser):
     one line.
 
     Args:
-        name: Name of the subcommand; empty for the program itself.
         summary: One sentence on what it does.
         examples: Command lines for the end of the help, one per line.
         intermixed: Whether positional arguments may also follow options.
@@ -121,9 +120,7 @@ def add_fields(
     """Adds an option for each field of a dataclass, with the help text of its metadata.
 
     Args:
-        group: Where the options are listed.
         dataclass: Fields are texts, numbers, flags, lists of these, or None.
-        without: Names of fields that are not added.
         types: Functions that read and check the values of a type, where it is not enough itself.
     """
     hints = get_type_hints(dataclass)

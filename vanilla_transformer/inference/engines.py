@@ -82,9 +82,7 @@ class Engine(Protocol):
         """Computes the log-probability in nats of each token of given targets.
 
         Args:
-            sources: Ids of each source, the end included.
             targets: Ids of each target, the end included, without the start.
-            batch_tokens: Largest size of a batch, in tokens with padding.
             start: The token before the first one.
         """
 
@@ -93,7 +91,6 @@ class TransformersEngine:
     """Computes with `model.generate()` of transformers.
 
     Args:
-        model: A sequence-to-sequence model.
         name: Name of the engine: "int8" for a model with weights of 8 bits.
         tokenizer: The tokenizer, which `stop_strings` needs. None: these are not possible.
     """
@@ -255,7 +252,6 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
     """Groups rows of similar length into batches.
 
     Args:
-        sizes: Tokens of each row.
         batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
             its own.
 
@@ -274,7 +270,6 @@ class EnsembleEngine(TransformersEngine):
 
     Args:
         models: Models with one vocabulary. The first one drives the search.
-        tokenizer: Their tokenizer, which `stop_strings` needs.
     """
 
     def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
@@ -383,11 +378,6 @@ def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
     """Checks that models can be averaged.
-
-    Args:
-        paths: Where the models lie, for the message.
-        tokenizers: The tokenizer of each.
-        settings: The saved settings of each.
 
     Raises:
         ValueError: If their vocabularies, or their start or end tokens differ.

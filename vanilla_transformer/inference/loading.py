@@ -47,9 +47,6 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 def usable_device(device: str | torch.device | None) -> str:
     """Returns the name of a device that torch can use.
 
-    Args:
-        device: The device. None: a GPU if there is one, otherwise the CPU.
-
     Raises:
         ValueError: If the device cannot be used.
     """
@@ -67,12 +64,6 @@ def usable_device(device: str | torch.device | None) -> str:
 
 def load_tokenizer(path: str) -> Any:
     """Loads a tokenizer through its Auto class.
-
-    Args:
-        path: Directory, or name on the Hub.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         FileNotFoundError: If neither a directory nor a name on the Hub fits `path`, or if the
@@ -104,11 +95,7 @@ def load_weights(path: str, **changes: Any) -> Any:
     """Loads a model through its Auto class.
 
     Args:
-        path: Directory, or name on the Hub.
         **changes: Config fields to override, e.g. `dropout=0.3`.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: If the model has no encoder or no decoder, or if the weights cannot be read, or
@@ -199,9 +186,6 @@ def with_int8_weights(model: Any) -> Any:
 
     The weights are rounded once. Each input is rounded to 8 bits when it comes, with a scale of its
     own ("dynamic quantization" in PyTorch). The embeddings, norms and attention stay as they are.
-
-    Args:
-        model: A model on the CPU, which is not changed.
 
     Returns:
         The quantized model, in evaluation mode. It cannot be trained or saved.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.extras import optional_packages
@@ -22,7 +22,6 @@ class Translation:
     """An output with what was asked for besides its text.
 
     Attributes:
-        text: The output.
         score: Log-probability of the tokens in nats, divided by their number to the power of
             `length_penalty`.
         tokens: The tokens of the output; each segment that the model ended has its end.
@@ -105,9 +104,6 @@ def perplexity_of(scores: Iterable[Score]) -> float:
 
     Args:
         scores: What `Translator.score` returns. The ends of the targets count as tokens.
-
-    Returns:
-        The perplexity; 1 if there are no tokens.
     """
     values = [value for score in scores for value in score.token_scores]
     mean = -sum(values) / max(len(values), 1)
@@ -117,6 +113,15 @@ def perplexity_of(scores: Iterable[Score]) -> float:
 def finite_or_none(value: float | None) -> float | None:
     """Returns a score as JSON can hold it, which has no infinity and no NaN."""
     return value if value is not None and isfinite(value) else None
+
+
+def without_infinities(report: Any) -> Any:
+    """Returns a report of lists and mappings as JSON can hold it; see `finite_or_none`."""
+    if isinstance(report, Mapping):
+        return {name: without_infinities(value) for name, value in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [without_infinities(value) for value in report]
+    return finite_or_none(report) if isinstance(report, float) else report
 
 
 class Details(NamedTuple):
@@ -133,12 +138,8 @@ class SegmentOutput:
     """One output for one segment. What was not asked for is empty.
 
     Attributes:
-        text: The output.
-        tokens: Its tokens, with the end if the model ended it.
         token_scores: Log-probability of each token.
         aligned: Index of a source token for each token but the end.
-        source_length: Tokens of the source, the end included.
-        source: The source.
         source_words: Words of each source token.
         words: Words of each token but the end.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
@@ -164,9 +165,7 @@ def join_segments(
     """Makes the output of a text from one output for each of its segments.
 
     Args:
-        document: The text.
         outputs: An output for each number of a segment.
-        details: What to return besides the text.
         length_penalty: Exponent of the number of tokens by which the score is divided.
 
     Returns:
@@ -227,9 +226,6 @@ def metric_by_name(metric: str | Metric) -> Metric:
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
     others.
 
-    Args:
-        metric: One of `METRICS`, or a function.
-
     Raises:
         ValueError: If the name is unknown.
         ModuleNotFoundError: If sacreBLEU is not installed. The message tells how to install it.
@@ -248,7 +244,6 @@ def least_risk(outputs: Sequence[str], metric: Metric) -> int:
     """Chooses the output with the highest mean similarity to all outputs.
 
     Args:
-        outputs: Candidates, which are also the references. One that occurs twice counts twice.
         metric: The similarity.
 
     Returns:

@@ -84,8 +84,6 @@ class Translator:
 
     Args:
         engine: What computes the outputs.
-        tokenizer: The tokenizer of the model.
-        settings: The model's generation settings.
         source_limit: Longest source in tokens; longer lines are split.
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
@@ -143,9 +141,6 @@ class Translator:
             workers: Batches that CTranslate2 computes at the same time when several threads call;
                 the other engines compute in the threads that call.
 
-        Returns:
-            The translator.
-
         Raises:
             ValueError: If the engine is unknown or cannot compute the model, if the device cannot
                 be used, or if the models of an ensemble have different vocabularies.
@@ -189,10 +184,6 @@ class Translator:
         Args:
             model: A sequence-to-sequence model of transformers. It generates without dropout; its
                 mode is restored afterwards.
-            tokenizer: The tokenizer of the model.
-
-        Returns:
-            The translator, with the settings of the model and the engine "transformers".
         """
         return cls(
             TransformersEngine(model, tokenizer=tokenizer),
@@ -311,9 +302,6 @@ class Translator:
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
-            batch_tokens: Largest size of a batch, in tokens with padding.
-            candidates: See above.
-            **options: See above.
 
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
@@ -379,8 +367,6 @@ class Translator:
         """Computes the outputs of segments.
 
         Args:
-            segments: The segments.
-            call: What to compute.
             on_batch: See `Engine.generate`.
 
         Returns:
@@ -413,13 +399,7 @@ class Translator:
         outputs: Sequence[Sequence[SegmentOutput]],
         call: "TranslatorCall",
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments.
-
-        Args:
-            document: One text of `split_texts`.
-            outputs: What `compute_segments` returned for all of its segments.
-            call: What was computed.
-        """
+        """Makes the outputs of a text from those of its segments."""
         return [
             join_segments(
                 document,
@@ -634,7 +614,6 @@ class Segment:
     """What the model gets at once: a line, or a part of a long line. Its length is in tokens.
 
     Attributes:
-        text: The segment as written.
         ids: Its token ids, the end included.
     """
 

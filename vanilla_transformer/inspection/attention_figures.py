@@ -44,7 +44,6 @@ def plot_heads(
         rows: The tokens that attend, of length query_len. If there is no room for all, each second
             one is named, or each third, and so on.
         columns: The tokens that are attended to, of length key_len.
-        title: Text above the panels.
         top: Weight of the darkest colour. None: the largest weight in the picture, which shows
             more of long texts, where each weight is small.
 
@@ -105,7 +104,6 @@ def plot_alignment(
             heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
         links: Pairs (place in the source, place in the target) that get a dot, such as a word
             alignment. Places count from 0.
-        title: Text above the picture.
         source_label: Name of the columns.
         target_label: Name of the rows.
 
@@ -143,11 +141,6 @@ def draw_alignment(
     """Draws an alignment into a part of a figure, for figures of several texts.
 
     Args:
-        axes: Where to draw.
-        source: As in `plot_alignment`.
-        target: As in `plot_alignment`.
-        weights: As in `plot_alignment`.
-        links: As in `plot_alignment`.
         cell: Smaller side of a cell in inches; it decides how many tokens are named.
         size: Size of the tokens in points.
 
@@ -244,7 +237,6 @@ def plot_head_scores(
     Args:
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
         score: Name and unit of the score, such as "loss in nats".
-        title: Text above the panels.
 
     Returns:
         A matplotlib figure. Save it with `.savefig("heads.png")`.

@@ -86,9 +86,6 @@ class AttentionMaps:
     def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
         """Returns the tokens that attend, and those that are attended to.
 
-        Args:
-            kind: "encoder", "decoder" (self-attention) or "cross".
-
         Returns:
             Rows and columns of the weights of this kind, as `plot_heads` takes them.
         """
@@ -97,11 +94,6 @@ class AttentionMaps:
 
     def weights_of(self, kind: str, layer: int = -1, head: int | None = None) -> torch.Tensor:
         """Returns the weights of a head, or the mean over the heads of a layer.
-
-        Args:
-            kind: "encoder", "decoder" (self-attention) or "cross".
-            layer: Layer of the stack; a negative number counts from the last layer.
-            head: Head of that layer. None: the mean over all heads.
 
         Returns:
             Weights of shape (query_len, key_len), as `plot_alignment` takes them.
@@ -134,8 +126,6 @@ def attention_maps(
 
     Args:
         model: The model. It runs in eval mode; its mode is restored afterwards.
-        tokenizer: The tokenizer of the model; that of a converted model may be one of transformers.
-        source: A source text.
         target: A target text, or the ids of its tokens, the end included. None: the text that the
             model generates for the source.
 

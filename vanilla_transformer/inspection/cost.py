@@ -41,7 +41,6 @@ class Cost:
     Attributes:
         source_length: Source tokens of a sequence.
         target_length: Target tokens of a sequence.
-        batch: Number of sequences.
         parameters: Number of parameters of "embeddings", "positions", "encoder", "decoder" and
             "head". A tied one counts once, in the first of these parts that has it.
         tied: The names of each matrix that has several.
@@ -144,10 +143,6 @@ def cost(
         source_length: Source tokens of a sequence; without an encoder, they do not count.
         target_length: Target tokens of a sequence, the start token included; without a decoder,
             they do not count.
-        batch: Number of sequences.
-
-    Returns:
-        The figures.
 
     Raises:
         ValueError: If a length is below 1, if the model has no attention layers, or if it has a

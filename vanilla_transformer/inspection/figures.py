@@ -30,9 +30,6 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
         dpi: Pixels per inch.
         is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
 
-    Returns:
-        A matplotlib figure.
-
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
     """
@@ -42,12 +39,7 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
 
 
 def add_title(figure: "Figure", title: str) -> None:
-    """Writes a title above a figure.
-
-    Args:
-        figure: The figure.
-        title: Any text; an empty one takes no room.
-    """
+    """Writes a title above a figure."""
     if title:
         labels = make_labels([title], longest=100)
         figure.suptitle(labels.texts[0], fontsize=12, **labels.style)
@@ -86,11 +78,7 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
     ends with `…`. Matplotlib draws a character that no installed font has as a box, and warns.
 
     Args:
-        texts: The texts, such as tokens.
         longest: Width at which a text is cut, in characters; a wide one, such as 한, counts twice.
-
-    Returns:
-        The labels.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
@@ -108,7 +96,6 @@ def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
     """Chooses which of many labels are drawn, so that they do not overlap.
 
     Args:
-        count: Number of labels.
         cell: Distance between two of them in inches.
         pitch: Room that a label needs, in inches.
 

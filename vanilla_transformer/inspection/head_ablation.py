@@ -48,7 +48,6 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
     `torch.compile` compiled before the block ignores the ablation.
 
     Args:
-        model: A model of this package, or a wrapper around one.
         heads: Heads by module and layer, such as `{"decoder.encoder_attn": {0: [1, 3]}}`; see
             `attention_heads`. Layers and heads count from 0.
 
@@ -127,9 +126,6 @@ class _ZeroHeads:
 
 def find_attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
     """Finds the attention modules of a model, by name and layer.
-
-    Args:
-        model: A model of this package, or a wrapper around one.
 
     Returns:
         The modules by name, as in `attention_heads`, and by layer.

@@ -67,7 +67,6 @@ class Column:
     """One stack: what lies below the layers, one layer, and what lies above.
 
     Attributes:
-        stack: "encoder" or "decoder".
         start: Text below the column.
         end: Text above the column.
         layers: Number of layers.
@@ -94,7 +93,6 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
 
     Args:
         walk: What `shape_walk` returns for a model of this package.
-        title: Text above the drawing.
 
     Returns:
         A matplotlib figure. Save it with `.savefig("shapes.png")`.
@@ -288,7 +286,6 @@ class _Pen:
     """Draws boxes and arrows into a figure.
 
     Args:
-        axes: Where to draw; its unit is an inch.
         width: Width of all boxes.
     """
 
@@ -305,7 +302,6 @@ class _Pen:
         """Draws a stack.
 
         Args:
-            column: The stack.
             middle: Middle of the boxes.
             side: Where the residual connections run: -1 is left, 1 is right.
             source: Where the encoder's output is, if there is one.

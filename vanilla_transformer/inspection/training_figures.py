@@ -134,9 +134,6 @@ def read_training(run: str | Path | Entries, name: str = "run") -> TrainingLog:
         run: As in `plot_training`.
         name: Name of a run that is given by its entries.
 
-    Returns:
-        The log.
-
     Raises:
         FileNotFoundError: If there is no trainer_state.json.
         ValueError: If a file is damaged.

@@ -37,7 +37,6 @@ def eager_attention_forward(
     """Scaled dot-product attention, written out: softmax(scaling · QK^T) V (§3.2.1).
 
     Args:
-        module: The attention module that asks.
         query: Of shape (batch, heads, target_len, head_dim).
         key: Of shape (batch, key_value_heads, source_len, head_dim); each serves
             heads / key_value_heads neighbouring query heads.
@@ -45,7 +44,6 @@ def eager_attention_forward(
         attention_mask: Added to the scores: 0 where attention is allowed, the most negative
             number of the type elsewhere; or True where it is allowed. Of shape (batch, 1,
             target_len, source_len).
-        scaling: Factor on the scores.
         dropout: Probability of dropping an attention weight.
         position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
         **kwargs: Ignored here; other implementations of the same interface use them.
@@ -63,7 +61,11 @@ def eager_attention_forward(
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
-        scores = scores + _additive_mask(attention_mask, scores.dtype)
+        if attention_mask.dtype == torch.bool:  # as callers may pass it
+            allowed, lowest = attention_mask, torch.finfo(scores.dtype).min
+            attention_mask = torch.zeros_like(allowed, dtype=scores.dtype)
+            attention_mask = attention_mask.masked_fill(~allowed, lowest)
+        scores = scores + attention_mask
     weights = _softmax_of_rows(scores).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
@@ -82,13 +84,6 @@ def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
     return padded.softmax(dim=-1)[..., :length]
 
 
-def _additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turns a boolean mask, which callers may pass, into one that is added to the scores."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
-
-
 def choose_attention(
     config: VanillaTransformerConfig, output_attentions: bool = False
 ) -> tuple[VanillaTransformerConfig, AttentionFunction]:
@@ -96,10 +91,6 @@ def choose_attention(
 
     Fused implementations do not compute the attention weights: a call that asks for weights uses
     the eager one.
-
-    Args:
-        config: The model's config.
-        output_attentions: Whether the caller asked for the weights.
 
     Returns:
         The config for which masks are to be made, the given one or a shallow copy that names eager
@@ -118,9 +109,7 @@ class StackedLinear(nn.Linear):
     """Several linear maps of one input, stacked in one matrix.
 
     Args:
-        in_features: Width of the input.
         part_sizes: Output width of each map, in the order of the rows.
-        bias: Whether the maps have biases.
     """
 
     def __init__(self, in_features: int, part_sizes: tuple[int, ...], bias: bool) -> None:
@@ -132,7 +121,6 @@ class AttentionCore(nn.Module):
     """Base class of self- and cross-attention: projections, heads, the attention function.
 
     Args:
-        config: Gives width, biases and dropout.
         num_heads: Number of heads; without `config.head_dim` it divides `config.d_model`.
         layer_idx: Index of the layer in its stack, and of its part of the cache.
         is_causal: Whether tokens do not attend to later tokens.
@@ -189,8 +177,6 @@ class AttentionCore(nn.Module):
             key: Of shape (batch, key_value_heads, source_len, head_dim).
             value: Of shape (batch, key_value_heads, source_len, head_dim).
             mask: In the form that the implementation asks for.
-            context: What the layers of the call share.
-            **kwargs: More arguments of the implementation.
 
         Returns:
             The output, shaped as the states, and the attention weights of shape (batch, heads,
@@ -213,10 +199,6 @@ class SelfAttention(AttentionCore):
         self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence.
-
-        Args:
-            hidden_states: States of the sequence.
-            context: What the layers of the call share; its cache gets rotated keys.
 
         Returns:
             The output, shaped as the input, and the attention weights of shape
@@ -283,12 +265,6 @@ class CrossAttention(AttentionCore):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from the target to the source.
 
-        Args:
-            hidden_states: States of the target.
-            context: What the layers of the call share; its `source_cache` holds the source's keys
-                and values after the first call.
-            encoder_hidden_states: States of the source.
-
         Returns:
             The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
             target_len, source_len); None from a fused implementation.
@@ -313,7 +289,6 @@ class CrossAttention(AttentionCore):
 
         Args:
             encoder_hidden_states: States of the source, the same for all rows of a source.
-            context: What the layers of the call share.
 
         Returns:
             Keys and values, of shape (sources, key_value_heads, source_len, head_dim).

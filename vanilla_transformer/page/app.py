@@ -80,7 +80,6 @@ def launch_page(
     """Serves the page until the process is interrupted; call it from the main thread.
 
     Args:
-        page: What `build_page` returned.
         host: Address to listen at; "127.0.0.1" admits only this machine.
         port: Port to listen at. None: the first free one from 7860.
         announce: Called with the address of the page when it can be opened.

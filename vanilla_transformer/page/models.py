@@ -79,7 +79,6 @@ class PageResult:
     """The answer to a request.
 
     Attributes:
-        request: The request.
         outputs: For each line its outputs, best first.
         whole: The outputs with all heads on; the same as `outputs` if no head is off.
         engine: Name of the engine that computed the outputs.
@@ -113,7 +112,6 @@ class Found:
     """A result, and the view of one of its outputs.
 
     Attributes:
-        result: The result.
         line: Index of the line that is looked into.
         rank: Index of its output.
         view: Attention and shapes; None if there is none.
@@ -178,7 +176,6 @@ class PageModel:
         """Runs the model once on a line and an output of it.
 
         Args:
-            line: The source text.
             tokens: Tokens of the output, the end included if the model ended it.
 
         Raises:

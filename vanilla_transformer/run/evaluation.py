@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
-import datasets
 from accelerate.utils import gather_object
+from datasets import Dataset, disable_progress_bars
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -15,6 +15,7 @@ from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inference.results import Details, Translation
 from vanilla_transformer.inference.translator import Translator, TranslatorCall
 from vanilla_transformer.progress import Progress, shows_bars
+from vanilla_transformer.run.comparison import Comparison, compare_outputs
 from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
@@ -26,7 +27,8 @@ class Evaluation:
     """The outputs of a model for a split, and their scores.
 
     Attributes:
-        scores: For each metric all values that it computes, such as score and signature.
+        scores: For each metric all values that it computes, such as score, signature and the ends
+            of the 95% interval.
         sources: Source texts of the split.
         predictions: The model's output for each source.
     """
@@ -69,22 +71,63 @@ def evaluate_model(
             search is wrong or has no effect.
     """
     if progress:
-        datasets.disable_progress_bars()  # they call each split "train"
-    data = load_parallel_data(data_arguments)
-    if split not in data:
-        raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    sources = list(data[split]["source"])
-    limit = data_arguments.max_source_length
+        disable_progress_bars()  # they call each split "train"
+    rows = _load_split(data_arguments, split)
+    sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(
-        model_name_or_path, engine, device, max_source_tokens=limit
+        model_name_or_path, engine, device, max_source_tokens=data_arguments.max_source_length
     )
     predictions = translator.translate(
         sources, batch_tokens=batch_tokens, progress=progress, **search
     )
-    column = "references" if "references" in data[split].column_names else "target"
-    references = list(data[split][column])
-    scores = {name: score_texts(name, predictions, references) for name in metrics}
+    scores = {
+        name: score_texts(name, predictions, references, with_interval=True) for name in metrics
+    }
     return Evaluation(scores, sources, predictions)
+
+
+def compare_models(
+    models: Sequence[str],
+    data_arguments: DataArguments,
+    *,
+    split: str = "test",
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    **options: Any,
+) -> Comparison:
+    """Evaluates several models on the same texts, and tests their differences.
+
+    The arguments are those of `evaluate_model`, with several models. A search that is not given is
+    that of each model.
+
+    Raises:
+        ValueError: As `evaluate_model`, if a model is named twice, or if there are too many texts
+            for the bootstrap.
+    """
+    if len(set(models)) < len(models):
+        raise ValueError(f"The models {list(models)} name one twice: give different ones.")
+    outputs = {
+        model: evaluate_model(model, data_arguments, split=split, metrics=(), **options)
+        for model in models
+    }
+    rows = _load_split(data_arguments, split)
+    return compare_outputs(
+        list(rows["source"]),
+        {model: found.predictions for model, found in outputs.items()},
+        _references_of(rows),
+        metrics,
+        list(rows["corpus"]) if "corpus" in rows.column_names else None,
+    )
+
+
+def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
+    data = load_parallel_data(data_arguments)
+    if split not in data:
+        raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
+    return data[split]
+
+
+def _references_of(rows: Dataset) -> list[Any]:
+    return list(rows["references" if "references" in rows.column_names else "target"])
 
 
 def score_training(

@@ -23,7 +23,9 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
+from vanilla_transformer.data.corpora import describe_report, reports_of, tags_of
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.subwords import SampledSubwords
@@ -176,19 +178,19 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     arguments = _with_defaults(arguments, data, directory)
     texts = splits_in_use(arguments.training, data, init_from)
     report(f"make the tokenizer for {_number_of_pairs(texts)}")
-    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
+    tags = tags_of(arguments.data)
+    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from, tags)
     plan, _ = _plan_run(arguments, directory, texts, tokenizer)
     report(f"encode {_number_of_pairs(texts)}")
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train")
         source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
         check_longest(source, target, budget, name)
     if not arguments.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
-    report(f"digest {_number_of_pairs(texts)}")
-    inputs = plan.inputs() if "train" in texts else {}
+    inputs = plan.inputs(encoded) if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
 
 
@@ -228,6 +230,8 @@ def _run_in_directory(
     for callback in callbacks:
         trainer.add_callback(callback)
     _log_message(trainer, _describe_data(plan, len(tokenizer), model))
+    for report in reports_of(splits["train"]) if "train" in splits else ():
+        _log_message(trainer, describe_report(report))
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
@@ -321,6 +325,9 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
+    if "train" in plan.splits and (shares := plan.shares) is not None:
+        names = plan.splits["train"]["corpus"]
+        trainer.mixture = Mixture(names, shares, trainer.order_seed)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
@@ -370,6 +377,7 @@ def _train_and_score(
     if trains:
         _score_split(trainer, plan, scorer, encoded, "validation")
         figures |= _train_and_save(trainer, plan, guard)
+    scorer.with_intervals = True
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in plan.splits:
             _score_split(trainer, plan, scorer, encoded, split)
@@ -379,9 +387,11 @@ def _train_and_score(
                 trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
             )
             if scorer.num_cut:
+                sooner = ", and sooner while the training went on" if trains else ""
                 logger.warning(
                     f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens: give a larger `generation_max_length`."
+                    f"{plan.search.max_new_tokens} tokens{sooner}: give a larger "
+                    "`generation_max_length`, or train longer if they repeat themselves."
                 )
             figures |= scores
             if trains:
@@ -403,11 +413,13 @@ def _score_split(
 
     Where no process holds the whole model, the Trainer generates from the encoded sources.
     """
-    scorer.references = None
+    scorer.references = scorer.corpora = None
     if split not in plan.splits:
         return
     rows = plan.splits[split]
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
+    if plan.options.data.corpora and "corpus" in rows.column_names:
+        scorer.corpora = rows["corpus"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
         lengths = token_lengths(encoded[split], "labels").tolist()

@@ -122,12 +122,7 @@ class Batcher:
         If the task of this call is cancelled, the segments that wait are dropped.
 
         Args:
-            segments: The segments; their lengths are in tokens.
-            search: What to compute.
             key: Names the search: equal keys may share a batch.
-
-        Returns:
-            The output of each segment.
 
         Raises:
             ComputationError: If the computation of this request fails.

@@ -61,9 +61,6 @@ class HtmlText:
 
         Args:
             outputs: Returns the output for a number of `texts`.
-
-        Returns:
-            The HTML.
         """
         joined = []
         for part in self.parts:

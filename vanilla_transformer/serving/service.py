@@ -61,14 +61,7 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class Service:
-    """A server without its routes.
-
-    Attributes:
-        models: The models.
-        settings: The settings.
-        metrics: Counts what happens.
-        rate: Counts the requests of each client.
-    """
+    """A server without its routes."""
 
     models: Models
     settings: Settings
@@ -79,7 +72,6 @@ class Service:
         """Checks the key of a request, counts the request, and looks for room in the queues.
 
         Args:
-            request: The request.
             given_key: A key in its body; None: the one of its headers.
 
         Raises:
@@ -95,7 +87,6 @@ class Service:
         A request without a right key counts for its address, so that keys cannot be tried out.
 
         Args:
-            request: The request.
             given_key: A key in its body; None: the one of its headers.
 
         Raises:
@@ -157,9 +148,6 @@ class Service:
         Args:
             request: The request, whose body is read.
             work: The work; it is cancelled when nobody waits for it.
-
-        Returns:
-            The result of the work.
 
         Raises:
             RequestError: With status 504 after the time, 499 if the client is gone.

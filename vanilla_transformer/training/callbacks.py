@@ -47,8 +47,7 @@ class EarlyStopping(EarlyStoppingCallback):
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
         self.early_stopping_patience_counter = 0  # a Trainer may train several times
         counts = cast("dict[str, Any]", state.stateful_callbacks)
-        # Earlier versions saved the count under the name of the base class.
-        saved = counts.get(type(self).__name__, counts.get("EarlyStoppingCallback"))
+        saved = counts.get(type(self).__name__)
         if state.global_step and isinstance(saved, dict):
             count = saved["attributes"]["early_stopping_patience_counter"]
             self.early_stopping_patience_counter = count
@@ -126,7 +125,6 @@ class ShowTranslations(TrainerCallback):
 
     Args:
         trainer: Trainer with a tokenizer (`processing_class`).
-        sources: Texts to translate.
         references: Translations of the sources.
         every: Number of optimizer steps between two shows.
 
@@ -169,9 +167,14 @@ class ShowTranslations(TrainerCallback):
                     stack.enter_context(callback.in_model())
             stack.enter_context(_scored_weights(self.trainer.optimizer))
             stack.enter_context(evaluation_mode(model))
-            stack.enter_context(_preserved_random_state(model.device))
+            kind = model.device.type  # generators of the CPU are always restored
+            devices = [] if kind == "cpu" else [model.device]
+            kind = "cuda" if kind == "cpu" else kind
+            stack.enter_context(torch.random.fork_rng(devices, device_type=kind))
             text = self.describe(model, state.global_step)
-        tqdm.write(_as_printable(text))  # print would break a progress bar
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # it may lack characters
+        printable = text.encode(encoding, "backslashreplace").decode(encoding)
+        tqdm.write(printable)  # print would break a progress bar
         for callback in callbacks:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 preformatted = "".join(f"    {line}\n" for line in text.splitlines())
@@ -226,12 +229,6 @@ class ShowTranslations(TrainerCallback):
         return list(texts)
 
 
-def _as_printable(text: str) -> str:
-    """Replaces the characters that the encoding of the standard output lacks."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
 @contextmanager
 def _scored_weights(optimizer: Any) -> Iterator[None]:
     """Gives the model the weights that a schedule-free optimizer evaluates, within the block.
@@ -254,12 +251,3 @@ def _scored_weights(optimizer: Any) -> Iterator[None]:
         with torch.no_grad():
             for weight, copied in zip(weights, copies, strict=True):
                 weight.copy_(copied)
-
-
-@contextmanager
-def _preserved_random_state(device: torch.device) -> Iterator[None]:
-    """Restores torch's generators, on the CPU and on the device, after the block."""
-    on_cpu = device.type == "cpu"
-    devices = [] if on_cpu else [device]
-    with torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type):
-        yield

@@ -38,7 +38,6 @@ class Checkpoint:
     """A checkpoint, or the directory of a run at its end.
 
     Attributes:
-        path: The directory.
         state: Fields of its trainer_state.json; empty if the file is missing or damaged, as when
             the process was killed while it wrote the checkpoint.
     """
@@ -196,7 +195,6 @@ def resumed_checkpoint(
     """Decides which checkpoint a training goes on from.
 
     Args:
-        args: Arguments of the training.
         given: Directory of a checkpoint; True: the newest one in the output directory. Checkpoints
             that lack files, or whose files are not as they were saved, are then passed over with a
             warning.

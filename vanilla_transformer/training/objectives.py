@@ -32,7 +32,6 @@ def rdrop_loss(
         model: Model in train mode; in eval mode both passes are equal.
         inputs: Tensors whose first dimension is the batch, with "labels" and "decoder_input_ids".
         alpha: Weight of the divergence; 5 in the paper for translation.
-        label_smoothing: Label smoothing of the cross-entropy.
         num_items_in_batch: Divisor of the sums: the number of tokens to predict over all steps of
             gradient accumulation. None: the number of tokens to predict in this batch.
 
@@ -81,7 +80,6 @@ def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[
     and reads the mixture. The labels do not change.
 
     Args:
-        model: The model, not wrapped.
         inputs: Arguments of its forward, with "labels" of shape (batch, target_len).
         rate: Probability, independent for each token, that the token is replaced.
 

@@ -286,7 +286,10 @@ RULES_AFTER = (
     ),
     Rule(
         ("lr_scheduler_kwargs",),
-        lambda value, options: options.lr_scheduler_type == NOAM and not _are_positive(value),
+        lambda value, options: (
+            options.lr_scheduler_type == NOAM
+            and not all(isinstance(x, int | float) and 0 < x < math.inf for x in value.values())
+        ),
         "`{name}` {value}: each must be a number above 0.",
     ),
     Rule(
@@ -375,10 +378,6 @@ RULES_AFTER = (
     ),
 )
 """The rules that are checked after transformers has read the options and derived others."""
-
-
-def _are_positive(numbers: dict[str, Any]) -> bool:
-    return all(isinstance(one, int | float) and 0 < one < math.inf for one in numbers.values())
 
 
 def _check_json_options(args: TokenBudgetTrainingArguments) -> None:

@@ -17,7 +17,7 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
-_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch")
+_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        trainer: The trainer.
         scorer: What scores the outputs, and keeps those of the last evaluation.
         sources: Texts that are evaluated. A short one is the example. None: there is none.
     """
