@@ -96,7 +96,12 @@ OPTIONS = {
     "scale_embedding": True,
 }
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 2}
-WITHOUT_PICKLES = ("eole", "ctranslate2", "argos")  # their files have formats of their own
+WITHOUT_PICKLES = (
+    "eole",
+    "ctranslate2",
+    "argos",
+    "marian-npz",
+)  # their files have formats of their own
 READS_PICKLES = sorted(
     kind for kind, source in SOURCES.items() if not source.on_hub and kind not in WITHOUT_PICKLES
 )

@@ -27,8 +27,8 @@ from vanilla_transformer.interop.ctranslate2 import (
     aligning_heads,
     convert_to_ctranslate2,
     end_token_of,
-    vocabularies_of,
 )
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, start_token_of
 

@@ -204,6 +204,22 @@ def read_yaml(path: str | Path) -> Any:
         raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
 
 
+def parse_yaml(text: str, name: str) -> Any:
+    """Reads YAML whose values stay texts: `no` is a word of a vocabulary, and not False.
+
+    No value stands for code, and no alias is multiplied.
+
+    Raises:
+        ValueError: If it is not YAML; the error gives the name.
+    """
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        return yaml.load(text, loader)  # a base loader makes texts, lists and dictionaries only
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{name} is not valid YAML: {problem}") from error
+
+
 def read_rename_rules(path: str | Path) -> dict[str, str | None]:
     """Reads the rules that rename weights from a YAML file.
 
