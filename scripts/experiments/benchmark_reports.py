@@ -65,6 +65,31 @@ def ratios_to_first(times: dict[str, list[float]]) -> dict[str, list[float]]:
     }
 
 
+def speeds_of(times: dict[str, list[float]], amount: int, unit: str) -> dict[str, Any]:
+    """Returns speed, speed-up over the first action and its spread, from `time_in_turns`.
+
+    The speed-up is the median over turns: within a turn all actions met the same conditions. The
+    spread is the lowest and the highest of all turns.
+    """
+    ratios = ratios_to_first(times)
+    return {
+        f"{unit}_per_second": {name: amount / statistics.median(t) for name, t in times.items()},
+        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
+        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+    }
+
+
+def ratio_text(result: dict[str, Any], name: str) -> str:
+    """Formats the speed-up of an action and its spread."""
+    low, high = result["spread"][name]
+    return f"x{result['speedup'][name]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def name_of_search(beams: int) -> str:
+    """Returns the name of a search with so many beams."""
+    return "greedy" if beams == 1 else f"beam {beams}"
+
+
 def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
     """Divides each system's amount by that of the first."""
     first = next(iter(amounts.values()))

@@ -8,7 +8,6 @@ Shapes: `input_ids` and `attention_mask` are (rows, source_len).
 
 import argparse
 import re
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from benchmark_models import (
     make_generating_model,
     save_system,
 )
-from benchmark_reports import Bars, ratios_to_first, time_in_turns
+from benchmark_reports import Bars, name_of_search, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
@@ -138,14 +137,11 @@ def measure_generation(
         name: partial(run, ids, mask, beams) for name, run in generators.items()
     }
     times = time_in_turns(actions, options.repeats, time.process_time)
-    ratios, tokens = ratios_to_first(times), rows * options.new_tokens
     result: dict[str, Any] = {
         "rows": rows,
         "beams": beams,
         "new_tokens": options.new_tokens,
-        "tokens_per_second": {k: tokens / statistics.median(v) for k, v in times.items()},
-        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
-        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+        **speeds_of(times, rows * options.new_tokens, "tokens"),
     }
     if rows == beams == 1:
         weights = bytes_per_token(make_generating_model("ours", options))
@@ -159,13 +155,10 @@ def format_generation(result: dict[str, Any]) -> str:
     Returns:
         A line per system. Ratios are relative to the first system.
     """
-    speeds, search = result["tokens_per_second"], result["beams"]
-    search = "greedy" if search == 1 else f"beam {search}"
+    speeds, search = result["tokens_per_second"], name_of_search(result["beams"])
     lines = [f"{search}, rows: {result['rows']}, new tokens: {result['new_tokens']}"]
     for system, speed in speeds.items():
-        low, high = result["spread"][system]
-        ratio = f"x{result['speedup'][system]:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio}")
+        lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio_text(result, system)}")
     if "limit" in result:
         limit = result["limit"]
         ratio = f"x{limit / next(iter(speeds.values())):.2f}"
@@ -175,5 +168,4 @@ def format_generation(result: dict[str, Any]) -> str:
 
 def bars_of_generation(result: dict[str, Any]) -> Bars:
     """Returns the ratios of a result, for the picture."""
-    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
-    return {f"{search}, rows: {result['rows']}": result["speedup"]}
+    return {f"{name_of_search(result['beams'])}, rows: {result['rows']}": result["speedup"]}

@@ -30,7 +30,7 @@ from pronunciations import load_cmudict
 from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallback, set_seed
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -75,13 +75,9 @@ class StudyArguments:
     output_dir: str = field(
         metadata={"help": "Directory for runs.jsonl, the pictures and table.md."}
     )
-    data: str | None = field(
-        default=None,
-        metadata={
-            "help": "Directory with train.en, train.de, val.en and val.de (or another pair of "
-            "--languages; each plain or .gz). By default, the runs learn the CMU Pronouncing "
-            "Dictionary."
-        },
+    data: str | None = option(
+        "Directory with train.en, train.de, val.en and val.de (or another pair of --languages; "
+        "each plain or .gz). By default, the runs learn the CMU Pronouncing Dictionary."
     )
     languages: list[str] = field(
         default_factory=lambda: ["en", "de"],
@@ -113,38 +109,18 @@ class StudyArguments:
     seeds: list[int] = field(
         default_factory=lambda: [1], metadata={"help": "Seeds of initial values and dropout."}
     )
-    steps: int = field(default=400, metadata={"help": "Updates of each run."})
-    max_tokens: int = field(
-        default=1536,
-        metadata={"help": "Tokens of source and target per batch, including padding."},
-    )
-    lr_scheduler_type: str = field(
-        default="linear", metadata={"help": "Schedule of the rates after the warm-up."}
-    )
-    dropout: float = field(default=0.0, metadata={"help": "Dropout rate."})
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "Label smoothing of the loss, also of the validation's."}
-    )
-    vocab_size: int = field(
-        default=6000, metadata={"help": "Size of the joint BPE vocabulary of --data."}
-    )
-    validations: int = field(
-        default=5, metadata={"help": "Validations of each run, at equal distances and at the end."}
-    )
-    validation_examples: int = field(
-        default=500, metadata={"help": "Held-out examples of a validation."}
-    )
-    bf16: bool = field(
-        default=False, metadata={"help": "Whether to train in bfloat16 mixed precision."}
-    )
-    threads: int = field(default=1, metadata={"help": "CPU threads."})
-    part: str = field(
-        default="1/1",
-        metadata={"help": "The part of the runs that this process does: 1/2, and another 2/2."},
-    )
-    report_only: bool = field(
-        default=False, metadata={"help": "Whether to draw the finished runs and train none."}
-    )
+    steps: int = option("Updates of each run.", 400)
+    max_tokens: int = option("Tokens of source and target per batch, including padding.", 1536)
+    lr_scheduler_type: str = option("Schedule of the rates after the warm-up.", "linear")
+    dropout: float = option("Dropout rate.", 0.0)
+    label_smoothing: float = option("Label smoothing of the loss, also of the validation's.", 0.0)
+    vocab_size: int = option("Size of the joint BPE vocabulary of --data.", 6000)
+    validations: int = option("Validations of each run, at equal distances and at the end.", 5)
+    validation_examples: int = option("Held-out examples of a validation.", 500)
+    bf16: bool = option("Whether to train in bfloat16 mixed precision.", False)
+    threads: int = option("CPU threads.", 1)
+    part: str = option("The part of the runs that this process does: 1/2, and another 2/2.", "1/1")
+    report_only: bool = option("Whether to draw the finished runs and train none.", False)
 
     def __post_init__(self) -> None:
         for name in ("initializers", "norm_placements"):

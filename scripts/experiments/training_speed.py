@@ -9,7 +9,6 @@ Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (
 
 import argparse
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,9 +21,10 @@ from benchmark_reports import (
     current_memory,
     forget_peak,
     peak_memory,
-    ratios_to_first,
+    ratio_text,
     run_benchmark,
     shares_of_first,
+    speeds_of,
     time_in_turns,
 )
 from torch import nn
@@ -122,7 +122,6 @@ def measure_training(
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
         actions[system] = partial(train_on_batches, model, batches, optimizer, options.bf16)
     times = time_in_turns(actions, options.repeats, clock_of(options.device))
-    ratios = ratios_to_first(times)
     tokens = sum(int((batch["labels"] != -100).sum()) for batch in batches)
     sources = sum(int(batch["attention_mask"].sum()) for batch in batches)
     positions = sum(batch["labels"].numel() + batch["input_ids"].numel() for batch in batches)
@@ -131,12 +130,7 @@ def measure_training(
     return {
         "kind": kind,
         "filled": (sources + tokens) / positions,
-        "tokens_per_second": {
-            system: tokens / statistics.median(taken) for system, taken in times.items()
-        },
-        # The median over turns: within a turn all systems met the same conditions.
-        "speedup": {system: statistics.median(own) for system, own in ratios.items()},
-        "spread": {system: [min(own), max(own)] for system, own in ratios.items()},
+        **speeds_of(times, tokens, "tokens"),
         "limit": tokens * speed / products,
     }
 
@@ -207,9 +201,7 @@ def format_training(result: dict[str, Any]) -> str:
     base = next(iter(speeds))
     lines = [f"{result['kind']} batches, {result['filled']:.0%} of their positions filled"]
     for system, speed in speeds.items():
-        low, high = result["spread"][system]
-        ratio = f"x{result['speedup'][system]:.2f} ({low:.2f} to {high:.2f})"
-        line = f"  {system:8}{speed:8.0f} target tokens/s  {ratio}"
+        line = f"  {system:8}{speed:8.0f} target tokens/s  {ratio_text(result, system)}"
         if memory:
             line += f"   peak {memory[system]:6.0f} MiB  x{memory[system] / memory[base]:.2f}"
         lines.append(line)

@@ -1,6 +1,7 @@
 """`vanilla-transformer evaluate`: scores of a saved model."""
 
 import json
+import math
 import re
 import shutil
 
@@ -14,6 +15,7 @@ from vanilla_transformer.commands import evaluate
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run import evaluation
 from vanilla_transformer.run.comparison import compare_outputs
 from vanilla_transformer.run.comparison_page import comparison_page
 
@@ -29,7 +31,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     assert json.loads(done.stdout) == report["scores"]
     assert "bs:1000" in report["scores"]["bleu"]["signature"]
     low, high = report["scores"]["bleu"]["interval"]
-    assert low <= report["scores"]["bleu"]["bleu"] <= high
+    assert low - 1e-9 <= report["scores"]["bleu"]["bleu"] <= high + 1e-9
     card = (trained / "README.md").read_text(encoding="utf-8")
     assert f"{trained_score:.2f} ({low:.2f} to {high:.2f})" in card
     assert len(report["predictions"]) == len(report["sources"]) == 16
@@ -158,6 +160,18 @@ def test_a_page_of_outputs_can_be_sorted(tmp_path, chromium):  # noqa: F811 - th
         "second worse than first first": "213",
         "second better than first first": "312",
     }
+
+
+def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        evaluation, "score_texts", lambda *_, **__: {"ter": math.inf, "signature": "s"}
+    )
+    data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
+    argv = [str(trained), *data, "--metrics", "ter", "--output", str(tmp_path / "report")]
+    run_subcommand("evaluate", argv)
+    expected = {"ter": {"ter": None, "signature": "s"}}
+    assert json.loads(capsys.readouterr().out) == expected
+    assert json.loads((tmp_path / "report").read_text())["scores"] == expected
 
 
 def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):

@@ -349,6 +349,9 @@ def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
     auto_map = tiny_config().to_dict()["auto_map"]
     assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
     assert all(value.count(".") == 1 for value in auto_map.values())
+    assert tiny_config(auto_map=None).auto_map == auto_map
+    with pytest.raises(ValueError, match=r"`auto_map` is \['x'\]"):
+        tiny_config(auto_map=["x"])
 
 
 # --- presets -------------------------------------------------------------------------------------

@@ -79,6 +79,13 @@ def _add_options_of_weights(parser: CommandParser) -> None:
         help="kind `table`: YAML file that maps your weights to those of this package",
     )
     group.add_argument(
+        "--run-code",
+        action="store_const",
+        const=True,
+        help="kind `table`: run the function that the table names under `compare`, your own code, "
+        "and compare its logits",
+    )
+    group.add_argument(
         "--dicts",
         metavar="DIR",
         help="kind `fairseq`: directory of dict.SOURCE.txt and dict.TARGET.txt, that of the "
@@ -201,8 +208,8 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.interop.funnel import convert
 
     given = _given_options(options)
-    given["changes"] = dict(given["changes"]) if "changes" in given else None
-    given = {name: value for name, value in given.items() if value is not None}
+    if "changes" in given:
+        given["changes"] = dict(given["changes"])
     done = convert(
         options.kind, options.source, options.output_dir, overwrite=options.overwrite, **given
     )

@@ -104,6 +104,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
+    from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
@@ -120,12 +121,13 @@ def run(options: argparse.Namespace) -> None:
             progress=True,
             **given_search_options(options),
         )
-    print(json.dumps(found.scores, indent=2, allow_nan=False), flush=True)
+    report = without_infinities(asdict(found))
+    print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
     if options.compare:
         print(*describe_scores(found.scores), sep="\n", file=sys.stderr)
     if options.output:
         with open_output(options.output) as stream:
-            json.dump(asdict(found), stream, indent=1, ensure_ascii=False, allow_nan=False)
+            json.dump(report, stream, indent=1, ensure_ascii=False, allow_nan=False)
     if options.html:
         with open_output(options.html) as stream:
             stream.write(comparison_page(found))

@@ -25,7 +25,7 @@ SUMMARY = "Writes a saved model in the format of another engine, or of transform
 EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
-vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx
+vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
 vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
     --languages en=English de=German
 """
@@ -38,12 +38,15 @@ KINDS = {
 """The formats, each with the extras that it needs."""
 
 FORMATS_OF_OPTIONS = {
-    "quantization": ("ctranslate2", "argos"),
+    "quantization": ("ctranslate2", "argos", "onnx"),
     "positions": ("hf", "ctranslate2", "argos"),
     "languages": ("argos",),
     "sentencepiece": ("argos",),
 }
 """The options that only some formats have."""
+
+ONNX_QUANTIZATIONS = ("float32", "int8")
+"""The types of weights of a graph, among `QUANTIZATIONS`."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -61,7 +64,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="type of the weights, for ctranslate2 (default: float32) and argos (default: int8)",
+        help="type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
+        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
     )
     parser.add_argument(
         "--positions",
@@ -98,6 +102,11 @@ def check(options: argparse.Namespace) -> None:
     for name, kinds in FORMATS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
             raise UsageError(f"--{name} is for {', '.join(kinds)}, not for --to {options.to}")
+    if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
+        raise UsageError(
+            f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
+            f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx"
+        )
     check_model_directory(options.model)
     if options.to == "argos":
         _check_package(options)
@@ -142,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
         else:
             from vanilla_transformer.interop.onnx import export_to_onnx
 
-            done = export_to_onnx(model, tokenizer, unfinished)
+            done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
             use = f"`OnnxModel.load({options.output_dir!r})`"
     print(f"{options.output_dir}: exported; {use}.")
     print(done.comparison.describe())

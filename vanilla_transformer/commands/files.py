@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO, cast
@@ -261,6 +261,26 @@ def open_resumable(
         yield stream, done
     unfinished.replace(Path(options.output).resolve())
     record.unlink()
+
+
+def check_done_lines(output: str, lines: Iterable[str]) -> None:
+    """Refuses an interrupted output of sources and outputs whose sources are not these lines.
+
+    Raises:
+        ValueError: If a line begins with another source.
+    """
+    unfinished = _unfinished_file(output)
+    for number, (found, line) in enumerate(zip_longest(read_lines(unfinished), lines), start=1):
+        if found is None or line is None or not found.startswith(f"{as_cell(line)}\t"):
+            raise ValueError(
+                f"{str(unfinished)!r}, line {number}, does not begin with line {number} of the "
+                "input: the outputs are shifted; delete it to begin again."
+            )
+
+
+def as_cell(text: str) -> str:
+    """Returns a text as a cell of a line of cells: tabs and line breaks become spaces."""
+    return text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
 
 
 def _unfinished_file(output: str) -> Path:

@@ -255,6 +255,7 @@ def _show_attention(
     maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
         _save_picture(_draw_attention(maps, options), options.output)
+    print(f"{'target':<16} {'source':<16} weight")
     for target, source, weight in maps.alignment(options.layer, options.head):
         print(f"{target:<16} {source:<16} {weight:.2f}")
 
@@ -292,6 +293,7 @@ def _show_heads(model: Any, options: argparse.Namespace) -> None:
         return -sum(score.log_probability for score in scores) / tokens
 
     changes = head_scores(model, mean_loss)
+    print(f"{'attention':<30} rise of the loss without each head, in nats per token")
     for name, layers in changes.items():
         for layer, heads in enumerate(layers.tolist()):
             numbers = "  ".join(f"{change:+.4f}" for change in heads)

@@ -1,6 +1,6 @@
 """The program `vanilla-transformer`: finds the subcommand, runs it, and reports errors.
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 ended by SIGTERM (`train`).
 """
 
 import argparse
@@ -20,6 +20,7 @@ from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageEr
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
+    "corpora",
     "train",
     "evaluate",
     "translate",

@@ -2,7 +2,9 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from vanilla_transformer.commands.files import check_data_files
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
@@ -146,6 +148,21 @@ def run(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from error
     training_run.show_messages(arguments)
-    training_run.run(arguments)
+    with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
+        training_run.run(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _sigterm_as_exit(status: int) -> Iterator[None]:
+    """Ends the process in order on SIGTERM, as on Ctrl-C: a training says what it has saved."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(status)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

@@ -9,6 +9,8 @@ from itertools import islice, tee
 from typing import Any
 
 from vanilla_transformer.commands.files import (
+    as_cell,
+    check_done_lines,
     check_output,
     check_resumption,
     file_identity,
@@ -71,6 +73,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="write a JSON object per line: source, outputs, scores, tokens, token scores",
     )
     files.add_argument(
+        "--tsv",
+        action="store_true",
+        help="write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/adapting.md)",
+    )
+    files.add_argument(
         "--alignment",
         choices=("words", "tokens"),
         help="add which source word (or token) each target word comes from, in Pharaoh's format: "
@@ -118,6 +125,10 @@ def check(options: argparse.Namespace) -> None:
         (
             options.ensemble_with and options.compute_type != "float32",
             "--compute-type is for CTranslate2, which computes no --ensemble-with",
+        ),
+        (
+            options.tsv and (options.json or options.alignment),
+            "--tsv, --json and --alignment write lines of different forms: give one",
         ),
         (
             options.resume and not options.input,
@@ -169,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"engine: {translator.engine.name}", file=sys.stderr)
     identity: dict[str, Any] = {}
     if options.resume:  # what must be equal for an interrupted output to be continued
-        names = ("json", "alignment", "minimum_risk", "engine", "compute_type", "seed")
+        names = ("json", "tsv", "alignment", "minimum_risk", "engine", "compute_type", "seed")
         identity = {
             "model": file_identity(options.model),
             "ensemble_with": [file_identity(path) for path in options.ensemble_with],
@@ -179,6 +190,8 @@ def run(options: argparse.Namespace) -> None:
             **given,
         }
     with open_resumable(options, identity) as (stream, done):
+        if options.tsv and done:
+            check_done_lines(options.output, islice(source_lines([], options.input), done))
         sources, lines = tee(islice(source_lines(options.lines, options.input), done, None))
         outputs = translator.translate(
             with_count(lines, options.input, done),
@@ -201,8 +214,12 @@ def run(options: argparse.Namespace) -> None:
                 line = json.dumps(content, ensure_ascii=False, allow_nan=False)
                 print(line, file=stream)
                 continue
+            start = f"{as_cell(source)}\t" if options.tsv else ""
             for output in several:
-                print_line(_output_line(output), stream)
+                text = _output_line(output)
+                print_line(f"{start}{as_cell(text) if options.tsv else text}", stream)
+        if next(sources, None) is not None:
+            raise ValueError("There are fewer outputs than lines: the output is not complete.")
 
 
 def _output_line(output: Any) -> str:

@@ -97,9 +97,11 @@ def _group_units(
     first = 0
     while first < len(units):
         begin = units[first][0]
-        last = _last_that_fits(
-            units, first, lambda end, begin=begin: count_tokens(text[begin:end]) <= limit
-        )
+
+        def fits(end: int, begin: int = begin) -> bool:
+            return count_tokens(text[begin:end]) <= limit
+
+        last = _last_that_fits(units, first, fits)
         end = units[last][1] if last + 1 < len(units) else len(text)
         grouped.append(text[begin:end])
         first = last + 1

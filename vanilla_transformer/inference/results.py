@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.extras import optional_packages
@@ -113,6 +113,15 @@ def perplexity_of(scores: Iterable[Score]) -> float:
 def finite_or_none(value: float | None) -> float | None:
     """Returns a score as JSON can hold it, which has no infinity and no NaN."""
     return value if value is not None and isfinite(value) else None
+
+
+def without_infinities(report: Any) -> Any:
+    """Returns a report of lists and mappings as JSON can hold it; see `finite_or_none`."""
+    if isinstance(report, Mapping):
+        return {name: without_infinities(value) for name, value in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [without_infinities(value) for value in report]
+    return finite_or_none(report) if isinstance(report, float) else report
 
 
 class Details(NamedTuple):

@@ -493,6 +493,11 @@ class Translator:
         if not problems:
             return self.engine
         what = "; ".join(problems)
+        if isinstance(self.engine, EnsembleEngine):
+            raise ValueError(
+                f"An ensemble cannot do this search ({what}): leave the option out, or use one "
+                "model."
+            )
         if self._exact:
             raise ValueError(
                 f"The engine {self.engine.name!r} cannot do this search ({what}): use the engine "

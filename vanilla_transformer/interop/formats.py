@@ -97,7 +97,7 @@ SOURCES: dict[str, Source] = {
         "rename_table:read_with_table",
         "state dict of your own model, with a table that renames its weights",
         ("table",),
-        ("key", "changes"),
+        ("key", "changes", "run_code"),
     ),
     "tutorials": Source(
         "tutorial_layouts:read_layout",

@@ -33,7 +33,8 @@ class Imported:
         source_model: The source, if it is a model of transformers: its greedy output is compared.
         notes: Sentences for the model card and the user.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
-        outcome: A sentence on the comparison, once the model is saved.
+        outcome: A sentence on the comparison, once the model is saved. Before: why the source does
+            not run; empty: it does, or nothing more is to be said.
     """
 
     model: Any
@@ -146,7 +147,7 @@ def compare_with_source(imported: Imported) -> Imported:
         compared = compare_models(imported.source_model, imported.model)
     elif imported.source_logits is None:
         outcome = "The source was not run: the model is not compared with it."
-        return replace(imported, outcome=outcome)
+        return replace(imported, outcome=imported.outcome or outcome)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the source's library, about its own ways

@@ -519,7 +519,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             setattr(self, name, kwargs.pop(name))
         self.check()
         self._refuse_misspelt_fields(kwargs)
-        self.auto_map = {**AUTO_MAP, **kwargs.pop("auto_map", {})}
+        auto_map = kwargs.pop("auto_map", None) or {}
+        if not isinstance(auto_map, dict):
+            raise ValueError(
+                f"`auto_map` is {auto_map!r}: give a class for each Auto class, or leave it out."
+            )
+        self.auto_map = {**AUTO_MAP, **auto_map}
         super().__post_init__(**kwargs)  # type: ignore[no-untyped-call]  # the base class is untyped
         self._update_bare_model()
 

@@ -5,7 +5,7 @@ number of keys: the cached ones and the new ones. rotated_dim is the number of d
 that RoPE rotates, at most head_dim.
 
 Every forward takes `position_ids`, the positions of the tokens or queries; `dtype`, the type of the
-result; and `key_position_ids`, those of the keys, of shape (batch or 1, length with the past). Only
+result; and `key_ids`, the positions of the keys, of shape (batch or 1, length with the past). Only
 a bias needs them. None: equal to `position_ids`. It returns an encoding with one part.
 """
 
@@ -75,10 +75,7 @@ class NoPositions(nn.Module):
     """No positions: only the causal mask conveys the order of tokens (Haviv et al. 2022)."""
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Returns an empty encoding."""
         return NO_POSITIONS
@@ -102,10 +99,7 @@ class SinusoidalPositions(nn.Module):
         self.offset = offset
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes an embedding for the given positions."""
         frequencies = self._frequencies_on(position_ids.device)
@@ -199,10 +193,7 @@ class RotaryPositions(nn.Module):
         return self.frequencies
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes a rotation, in float32; keys are rotated before they are cached."""
         angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
@@ -281,13 +272,10 @@ class AlibiPositions(nn.Module):
         self.num_heads = num_heads
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes the biases between queries and keys."""
-        keys = position_ids if key_position_ids is None else key_position_ids
+        keys = position_ids if key_ids is None else key_ids
         distances = (position_ids[:, None, :, None] - keys[:, None, None, :]).abs()
         slopes = alibi_slopes(self.num_heads, position_ids.device)
         return PositionEncoding(bias=(-slopes[:, None, None] * distances).to(dtype))
@@ -316,13 +304,10 @@ class RelativePositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Looks up the biases between queries and keys."""
-        keys = position_ids if key_position_ids is None else key_position_ids
+        keys = position_ids if key_ids is None else key_ids
         buckets = self._buckets_of(keys[:, None, :] - position_ids[:, :, None])
         bias = F.embedding(buckets, self.weight)  # (batch or 1, queries, keys, heads)
         return PositionEncoding(bias=bias.permute(0, 3, 1, 2).to(dtype))
@@ -357,10 +342,7 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_positions + offset, d_model))
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Looks up an embedding for the given positions.
 

@@ -273,6 +273,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
         """Saves weights, configs and code, and removes the probe of the weights before them."""
+        kind = type(self)
+        if kind.__name__.startswith("FSDP"):  # torch has made this class; the saved code names ours
+            ours = kind.__bases__[-1]
+            kind.__name__, kind.__module__ = ours.__name__, ours.__module__
         Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
         super().save_pretrained(save_directory, **kwargs)
 

@@ -154,16 +154,17 @@ def current_versions() -> dict[str, str]:
     }
 
 
-def warn_of_untested_versions(saved_with: Mapping[str, str] | None) -> None:
+def warn_of_untested_versions(saved_with: object) -> None:
     """Warns of installed versions that the tests have not run with; nothing is refused.
 
     Args:
         saved_with: Versions that the model was saved with, by name. One that is installed again
-            gives no warning. None: they are not known.
+            gives no warning. Anything but a mapping: they are not known.
     """
     installed = current_versions()
+    known_versions = saved_with if isinstance(saved_with, Mapping) else {}
     for library, (first, end) in TESTED.items():
-        found, recorded = installed[library], (saved_with or {}).get(library)
+        found, recorded = installed[library], known_versions.get(library)
         is_old = _parse_version(found) < _parse_version(first)
         is_new = end is not None and _parse_version(found) >= _parse_version(end)
         if found != recorded and (is_old or is_new):

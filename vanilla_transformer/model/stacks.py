@@ -3,22 +3,8 @@
 States are (batch, length, d_model). In padding-free training the states between the embeddings and
 the final norm are (1, tokens, d_model); see `token_layout`.
 
-Arguments that the forwards share:
-
-    input_ids: Tokens, (batch, length); with a cache, those that are not in it.
-    attention_mask: 1 for a token, 0 for padding, (batch, length); with a cache, the past included.
-        Or a mask of four dimensions; see `inputs`.
-    position_ids: Positions of the tokens, (batch or 1, length). None: counted from the mask.
-        Without a mask, a row whose positions begin anew holds concatenated sequences; see `inputs`.
-    inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not yet scaled.
-    past_key_values: Keys and values of earlier tokens, and of the source.
-    use_cache: Whether to return the keys and values of this call too.
-    **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of the
-        attention implementation.
-
-Every forward raises a ValueError if the batch is empty, ids lie outside the vocabulary, both or
-neither of ids and embeddings are given, a sequence is too long for learned positions, a mask or
-positions have the wrong shape, or nothing would use an argument.
+The arguments that the forwards share, and what they refuse, are those of the public models: see the
+top of `modeling_vanilla_transformer`.
 """
 
 import math

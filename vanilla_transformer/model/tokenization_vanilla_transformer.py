@@ -417,6 +417,16 @@ class VanillaTransformerTokenizer(TokenizersBackend):
             except (TypeError, UnicodeEncodeError) as error:
                 raise _explain_text_error(text, error) from error
 
+    def batch_ids(self, texts: list[str], side: Side = "source") -> list[list[int]]:
+        """Returns the ids of many texts, as a call without truncation does, in less time."""
+        with self._on_side(side), self._on_backend_of_its_own():
+            backend = self.backend_tokenizer
+            backend.encode_special_tokens = self.split_special_tokens
+            try:
+                return [encoding.ids for encoding in backend.encode_batch_fast(texts)]
+            except (TypeError, UnicodeEncodeError) as error:
+                raise _explain_text_error(texts, error) from error
+
     def decode(
         self,
         token_ids: Any,

@@ -1,5 +1,6 @@
 """Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,23 @@ _FREE_TO_CHANGE = {
 _VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
 
 
-def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: str | None) -> Any:
+def make_tokenizer(
+    options: TokenizerArguments,
+    data: DatasetDict,
+    init_from: str | None,
+    tags: Sequence[str] = (),
+) -> Any:
     """Loads the tokenizer of a run, or trains one on the training split.
+
+    Args:
+        options: The options of the tokenizer.
+        data: The splits.
+        init_from: The saved model that the run starts from.
+        tags: Words that sources begin with; a new tokenizer gets each as a token.
 
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
-            contradicts the options or the saved model.
+            contradicts the options or the saved model, or has a tag not as a token.
     """
     given = options.tokenizer_name_or_path
     if (path := given or init_from) is not None:
@@ -52,6 +64,7 @@ def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: st
         _check_training_options(options.training_options(), tokenizer, path)
         if given is not None and init_from is not None:
             _check_same_tokens(tokenizer, given, init_from)
+        _check_tags(tokenizer, tags, path)
         return tokenizer
     if "train" not in data:
         raise ValueError(
@@ -59,9 +72,26 @@ def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: st
         )
     if options.target_tokenizer_kind and not options.separate_vocabularies:
         raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
-    return VanillaTransformerTokenizer.train(
-        data["train"]["source"], data["train"]["target"], **options.training_options()
+    sources = data["train"]["source"]
+    if tags:
+        begins = tuple(f"{tag} " for tag in tags)
+        sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
+    tokenizer = VanillaTransformerTokenizer.train(
+        sources, data["train"]["target"], **options.training_options()
     )
+    tokenizer.add_tokens(list(tags), special_tokens=True)
+    return tokenizer
+
+
+def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
+    """Refuses a tag that a saved tokenizer cuts into pieces or does not know."""
+    for tag in tags:
+        ids = tokenizer(tag, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            raise ValueError(
+                f"`corpora`: the tag {tag!r} is no token of the tokenizer in {path!r}: add it with "
+                f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
+            )
 
 
 def limit_length(tokenizer: Any, positions: int | None) -> Any:

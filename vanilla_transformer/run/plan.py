@@ -9,7 +9,8 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
-from vanilla_transformer.data.file_contents import rows_digest
+from vanilla_transformer.data.corpora import reports_of
+from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.output_directory import OutputDirectory
@@ -62,20 +63,34 @@ class RunPlan:
         """Names of the scores, the main one first."""
         return tuple(self.options.model.metrics)
 
-    def inputs(self) -> dict[str, Any]:
+    @property
+    def shares(self) -> dict[str, float] | None:
+        """The share of each corpus in an epoch, by name; None: each pair is used once."""
+        reports = reports_of(self.splits["train"]) if "train" in self.splits else []
+        is_mixed = any(report["is_mixed"] for report in reports)
+        return {one["corpus"]: one["share"] for one in reports} if is_mixed else None
+
+    def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
         It holds a digest of the texts of each split, the length limits, and the search; and the
         defaults that the run has chosen, which a resumed run keeps.
+
+        Args:
+            encoded: The splits as token ids.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value
             for name, default in _SEARCH_SETTINGS.items()
         }
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
-        digests = {split: rows_digest(rows) for split, rows in self.splits.items()}
+        digests = {
+            split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
+        }
         defaults = None if (made := self.options.defaults) is None else asdict(made)
-        return {**digests, **limits, "search": json.dumps(settings), "defaults": defaults}
+        shares = {} if self.shares is None else {"shares": self.shares}
+        search = json.dumps(settings)
+        return {**digests, **limits, **shares, "search": search, "defaults": defaults}
 
 
 def splits_in_use(

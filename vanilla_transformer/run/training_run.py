@@ -23,7 +23,9 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import add_links
+from vanilla_transformer.data.corpora import describe_report, reports_of, tags_of
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.subwords import SampledSubwords
@@ -60,7 +62,11 @@ from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import Report, made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
-from vanilla_transformer.training.checkpoints import CHECKSUMS, write_checksums
+from vanilla_transformer.training.checkpoints import (
+    CHECKSUMS,
+    complete_checkpoints,
+    write_checksums,
+)
 from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
@@ -69,7 +75,8 @@ from vanilla_transformer.training.training_log import TrainingLog, describe_figu
 
 logger = logging.get_logger(__name__)
 
-_STATUS_OF_SIGTERM = 128 + SIGTERM  # what a shell shows for a process that a signal ended
+STATUS_OF_SIGTERM = 128 + SIGTERM
+"""What a shell shows for a process that this signal has ended."""
 _DATA_FILES = ("_file", "_source", "_target")
 
 
@@ -171,19 +178,19 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     arguments = _with_defaults(arguments, data, directory)
     texts = splits_in_use(arguments.training, data, init_from)
     report(f"make the tokenizer for {_number_of_pairs(texts)}")
-    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from)
+    tags = tags_of(arguments.data)
+    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from, tags)
     plan, _ = _plan_run(arguments, directory, texts, tokenizer)
     report(f"encode {_number_of_pairs(texts)}")
     limited = limit_length(tokenizer, plan.positions)
     encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
     if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        rows, name = encoded["train"], partial(name_row, plan.options.data, "train", texts["train"])
+        rows, name = encoded["train"], partial(name_row, plan.options.data, "train")
         source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
         check_longest(source, target, budget, name)
     if not arguments.training.remove_unused_columns:  # the model would get all columns
         encoded = encoded.remove_columns("length")
-    report(f"digest {_number_of_pairs(texts)}")
-    inputs = plan.inputs() if "train" in texts else {}
+    inputs = plan.inputs(encoded) if "train" in texts else {}
     return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
 
 
@@ -223,6 +230,8 @@ def _run_in_directory(
     for callback in callbacks:
         trainer.add_callback(callback)
     _log_message(trainer, _describe_data(plan, len(tokenizer), model))
+    for report in reports_of(splits["train"]) if "train" in splits else ():
+        _log_message(trainer, describe_report(report))
 
     if "train" in splits:
         trainer.record.inputs = prepared.inputs
@@ -316,6 +325,9 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
+    if "train" in plan.splits and (shares := plan.shares) is not None:
+        names = plan.splits["train"]["corpus"]
+        trainer.mixture = Mixture(names, shares, trainer.order_seed)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
@@ -399,11 +411,13 @@ def _score_split(
 
     Where no process holds the whole model, the Trainer generates from the encoded sources.
     """
-    scorer.references = None
+    scorer.references = scorer.corpora = None
     if split not in plan.splits:
         return
     rows = plan.splits[split]
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
+    if plan.options.data.corpora and "corpus" in rows.column_names:
+        scorer.corpora = rows["corpus"]
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
         lengths = token_lengths(encoded[split], "labels").tolist()
@@ -417,13 +431,14 @@ def _train_and_save(
 ) -> dict[str, float]:
     if plan.directory.checkpoint is not None:
         _log_message(trainer, f"The training goes on from {str(plan.directory.checkpoint.path)!r}.")
-    metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
-    if trainer.was_terminated:
-        logger.warning(
-            f"SIGTERM has ended the training after step {trainer.state.global_step}: go on with "
-            "`--resume_from_checkpoint True`."
-        )
-        raise SystemExit(_STATUS_OF_SIGTERM)
+    try:
+        metrics: dict[str, float] = trainer.train(plan.directory.checkpoint).metrics
+        if trainer.was_terminated:
+            raise SystemExit(STATUS_OF_SIGTERM)
+    except (KeyboardInterrupt, SystemExit):
+        if trainer.is_world_process_zero():
+            logger.warning(_describe_early_end(trainer, plan))
+        raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
     if trainer.is_world_process_zero():
@@ -435,6 +450,17 @@ def _train_and_save(
     _save_figures(trainer, plan, figures)
     _log_message(trainer, f"Saved in {str(folder)!r}: {_describe_weights(trainer, plan)}.")
     return figures
+
+
+def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
+    """Says what is left of a training that a signal has ended."""
+    kept = "it had saved no checkpoint, so that nothing is kept."
+    if saved := complete_checkpoints(plan.directory.folder):
+        kept = (
+            f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
+            "`--resume_from_checkpoint True`."
+        )
+    return f"The training was ended after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:

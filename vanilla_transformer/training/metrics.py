@@ -5,7 +5,7 @@ error rate are defined as for grapheme-to-phoneme conversion, and are metrics of
 sacrebleu does the statistics of all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -185,6 +185,8 @@ class GenerationMetrics:
         last_predictions: Decoded predictions of the last call.
         num_cut: How many of them were cut off at the longest length, where the caller counts them.
         signatures: Signature of each score in the last call, by name.
+        corpora: Name of the corpus of each example; where there are several, each has scores of its
+            own, such as "bleu_app". None: they are not told apart.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
 
@@ -210,6 +212,7 @@ class GenerationMetrics:
         self.last_predictions: list[str] = []
         self.num_cut = 0
         self.signatures: dict[str, str] = {}
+        self.corpora: Sequence[str] | None = None
         self.with_intervals = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -255,7 +258,16 @@ class GenerationMetrics:
             scores[name] = float(found[name])
             scores |= zip((f"{name}_low", f"{name}_high"), found.get("interval", ()), strict=False)
             self.signatures[name] = found["signature"]
+            for corpus, rows in self._rows_of_corpora(len(predictions)):
+                outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
+                part = score_texts(name, outputs, wanted, **self.options[name])
+                scores[f"{name}_{corpus}"] = float(part[name])
         return {**scores, "gen_len": float(np.mean(lengths))}
+
+    def _rows_of_corpora(self, count: int) -> Iterator[tuple[str, list[int]]]:
+        names = list(self.corpora or ())[:count]
+        for corpus in dict.fromkeys(names) if len(set(names)) > 1 else ():
+            yield corpus, [row for row, name in enumerate(names) if name == corpus]
 
     def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
         """Returns the references of each example: those given, or else the decoded labels."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
@@ -28,6 +29,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
@@ -55,6 +57,7 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
+from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
@@ -103,12 +106,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         record: What the training has done, also before a resumption.
         num_tokens: Source and target tokens that this process has trained on since the last call of
             `train`, without padding.
+        mixture: Chooses the examples of each epoch. None: all of them.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
     num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
+    mixture: Mixture | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -351,6 +356,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
+            if self.mixture is not None:
+                raise ValueError("Corpora with shares need batches by tokens: set `max_tokens`.")
             return super().get_train_dataloader()
         if self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1:
             raise ValueError(
@@ -362,6 +369,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             "num_processes": self.args.world_size,
             "process_index": self.args.process_index,
         }
+        if self.mixture is not None:
+            order["mixture"] = self.mixture
         loader: DataLoader[Any]
         if has_length(self.train_dataset):  # all but the batches is as in the stock loader
             stock = super().get_train_dataloader()
@@ -408,18 +417,31 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return stock
         dataset: Any = stock.dataset
         columns = getattr(dataset, "column_names", None) or []
-        if len(dataset) < self.args.world_size or not {"input_ids", "labels"} <= {*columns}:
+        if not {"input_ids", "labels"} <= {*columns}:
             return stock
         source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
-        sampler = TokenBudgetBatchSampler(
-            source,
-            target,
-            max(budget, int((source + target).max())),
-            shuffle=False,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-        )
+        longest = int(np.add(source, target, dtype=np.int64).max())
+        try:
+            sampler = TokenBudgetBatchSampler(
+                source,
+                target,
+                max(budget, longest),
+                shuffle=False,
+                num_processes=self.args.world_size,
+                process_index=self.args.process_index,
+            )
+        except ValueError:  # there are too few examples
+            return stock
         return self._prepare_loader(_loader_like(stock, sampler))
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
+        """Returns a stock loader; only those of a training drop the examples of a last batch."""
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drops and is_training
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **options)
+        finally:
+            self.args.dataloader_drop_last = drops
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
         """Prepares a loader of which each process reads only its own batches.
@@ -463,6 +485,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: If Muon is asked for, and the matrices are or become sharded.
         """
+        if self.accelerator.is_fsdp2:
+            group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
