@@ -69,24 +69,48 @@ BIASED_SCHEMES = ("alibi", "relative")
 """The values of `position_embedding_type` that add a bias to the scores."""
 
 SIZES = (
-    *("vocab_size", "decoder_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
-    *("encoder_attention_heads", "decoder_attention_heads"),
-    *("encoder_num_key_value_heads", "decoder_num_key_value_heads", "head_dim"),
-    *("encoder_ffn_dim", "decoder_ffn_dim", "max_position_embeddings"),
-    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+    "vocab_size",
+    "decoder_vocab_size",
+    "d_model",
+    "encoder_layers",
+    "decoder_layers",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_num_key_value_heads",
+    "decoder_num_key_value_heads",
+    "encoder_ffn_dim",
+    "decoder_ffn_dim",
+    "max_position_embeddings",
+    "head_dim",
+    "relative_attention_num_buckets",
+    "relative_attention_max_distance",
 )
 PROBABILITIES = (
-    *("dropout", "attention_dropout", "activation_dropout", "ffn_dropout", "final_dropout"),
-    *("encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "classifier_dropout"),
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "ffn_dropout",
+    "final_dropout",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    "label_smoothing",
+    "classifier_dropout",
 )
 POSITIVE_NUMBERS = (
-    *("residual_scale", "encoder_residual_scale", "decoder_residual_scale"),
-    *("layer_norm_eps", "attention_scale", "logit_scale"),
+    "layer_norm_eps",
+    "residual_scale",
+    "encoder_residual_scale",
+    "decoder_residual_scale",
+    "attention_scale",
+    "logit_scale",
 )
 POSITIONS_WITH_OFFSET = ("sinusoidal", "sinusoidal_half", "sinusoidal_fairseq", "learned")
 """The values of `position_embedding_type` for which `position_offset` has an effect."""
 TARGET_TOKEN_IDS = (
-    *("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id"),
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "forced_eos_token_id",
 )
 OTHER_TOKEN_IDS = ("unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id")
 """Attributes that resemble fields and are set by tokenizers."""

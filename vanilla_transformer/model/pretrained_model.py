@@ -286,7 +286,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 # Configs of models of one stack -------------------------------------------------------------------
 
 _SIZES_OF_A_STACK = (
-    *("layers", "attention_heads", "num_key_value_heads", "ffn_dim", "layerdrop"),
+    "layers",
+    "attention_heads",
+    "num_key_value_heads",
+    "ffn_dim",
+    "layerdrop",
     "residual_scale",
 )
 
