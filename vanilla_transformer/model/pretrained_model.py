@@ -39,8 +39,14 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    _no_split_modules = ["EncoderLayer", "DecoderLayer", "CausalLayer"]  # noqa: RUF012 - its form
-    _skip_keys_device_placement = ["past_key_values", "cache"]  # noqa: RUF012 - its form
+    _no_split_modules = [  # noqa: RUF012 - the base class's own form
+        "EncoderLayer",
+        "DecoderLayer",
+        "CausalLayer",
+    ]
+    _skip_keys_device_placement = [  # noqa: RUF012 - the base class's own form
+        *("past_key_values", "cache"),
+    ]
 
     has_one_vocabulary = False
     """Whether the model is a language model, whose text is source and target at once."""
