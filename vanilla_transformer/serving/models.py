@@ -22,13 +22,7 @@ SHORT = 500
 
 @dataclass(frozen=True)
 class Query:
-    """What is computed for the texts of a request; equal queries may share a batch.
-
-    Attributes:
-        n_best: Outputs per text.
-        details: What to return besides the texts.
-        options: Settings of the search, by their names.
-    """
+    """What is computed for the texts of a request; equal queries may share a batch."""
 
     n_best: int
     details: Details
