@@ -19,8 +19,8 @@ from datasets.table import MemoryMappedTable
 
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.shards import write_tables
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")
@@ -54,13 +54,8 @@ def dataset_from_rows(
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         rows, schema = read_rows(**paths, **options), features.arrow_schema
-        with (
-            replaced_file(path) as part,
-            pa.OSFile(str(part), "wb") as stream,
-            pa.ipc.new_stream(stream, schema) as writer,
-        ):
-            for chunk in iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), []):
-                writer.write_table(pa.Table.from_pylist(chunk, schema))
+        chunks = iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
+        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
     return Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
 
 

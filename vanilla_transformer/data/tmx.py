@@ -90,9 +90,7 @@ class _Reader:
         return ValueError(f"{self.path}, line {self.parser.CurrentLineNumber}: {problem}")
 
     def _refuse_entity(self, name: str, *_: object) -> None:
-        raise self._error_here(
-            f"the entity {name!r} is refused: a TMX file declares and needs none."
-        )
+        raise self._error_here(f"the entity {name!r} is refused: a TMX file needs none.")
 
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
         self._open.append(name)

@@ -57,6 +57,7 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
+from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
@@ -233,11 +234,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Returns the norm of the gradient.
-
-        Raises:
-            DivergenceError: If it is not finite.
-        """
+        """Returns the norm of the gradient, which must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
@@ -438,7 +435,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         drops = self.args.dataloader_drop_last
         self.args.dataloader_drop_last = drops and is_training
         try:
-            return super()._get_dataloader(*args, is_training=is_training, **options)
+            return cast(Any, super())._get_dataloader(*args, is_training=is_training, **options)
         finally:
             self.args.dataloader_drop_last = drops
 
@@ -479,11 +476,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Returns the optimizer that `args.optim` names.
-
-        Raises:
-            ValueError: If Muon is asked for, and the matrices are or become sharded.
-        """
+        """Returns the optimizer that `args.optim` names; Muon needs whole matrices."""
+        if self.accelerator.is_fsdp2:
+            group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
