@@ -108,10 +108,8 @@ class Search:
     Attributes:
         settings: All settings of `generate()`. Nothing changes them.
         num_beams: Beam width; 1 is greedy search or sampling.
-        n_best: Outputs per source.
         max_new_tokens: Longest output in tokens, the end included.
         length_penalty: Exponent of the length by which scores are divided.
-        do_sample: Whether tokens are drawn.
     """
 
     settings: GenerationConfig

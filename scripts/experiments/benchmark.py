@@ -52,12 +52,7 @@ Results = Iterator[tuple[dict[str, Any], str, Bars]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the measurements of the command line, prints them and writes the files asked for.
-
-    Raises:
-        RuntimeError: If a process that measures fails.
-        SystemExit: If a package that the run needs is missing, or a file cannot be written.
-    """
+    """Runs the measurements of the command line, prints them and writes the files asked for."""
     argv = sys.argv[1:] if argv is None else argv
     options = parse_options(argv)
     torch.set_num_threads(options.threads)
@@ -90,9 +85,6 @@ def check_options(options: argparse.Namespace) -> None:
 
     Args:
         options: From the command line. Systems that were not chosen become those that are there.
-
-    Raises:
-        SystemExit: If a package that the run needs is missing, or a file cannot be written.
     """
     try:
         if options.picture:

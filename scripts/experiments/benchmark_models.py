@@ -199,7 +199,6 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
     """Saves what a process of its own needs to generate with a system.
 
     Args:
-        system: One of `GENERATING`.
         folder: Directory to write; it does not exist yet.
     """
     kind, _, bits = system.partition("-")

@@ -82,7 +82,6 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
     """Makes a function of `input_ids`, `attention_mask` and beams that generates.
 
     Args:
-        system: One of `GENERATING`.
         stack: Removes the exported model in the end.
     """
     if not system.startswith(("ctranslate2", "onnx")):

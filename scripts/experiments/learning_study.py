@@ -645,12 +645,7 @@ def write_report(folder: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains the runs that are not finished, and reports on all.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As `StudyArguments` and `carry_out`.
-    """
+    """Trains the runs that are not finished, and reports on all."""
     argv = sys.argv[1:] if argv is None else argv
     parser = HfArgumentParser(cast(Any, StudyArguments), description=(__doc__ or "").split("\n")[0])
     parsed: Any = parser.parse_args_into_dataclasses(list(argv), look_for_args_file=False)

@@ -88,7 +88,6 @@ def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
     Args:
         recipe: What `recipe_settings` returns. Its networks have three matrices if they are gated,
             otherwise two.
-        stack: "encoder" or "decoder".
     """
     width: int = recipe[f"{stack}_ffn_dim"]
     return width * 3 // 2 if recipe["gated_ffn"] else width

@@ -51,9 +51,6 @@ def measure_part(options: argparse.Namespace) -> dict[str, float]:
 def measure_peaks(part: str, options: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
     """Measures each system of a part in turn.
 
-    Args:
-        part: Key of `PARTS`.
-
     Returns:
         The `part`, and medians in MiB by system: `added` to the loaded model, and the `peak` of
         the whole process.

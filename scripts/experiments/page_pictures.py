@@ -62,12 +62,7 @@ def _address_in_log(lines: Iterable[str]) -> str:
 
 
 def open_page(browser: Browser, address: str, width: int, height: int, scheme: Any) -> Page:
-    """Opens the page, waits for its outputs, and returns it.
-
-    Args:
-        width: Width of the window in pixels.
-        height: Height of the window in pixels.
-    """
+    """Opens the page, waits for its outputs, and returns it."""
     view = {"width": width, "height": height}
     page = browser.new_page(viewport=view, color_scheme=scheme)  # type: ignore[arg-type] # a dict
     page.goto(address)
@@ -113,12 +108,7 @@ def take_picture_of_server(browser: Browser, address: str, file: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Starts the page and the server, and takes their pictures.
-
-    Raises:
-        FileNotFoundError: If there is no Chromium.
-        ValueError: If the model cannot be loaded.
-    """
+    """Starts the page and the server, and takes their pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -90,8 +90,6 @@ class Curve:
 
     Attributes:
         seconds: Processor seconds at each checkpoint.
-        steps: Updates at each checkpoint.
-        scores: Score of each checkpoint.
         total_seconds: Processor seconds of the whole training.
     """
 

@@ -59,9 +59,6 @@ def measure_translator(
 ) -> dict[str, Any]:
     """Times the three ways in turns.
 
-    Args:
-        beams: Number of beams; 1 is greedy.
-
     Returns:
         The setting; `texts_per_second` of each way, its `speedup` relative to the first, and
         `spread`, the lowest and the highest of all turns.

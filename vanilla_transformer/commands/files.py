@@ -152,7 +152,6 @@ def check_output(
     """Checks the options `output`, `overwrite` and, where there is one, `resume`.
 
     Args:
-        options: The parsed options.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 

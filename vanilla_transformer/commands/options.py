@@ -55,7 +55,6 @@ class CommandParser(argparse.ArgumentParser):
     one line.
 
     Args:
-        summary: One sentence on what it does.
         examples: Command lines for the end of the help, one per line.
         intermixed: Whether positional arguments may also follow options.
     """

@@ -69,7 +69,6 @@ class Engine(Protocol):
 
         Args:
             sources: Ids of each source, the end included.
-            search: Decides everything about the outputs.
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
             on_batch: Is called with the number of finished sources after each batch, by an engine

@@ -130,7 +130,6 @@ class SegmentOutput:
     """One output for one segment. What was not asked for is empty.
 
     Attributes:
-        token_scores: Log-probability of each token.
         aligned: Index of a source token for each token but the end.
         source_words: Words of each source token.
         words: Words of each token but the end.
@@ -157,7 +156,6 @@ def join_segments(
     """Makes the output of a text from one for each of its segments; without any, an empty one.
 
     Args:
-        outputs: An output for each number of a segment.
         length_penalty: Exponent of the number of tokens by which the score is divided.
     """
     text = document.join(lambda number: outputs[number].text) if document.segments else ""

@@ -49,7 +49,6 @@ def plot_heads(
 
     Raises:
         ValueError: If the weights do not fit the tokens, or if there are none.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     weights = _check_weights(weights, (3, 4), len(rows), len(columns))
     panels = weights.flatten(0, -3)
@@ -101,12 +100,9 @@ def plot_alignment(
             heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
         links: Pairs (place in the source, place in the target) that get a dot, such as a word
             alignment. Places count from 0.
-        source_label: Name of the columns.
-        target_label: Name of the rows.
 
     Raises:
         ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
     margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
@@ -228,7 +224,6 @@ def plot_head_scores(
 
     Raises:
         ValueError: If there are no changes, or not two dimensions of them.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     for name, change in changes.items():
         if change.dim() != 2 or change.numel() == 0:

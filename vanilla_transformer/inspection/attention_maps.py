@@ -71,7 +71,6 @@ class AttentionMaps:
 
         Raises:
             ValueError: If there is no such kind or layer.
-            ImportError: If matplotlib is not installed.
         """
         weights = self._layer_weights(kind, layer)
         title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"

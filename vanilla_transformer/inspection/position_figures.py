@@ -44,7 +44,6 @@ def plot_positions(
     Raises:
         ValueError: If the model has no such stack or no positions, if `length` is below 2, or if
             learned positions are fewer.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     name, module = _find_positions(model, stack)
     if length is None:

@@ -69,10 +69,6 @@ class Column:
     Attributes:
         start: Text below the column.
         end: Text above the column.
-        layers: Number of layers.
-        below: Boxes below the layers.
-        layer: Boxes of one layer.
-        above: Boxes above the layers.
     """
 
     stack: str
@@ -93,7 +89,6 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
 
     Raises:
         ValueError: If no layer of an encoder or decoder was called.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     records = {record.name: record for record in reversed(walk.records)}  # the first call counts
     columns = _find_columns(records)

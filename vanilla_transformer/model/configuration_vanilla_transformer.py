@@ -431,9 +431,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """
 
     model_type = "vanilla_transformer"
-    keys_to_ignore_at_inference = [  # noqa: RUF012 - as the base class declares it
-        *("past_key_values", "cache"),
-    ]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012 - as below
     attribute_map = {  # noqa: RUF012 - as the base class declares it
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
@@ -591,13 +589,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
     ) -> None:
-        """Writes the config, with the current versions, and the code of all classes it names.
-
-        Args:
-            save_directory: The directory to write to. It is created if it does not exist.
-            push_to_hub: Whether to push it to the Hub too.
-            **kwargs: See `PreTrainedConfig.save_pretrained`.
-        """
+        """Writes the config, with the current versions, and the code of all classes it names."""
         self.saved_with = current_versions()
         super().save_pretrained(save_directory, push_to_hub, **kwargs)
         if self._auto_class is not None:
@@ -614,15 +606,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
-        """Creates a config from the content of a config file.
-
-        Args:
-            config_dict: Names and values of the fields.
-            **kwargs: Fields to override. With `return_unused_kwargs=True`, arguments that are not
-                fields are returned.
-
-        Returns:
-            The config, or a pair of the config and the unused arguments.
+        """Creates a config from the content of a config file; `kwargs` override fields.
 
         Raises:
             ValueError: As the constructor, and if the file describes another kind of model.
@@ -642,13 +626,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ) -> PreTrainedConfig:
         """Returns the config of one stack, which transformers uses to size a cache.
 
-        Args:
-            decoder: Whether the common names, such as `num_hidden_layers`, mean the decoder.
-            encoder: Whether they mean the encoder.
-
-        Returns:
-            A copy for one stack, without `rope_parameters`, which only the whole config holds. If
-            both or neither of the stacks are chosen: this config.
+        It is a copy without `rope_parameters`, which only the whole config holds; it is this config
+        if both or neither of the stacks are chosen.
         """
         config: PreTrainedConfig = super().get_text_config(decoder, encoder)
         if config is not self:

@@ -432,15 +432,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         side: Side = "target",
         **kwargs: Any,
     ) -> str | list[str]:
-        """Decodes ids to text; `batch_decode` accepts the same options.
+        """Decodes ids to a text, or to one per sequence; `batch_decode` accepts the same options.
 
         Args:
             token_ids: One id, a sequence of ids or a batch of sequences, as lists, arrays or
                 tensors.
             side: Vocabulary of the ids: "target" (for generated ids and labels) or "source".
-
-        Returns:
-            One text, or one text per sequence of a batch.
 
         Raises:
             ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), if

@@ -38,10 +38,8 @@ class Choice:
     """Which attention is drawn.
 
     Attributes:
-        align_layer: Layer of the alignment.
         align_head: Head of the alignment, or `MEAN`.
         kind: Key of `KINDS`, for the maps of all heads.
-        layer: Layer of these maps.
     """
 
     align_layer: int
@@ -269,7 +267,6 @@ def heads_html(
         rows: Tokens that attend.
         columns: Tokens that are attended to.
         weights: Weights of shape (heads, rows, columns).
-        off: Heads that are switched off.
     """
     figures = []
     for head, one in enumerate(weights):

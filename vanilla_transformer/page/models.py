@@ -47,14 +47,9 @@ class PageRequest:
     """What one user asks for.
 
     Attributes:
-        model: Name of the model on the page.
-        engine: Name of an engine of `Translator`.
         lines: Source texts without line breaks.
         num_beams: Beam width; of no effect with a temperature.
-        n_best: Outputs per line.
         temperature: Temperature of sampling; 0: no sampling.
-        heads_off: Heads that are switched off.
-        seed: Seed of the random numbers for sampling.
     """
 
     model: str
@@ -81,8 +76,6 @@ class PageResult:
     Attributes:
         outputs: For each line its outputs, best first.
         whole: The outputs with all heads on; the same as `outputs` if no head is off.
-        engine: Name of the engine that computed the outputs.
-        seconds: Time of the computation.
     """
 
     request: PageRequest
@@ -97,7 +90,6 @@ class PageView:
     """A look into the model while it reads one line and writes one output.
 
     Attributes:
-        maps: The attention weights.
         walk: The shapes of one call of the model on the line and the output.
         sizes: The sizes in these shapes, by name.
     """
@@ -211,7 +203,6 @@ class PageModels:
     Args:
         paths: Directories, or names on the Hub. The first model is loaded at once, the others when
             they are first used.
-        device: Device of the models. None: a GPU if there is one, otherwise the CPU.
 
     Raises:
         FileNotFoundError: If a directory does not exist, or holds no weights or no tokenizer.

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
-import datasets
 from accelerate.utils import gather_object
-from datasets import Dataset
+from datasets import Dataset, disable_progress_bars
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -72,7 +71,7 @@ def evaluate_model(
             search is wrong or has no effect.
     """
     if progress:
-        datasets.disable_progress_bars()  # they call each split "train"
+        disable_progress_bars()  # they call each split "train"
     rows = _load_split(data_arguments, split)
     sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(

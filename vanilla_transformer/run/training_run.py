@@ -256,9 +256,11 @@ def _train_and_score(
                 trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
             )
             if scorer.num_cut:
+                sooner = ", and sooner while the training went on" if trains else ""
                 logger.warning(
                     f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens: give a larger `generation_max_length`."
+                    f"{plan.search.max_new_tokens} tokens{sooner}: give a larger "
+                    "`generation_max_length`, or train longer if they repeat themselves."
                 )
             figures |= scores
             if trains:

@@ -28,7 +28,6 @@ class Job:
     Args:
         segments: The segments; their lengths are in tokens.
         search: What to compute; jobs with equal `key` have equal ones.
-        key: Names the search.
     """
 
     def __init__(self, segments: Sequence[Sized], search: Any, key: Hashable) -> None:

@@ -22,13 +22,7 @@ SHORT = 500
 
 @dataclass(frozen=True)
 class Query:
-    """What is computed for the texts of a request; equal queries may share a batch.
-
-    Attributes:
-        n_best: Outputs per text.
-        details: What to return besides the texts.
-        options: Settings of the search, by their names.
-    """
+    """What is computed for the texts of a request; equal queries may share a batch."""
 
     n_best: int
     details: Details
@@ -202,7 +196,7 @@ class Models:
         }
         if (source, target) in directions:
             return directions[source, target]
-        offered = ", ".join(f"{one} to {other}" for one, other in directions)
+        offered = "; ".join(f"source={one} target={other}" for one, other in directions)
         possible = [one for one, other in directions if other == target]
         if source == "auto" and len(possible) == 1:
             return directions[possible[0], target]

@@ -28,7 +28,6 @@ class RateLimit:
 
     Args:
         per_minute: Requests per minute, which is also how many may come at once; None: any number.
-        clock: Returns seconds.
     """
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
