@@ -20,8 +20,10 @@ from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageEr
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
-    "corpora",
     "train",
+    "adapt",
+    "prepare",
+    "corpora",
     "evaluate",
     "translate",
     "score",
