@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -85,6 +86,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
+        start = "unrecognized arguments: "
+        option = next((word for word in message.split() if word.startswith("--")), None)
+        if message.startswith(start) and option is not None:
+            close = get_close_matches(option.partition("=")[0], self._option_string_actions, 1)
+            hint = f"did you mean {close[0]}?" if close else "--help lists the options"
+            message = f"the option {option} is unknown: {hint}"
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 

@@ -129,7 +129,9 @@ def _load_tensors(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         _refuse_packed_entries(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        # A map of the file takes no memory of its own; torch has none for its old layout.
+        is_mapped = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
     except OSError:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -194,15 +196,14 @@ def _logits_of_ctranslate2(
         prefixes = [[word if word in known else end for word in row] for row in words]
         length = inputs["decoder_input_ids"].shape[1]
         plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
-        config = json.dumps({**settings, **plain})
-        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        translator = ctranslate2.Translator(
-            str(folder),
-            device="cpu",
-            intra_threads=1,
-            compute_type="float32",
-            files={**files, "config.json": config.encode()},
-        )
+        with TemporaryDirectory() as changed:  # with a config that adds no tokens
+            for path in folder.iterdir():
+                if path.is_file() and path.name != "config.json":
+                    _link_or_copy(path, Path(changed, path.name))
+            Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
+            translator = ctranslate2.Translator(
+                changed, device="cpu", intra_threads=1, compute_type="float32"
+            )
         results = translator.translate_batch(
             sources,
             target_prefix=prefixes,
@@ -215,6 +216,14 @@ def _logits_of_ctranslate2(
         return vocabularies.spread_logits(torch.from_numpy(logits))
 
     return compute
+
+
+def _link_or_copy(path: Path, copy: Path) -> None:
+    """Links a file. Windows lets only administrators and developers do this: there it is copied."""
+    try:
+        copy.symlink_to(path.resolve())
+    except OSError:
+        copyfile(path, copy)
 
 
 def _logits_with_exact_positions(

@@ -196,7 +196,7 @@ class Models:
         }
         if (source, target) in directions:
             return directions[source, target]
-        offered = ", ".join(f"{one} to {other}" for one, other in directions)
+        offered = "; ".join(f"source={one} target={other}" for one, other in directions)
         possible = [one for one, other in directions if other == target]
         if source == "auto" and len(possible) == 1:
             return directions[possible[0], target]

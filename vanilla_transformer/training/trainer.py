@@ -435,7 +435,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         drops = self.args.dataloader_drop_last
         self.args.dataloader_drop_last = drops and is_training
         try:
-            return super()._get_dataloader(*args, is_training=is_training, **options)
+            return cast(Any, super())._get_dataloader(*args, is_training=is_training, **options)
         finally:
             self.args.dataloader_drop_last = drops
 
