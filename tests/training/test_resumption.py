@@ -238,8 +238,9 @@ def test_each_row_of_the_table_is_read(row):
 
 
 def test_each_row_of_the_table_is_a_value_of_a_training(tmp_path):
-    """Else a row compares nothing. A run adds its texts, its search and its length limits."""
+    """Else a row compares nothing. A run adds its texts, shares, search and length limits."""
     known = {"train", "validation", "test", "search", "max_source_length", "max_target_length"}
+    known.add("shares")
     for options in ({"max_tokens": 60, "optim": MUON, **PLATEAU}, PAPER, {}):
         made = run(tmp_path, 1, **options)
         made.train()

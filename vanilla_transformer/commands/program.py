@@ -21,6 +21,7 @@ from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
     "train",
+    "adapt",
     "prepare",
     "corpora",
     "evaluate",

@@ -35,6 +35,9 @@ class LargeOrder:
 
     Attributes:
         num_batches: Number of batches of every epoch.
+
+    Raises:
+        ValueError: If the processes cannot have equally many batches.
     """
 
     def __init__(
@@ -72,7 +75,13 @@ class LargeOrder:
         cuts = cut(widest[of_source[rest]], widest[of_target[rest]])
         drawn = int(self._full.sum()) + len(cuts) - 1
         self.num_batches = -(-drawn // num_processes) * num_processes
-        self._last_cuts = halve(cuts, len(cuts) - 1 + self.num_batches - drawn)
+        wanted = len(cuts) - 1 + self.num_batches - drawn
+        if wanted > len(rest):
+            raise ValueError(
+                f"`max_tokens` of {max_tokens} makes {drawn} batches, which {num_processes} "
+                "processes cannot share equally: raise `max_tokens`."
+            )
+        self._last_cuts = halve(cuts, wanted)
 
     def _buckets(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
         """Returns the bucket of each pair."""

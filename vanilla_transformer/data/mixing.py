@@ -38,12 +38,12 @@ class Mixture:
     def __call__(self, epoch: int) -> Ints:
         """Returns the indices of the pairs of an epoch, counted from 0."""
         chosen = [
-            self._take(number, epoch * count, count)
+            self._take_rows(number, epoch * count, count)
             for number, count in enumerate(self.counts.values())
         ]
         return np.concatenate(chosen)
 
-    def _take(self, number: int, start: int, count: int) -> Ints:
+    def _take_rows(self, number: int, start: int, count: int) -> Ints:
         """Returns rows of the endless order of a corpus, from a position on."""
         rows = self._rows[number]
         first, last = start // len(rows), -(-(start + count) // len(rows))

@@ -14,6 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from vanilla_transformer.extras import optional_packages
+
 MOST_BYTES_OF_A_LINE = 2**30
 """A small `.gz` may hold a line that fills any memory."""
 
@@ -57,7 +59,8 @@ def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _open_packed(file: Path, kind: str) -> BinaryIO:
     if kind == "zstd":
-        import pyarrow  # type: ignore[import-untyped]  # pyarrow ships no types
+        with optional_packages():
+            import pyarrow  # type: ignore[import-untyped]  # pyarrow ships no types
 
         return cast(BinaryIO, BufferedReader(pyarrow.input_stream(str(file), compression="zstd")))
     return cast(BinaryIO, gzip.open(file) if kind else file.open("rb"))

@@ -86,18 +86,18 @@ class _Reader:
         pairs, self._pairs = self._pairs, []
         return pairs
 
-    def _refuse(self, problem: str) -> ValueError:
+    def _error_here(self, problem: str) -> ValueError:
         return ValueError(f"{self.path}, line {self.parser.CurrentLineNumber}: {problem}")
 
     def _refuse_entity(self, name: str, *_: object) -> None:
-        raise self._refuse(f"the entity {name!r} is refused: a TMX file declares and needs none.")
+        raise self._error_here(f"the entity {name!r} is refused: a TMX file needs none.")
 
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
         self._open.append(name)
         if len(self._open) == 1 and name != "tmx":
-            raise self._refuse(f"the file begins with <{name}>: it is no TMX.")
+            raise self._error_here(f"the file begins with <{name}>: it is no TMX.")
         if len(self._open) > _MOST_DEPTH:
-            raise self._refuse(f"more than {_MOST_DEPTH} elements are nested: this is no TMX.")
+            raise self._error_here(f"more than {_MOST_DEPTH} elements are nested: this is no TMX.")
         if name == "tu":
             self._unit, self._line = {}, self.parser.CurrentLineNumber
         elif name == "tuv":
@@ -124,7 +124,7 @@ class _Reader:
         self._parts.append(text)
         self._length += len(text)
         if self._length > _MOST_CHARACTERS:
-            raise self._refuse(
+            raise self._error_here(
                 f"a segment has more than {_MOST_CHARACTERS:,} characters: split it."
             )
 

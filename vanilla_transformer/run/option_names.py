@@ -39,6 +39,7 @@ _PACKAGE = Path(__file__).parents[1]
 _TOPICS: tuple[Any, ...] = (
     options.ModelArguments,
     options.TokenizerArguments,
+    options.PreparationArguments,
     DataArguments,
     options.SubwordArguments,
     options.AveragingArguments,
