@@ -91,7 +91,7 @@ def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, 
 
 def test_a_type_that_onnx_lacks_is_refused(trained, tmp_path):
     words = [str(trained), str(tmp_path / "out"), "--to", "onnx", "--quantization", "int16"]
-    with pytest.raises(UsageError, match="int16 is for ctranslate2: choose float32 or int8"):
+    with pytest.raises(UsageError, match="int16 is for ctranslate2 and argos: choose float32"):
         export(words)
 
 

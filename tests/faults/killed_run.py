@@ -1,7 +1,8 @@
-"""A run that is killed by SIGKILL and resumed; test_killed_processes.py runs it in two processes.
+"""Runs of which one process is killed by SIGKILL; test_killed_processes.py runs it in two.
 
-Arguments: the folder, then actions: "whole", "kill" or "resume", and "buckets" or "stream" after a
-colon. Everything that draws or counts is in use: dropout, accumulation, a running mean.
+Arguments: the folder, then runs: "whole" or "killed", and "buckets" or "stream" after a colon. When
+the program is started again, runs that have ended are left out, and the killed one is resumed.
+Everything that draws or counts is in use: dropout, accumulation, a running mean.
 """
 
 import os
@@ -19,20 +20,25 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 SAVED_AT, KILLED_AT, STEPS = 6, 8, 10
 
 
-def main(folder, *actions):
+def main(folder, *runs):
     torch.set_num_threads(1)
+    rank = os.environ["RANK"]
 
     def kill(state, control, net):
-        """Kills this process, as the kernel does when the machine is out of memory."""
-        if action == "kill" and state.global_step == KILLED_AT:
+        """Kills one process, as the kernel does when the machine is out of memory."""
+        if name == "killed" and not is_resumed and rank == "1" and state.global_step == KILLED_AT:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for action, kind in (text.split(":") for text in actions):
+    for name, kind in (text.split(":") for text in runs):
+        directory = Path(folder, f"{kind}_{name}")
+        is_resumed = any(directory.glob("checkpoint-*"))
+        if Path(folder, f"{directory.name}_{rank}.json").exists():
+            continue
         data = rows(60)
         if kind == "stream":
             data = IterableDataset.from_generator(rows, gen_kwargs={"count": 60})
         run = trainer(
-            Path(folder, f"{kind}_whole" if action == "whole" else kind),
+            directory,
             data=data,
             net=model(dropout=0.3),
             callbacks=[ExponentialMovingAverage(0.9), callback("on_step_end", kill)],
@@ -45,10 +51,10 @@ def main(folder, *actions):
             save_strategy="steps",
             save_steps=SAVED_AT,
         )
-        run.train(resume_from_checkpoint=action == "resume")
+        run.train(resume_from_checkpoint=is_resumed)
         weights = {name: value.tolist() for name, value in run.model.state_dict().items()}
-        report = {"losses": losses(run), "weights": weights}
-        write_report(folder, f"{kind}_{action}", os.environ["RANK"], report)
+        report = {"losses": losses(run), "weights": weights, "resumed": run.record.resumed_step}
+        write_report(folder, directory.name, rank, report)
 
 
 if __name__ == "__main__":

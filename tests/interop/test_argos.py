@@ -19,9 +19,9 @@ from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.interop.ctranslate2 import (
     VanillaTransformerLoader,
     convert_to_ctranslate2,
-    vocabularies_of,
 )
 from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 TEXTS = ["the dog sees a cat", "a cat likes the dog", "two dogs play", "cats and dogs find it"]
 METADATA = {"package_version": "1.0", "argos_version": "1.0", "from_code": "en",

@@ -2,6 +2,7 @@
 
 import eole_models
 import fairseq_models
+import marian_models
 import opennmt_models
 import pytest
 import torch
@@ -45,6 +46,11 @@ def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa
             tmp_path / "fairseq.pt", {"encoder.x": torch.ones(2)}, form="cfg"
         ),
         ("torch",): saved(tmp_path / "t.pt", random_model().state_dict()),
+        ("marian-npz",): marian_models.save(
+            tmp_path / "marian",
+            marian_models.make_arrays(marian_models.BASE),
+            {**marian_models.BASE, "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"},
+        ),
         ("bart",): tmp_path / "bart",
         ("vanilla_transformer",): tmp_path / "own",
         ("system-c",): tmp_path / "c.safetensors",

@@ -1,18 +1,24 @@
 """Trains on the same tokens in one process or two; test_processes.py runs it.
 
-Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, average, budget,
-guided, muon.
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, accelerate, average,
+budget, guided, muon.
 """
 
 import os
+import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
 from accelerate import PartialState
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils import DistributedType
+from accelerate.utils.launch import prepare_multi_gpu_env
 from datasets import Dataset
-from small import linked_rows, losses, model, rows, trainer, write_report
+from small import REPOSITORY, linked_rows, losses, model, rows, trainer, write_report
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer.training.averaging import AverageCheckpoints
@@ -22,6 +28,7 @@ torch.set_num_threads(1)
 DEFAULTS = (("RANK", "0"), ("WORLD_SIZE", "1"))
 # Adam would blow up the rounding of gradients that are zero: keys' biases.
 SGD = {"optim": "sgd", "learning_rate": 0.3}
+ADAPTIVE = ("accelerate", "muon")
 SAME_PAIRS = {"train_sampling_strategy": "sequential"}
 OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
@@ -29,6 +36,12 @@ OPTIONS = {
     # one process takes two batches a step, or two processes one each
     "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},
     "budget": {"max_tokens": 60, "train_sampling_strategy": "random"},
+    "accelerate": {
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "optim": "adamw_torch",
+        "learning_rate": 1e-3,
+    },
     "muon": {"optim": "muon", "learning_rate": 1e-3, "muon_learning_rate": 0.1},
 }
 
@@ -51,23 +64,50 @@ def spread(net, folder):
     return type(net).from_pretrained(Path(folder, "model"), distributed_config=split)
 
 
-def train(folder, kind):
+def by_accelerate():
+    """Lets Accelerate shard the weights as it does on GPUs, with our launch file, on CPUs too."""
+    launch_file = REPOSITORY / "scripts" / "accelerate" / "fsdp.yaml"
+    words = ["--config_file", str(launch_file), "--num_processes", "2", "program.py"]
+    launched, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
+    launched.mixed_precision = "no"
+    make = PartialState.__init__
+
+    def make_as_on_gpus(state, *args, **options):
+        is_new = not PartialState._shared_state
+        make(state, *args, **options)
+        if is_new:
+            state.distributed_type = DistributedType.MULTI_GPU
+
+    patched = patch.object(PartialState, "__init__", make_as_on_gpus)
+    return patch.dict(os.environ, prepare_multi_gpu_env(launched)), patched
+
+
+def make_run(folder, kind):
     rank, world = (int(os.environ.get(name, default)) for name, default in DEFAULTS)
-    net = model(dropout=0.0, attention_bias=kind != "muon")
-    run = trainer(
+    net = model(dropout=0.0, attention_bias=kind not in ADAPTIVE)
+    batches = {"budget": 4 // world, "accelerate": 2}.get(kind, 1)
+    return trainer(
         Path(folder, kind),
         net=spread(net, folder) if kind == "fsdp" else net,
         data=linked_rows() if kind == "guided" else rows(),
-        per_device_train_batch_size=8 // world,
+        per_device_train_batch_size=8 // world // (2 if kind == "accelerate" else 1),
         per_device_eval_batch_size=1,
         max_steps=4,
         logging_steps=3,  # the last step is in no entry of the log
         predict_with_generate=kind != "fsdp",  # its weights are gathered in forward alone
         generation_max_length=6 + 3 * rank,  # differs, to be padded
         callbacks=[AverageCheckpoints(2)] if kind == "average" else [],
-        gradient_accumulation_steps=2 // world if kind == "budget" else 1,
+        gradient_accumulation_steps=batches,
         **{**SGD, **SAME_PAIRS, **OPTIONS.get(kind, {})},
     )
+
+
+def whole_weights(run):
+    return {name: whole(p).tolist() for name, p in run.model.named_parameters()}
+
+
+def train(folder, kind):
+    run = make_run(folder, kind)
     figures = run.train().metrics
     evaluation = run.predict(run.eval_dataset)
     run.args.per_device_eval_batch_size = 3
@@ -77,7 +117,7 @@ def train(folder, kind):
     report = {
         "losses": losses(run),
         "train_loss": figures["train_loss"],
-        "weights": {name: whole(p).tolist() for name, p in run.model.named_parameters()},
+        "weights": whole_weights(run),
         "shares": {name: share(p) for name, p in run.model.named_parameters()},
         "eval_loss": evaluation.metrics["test_loss"],
         "uneven_loss": uneven.metrics["test_loss"],
@@ -91,13 +131,26 @@ def train(folder, kind):
             make_muon(run.model)
     else:
         report["predictions"] = evaluation.predictions.tolist()
-    write_report(folder, kind, rank, report)
+    if kind == "accelerate":
+        run.save_model()
+        if run.is_world_process_zero():
+            shutil.rmtree(Path(folder, kind, "checkpoint-4"))
+        run.accelerator.wait_for_everyone()
+        resumed = make_run(folder, kind)
+        resumed.train(resume_from_checkpoint=True)
+        assert resumed.record.resumed_step == 2
+        report["resumed"] = whole_weights(resumed)
+    write_report(folder, kind, run.args.process_index, report)
 
 
 def main(folder, *kinds):
     torch.cpu._is_avx512_bf16_supported = lambda: False  # Muon's bfloat16 would blow up rounding
     for kind in kinds:
-        train(folder, kind)
+        with ExitStack() as changes:
+            is_sharded = kind == "accelerate" and "RANK" in os.environ
+            for change in by_accelerate() if is_sharded else ():
+                changes.enter_context(change)
+            train(folder, kind)
 
 
 if __name__ == "__main__":

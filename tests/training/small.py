@@ -210,17 +210,13 @@ def start_two_processes(program, *arguments, **environment):
     ]
 
 
-def run_two_processes(program, *arguments):
-    """Runs a program in two processes; returns their exit codes and the errors of the first."""
-    running = start_two_processes(program, *arguments, **_environment_of_a_program())
-    codes = [process.wait() for process in running]
-    return codes, running[0].stderr[-3000:]
-
-
-def run_in_two_processes(program, *arguments):
-    """Runs a program in two processes, which must end well."""
-    codes, said = run_two_processes(program, *arguments)
-    assert codes == [0, 0], said
+def run_in_two_processes(program, *arguments, restarts=0):
+    """Runs a program in two processes of `torchrun`, which must end well; returns what it says."""
+    launcher = Path(__file__).with_name("under_torchrun.py")
+    environment = _environment_of_a_program()
+    done = forks.run(launcher, restarts, program, *arguments, environment=environment)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stderr
 
 
 def write_report(folder, name, rank, report):

@@ -1,5 +1,6 @@
 """Two processes compute the same as one, and the config files for Accelerate are valid."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,15 @@ from accelerate.commands.config.config_args import ClusterConfig, load_config_fr
 from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from processes_run import main as run_here
-from small import model, read_reports, run_in_two_processes
+from small import model, read_reports, run_in_two_processes, trainer
 from toy import REPOSITORY
+from transformers import AutoModelForSeq2SeqLM
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
-KINDS_OF_RUNS = ("rdrop", "average", "budget", "guided", "fsdp", "muon")
+KINDS_OF_RUNS = ("rdrop", "average", "budget", "guided", "fsdp", "accelerate", "muon")
+SHARDED = ("fsdp", "accelerate")
 CONFIGS = REPOSITORY / "scripts" / "accelerate"
+MODEL_CODE = REPOSITORY / "vanilla_transformer" / "model"
 KINDS = {
     "ddp": DistributedType.MULTI_GPU,
     "fsdp": DistributedType.FSDP,
@@ -29,7 +33,7 @@ def stripped(row):
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("one")
-    run_here(folder, "plain", "average", "budget", "guided", "muon")
+    run_here(folder, "plain", "average", "budget", "guided", "accelerate", "muon")
     return folder
 
 
@@ -42,13 +46,13 @@ def two(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS_OF_RUNS)
 def test_two_processes_compute_what_one_does(one, two, kind):
-    """Accelerate shards only on GPUs: in "fsdp", transformers shards the weights by its plan."""
+    """In "fsdp" transformers shards the weights by the model's plan, in "accelerate" Accelerate."""
     alone = "plain" if kind in ("rdrop", "fsdp") else kind
     (expected,), found = read_reports(one, alone), read_reports(two, kind)
     assert [report["processes"] for report in found] == [2, 2]
     for report in found:
         shares = [part for name, part in report["shares"].items() if ".layers." in name]
-        assert all((part < 0.8) is (kind == "fsdp") for part in shares)
+        assert all((part < 0.8) is (kind in SHARDED) for part in shares)
         assert report["losses"] == pytest.approx(expected["losses"], rel=1e-5)
         assert report["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-5)
         assert report["uneven_loss"] == pytest.approx(expected["uneven_loss"], rel=1e-5)
@@ -56,7 +60,21 @@ def test_two_processes_compute_what_one_does(one, two, kind):
         assert report["uneven_labels"] == 7
         for name, value in expected["weights"].items():
             weight = torch.tensor(report["weights"][name])
-            torch.testing.assert_close(weight, torch.tensor(value), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(weight, torch.tensor(value), rtol=1e-6, atol=2e-6)
+
+
+def test_sharded_weights_are_saved_whole_and_resumed(one, two):
+    (expected,), (found, _) = read_reports(one, "accelerate"), read_reports(two, "accelerate")
+    assert found["resumed"] == found["weights"]
+    saved = AutoModelForSeq2SeqLM.from_pretrained(two / "accelerate")
+    for name, value in saved.named_parameters():
+        torch.testing.assert_close(value.tolist(), expected["weights"][name], rtol=1e-6, atol=1e-6)
+    config = json.loads((two / "accelerate" / "config.json").read_text())
+    assert config["auto_map"]["AutoModelForSeq2SeqLM"] == (
+        "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration"
+    )
+    files = {path.name for path in (two / "accelerate").glob("*.py")}
+    assert files == {path.name for path in MODEL_CODE.glob("*.py") if path.name != "__init__.py"}
 
 
 def test_an_evaluation_pads_across_processes(one, two):
@@ -79,6 +97,12 @@ def test_the_config_files_are_legal(name):
     for key in [*config.fsdp_config, *config.deepspeed_config]:
         assert key in known, key
     assert "--num_processes" in path.read_text()
+
+
+def test_a_launch_file_of_fsdp_on_a_cpu_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match=r"1 process\(es\) on the CPU: start it with .*ddp.yaml"):
+        trainer(tmp_path)
 
 
 def test_fsdp_wraps_layers_that_exist():

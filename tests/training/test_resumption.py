@@ -9,7 +9,15 @@ import time
 
 import pytest
 import torch
-from small import ScheduleFree, assert_resumes_exactly, assert_same_weights, losses, model, trainer
+from small import (
+    ScheduleFree,
+    assert_resumes_exactly,
+    assert_same_weights,
+    logged,
+    losses,
+    model,
+    trainer,
+)
 from transformers import TrainerCallback
 
 from vanilla_transformer.names import MUON
@@ -230,8 +238,9 @@ def test_each_row_of_the_table_is_read(row):
 
 
 def test_each_row_of_the_table_is_a_value_of_a_training(tmp_path):
-    """Else a row compares nothing. A run adds its texts, its search and its length limits."""
+    """Else a row compares nothing. A run adds its texts, shares, search and length limits."""
     known = {"train", "validation", "test", "search", "max_source_length", "max_target_length"}
+    known.add("shares")
     for options in ({"max_tokens": 60, "optim": MUON, **PLATEAU}, PAPER, {}):
         made = run(tmp_path, 1, **options)
         made.train()
@@ -332,12 +341,10 @@ def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(t
     whole = make(tmp_path)
     whole.train()
     whole.save_model(str(tmp_path / "model"))
-    logged = {
-        row["step"]: row["eval_loss"] for row in whole.state.log_history if "eval_loss" in row
-    }
+    scores = logged(whole, "eval_loss")
     for step, name in ((2, "checkpoint-2"), (4, "checkpoint-4"), (4, "model")):
         saved = type(whole.model).from_pretrained(tmp_path / name)
-        assert trainer(tmp_path, net=saved).evaluate()["eval_loss"] == logged[step]
+        assert trainer(tmp_path, net=saved).evaluate()["eval_loss"] == scores[step]
     shutil.rmtree(tmp_path / "checkpoint-4")
     resumed = make(tmp_path)
     resumed.train(resume_from_checkpoint=True)

@@ -64,8 +64,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="type of the weights, for ctranslate2 and argos; for onnx: "
-        f"{' or '.join(ONNX_QUANTIZATIONS)} (default: float32; for argos: int8)",
+        help="type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
+        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
     )
     parser.add_argument(
         "--positions",
@@ -104,7 +104,7 @@ def check(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} is for {', '.join(kinds)}, not for --to {options.to}")
     if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
         raise UsageError(
-            f"--quantization {options.quantization} is for ctranslate2: choose "
+            f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
             f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx"
         )
     check_model_directory(options.model)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO, cast
@@ -152,7 +152,6 @@ def check_output(
     """Checks the options `output`, `overwrite` and, where there is one, `resume`.
 
     Args:
-        options: The parsed options.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 
@@ -263,6 +262,26 @@ def open_resumable(
     record.unlink()
 
 
+def check_done_lines(output: str, lines: Iterable[str]) -> None:
+    """Refuses an interrupted output of sources and outputs whose sources are not these lines.
+
+    Raises:
+        ValueError: If a line begins with another source.
+    """
+    unfinished = _unfinished_file(output)
+    for number, (found, line) in enumerate(zip_longest(read_lines(unfinished), lines), start=1):
+        if found is None or line is None or not found.startswith(f"{as_cell(line)}\t"):
+            raise ValueError(
+                f"{str(unfinished)!r}, line {number}, does not begin with line {number} of the "
+                "input: the outputs are shifted; delete it to begin again."
+            )
+
+
+def as_cell(text: str) -> str:
+    """Returns a text as a cell of a line of cells: tabs and line breaks become spaces."""
+    return text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
+
+
 def _unfinished_file(output: str) -> Path:
     """Returns the file that becomes an output, beside it, or beside what it names as a link."""
     return Path(f"{Path(output).resolve()}.unfinished")
@@ -296,11 +315,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
 
 
 def file_identity(path: str) -> list[Any]:
-    """Returns the full path, size and time of a file, or of the weights in a directory.
-
-    Args:
-        path: A file, a directory, or a name on the Hub, which is returned as it is.
-    """
+    """Returns path, size and time of a file or of weights in a directory, or a name on the Hub."""
     found = Path(path)
     if not found.exists():
         return [path]

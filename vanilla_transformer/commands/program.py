@@ -21,6 +21,9 @@ from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
     "train",
+    "adapt",
+    "prepare",
+    "corpora",
     "evaluate",
     "translate",
     "score",

@@ -43,6 +43,10 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
             the conditions of `add_links`.
         OSError: If the disk of the cache is full.
     """
+    if args.corpora:
+        from vanilla_transformer.data.corpora import load_corpora  # which loads tables by this room
+
+        return load_corpora(args, links)
     limits = {
         "train": args.max_train_samples,
         "validation": args.max_eval_samples,
@@ -140,6 +144,9 @@ def name_row(args: DataArguments, split: str, index: int) -> str:
     Lines that were skipped count. If `args` name no data, it is the row of the split.
     """
     origin = ", ".join(files_of_split(args, split)) or args.dataset_name
+    if args.corpora:
+        row = load_parallel_data(args)[split][index]
+        return f"Line {row['line']} of the corpus {row['corpus']!r}"
     if origin is None:
         return f"Row {index + 1} of the {split} split"
     unit = "Line" if getattr(args, f"{split}_source") else "Row"

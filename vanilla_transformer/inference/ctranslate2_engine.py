@@ -27,8 +27,8 @@ from vanilla_transformer.interop.ctranslate2 import (
     aligning_heads,
     convert_to_ctranslate2,
     end_token_of,
-    vocabularies_of,
 )
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, start_token_of
 
@@ -301,11 +301,7 @@ def load_ctranslate2(
 
 
 def sees_gpu(device: str) -> bool:
-    """Returns whether CTranslate2 can use a GPU, which torch may have been built without.
-
-    Args:
-        device: "cuda" or "cuda:1".
-    """
+    """Returns whether CTranslate2 can use "cuda" or "cuda:1", even if torch cannot."""
     kind, _, index = device.partition(":")
     number = int(index) if index.isdecimal() else 0 if not index else -1
     return kind == "cuda" and 0 <= number < ctranslate2.get_cuda_device_count()
@@ -345,11 +341,7 @@ def _trusted_owners() -> set[int]:
 
 
 def _check_owners(exported: Path) -> None:
-    """Refuses an export that another user has written, or may write.
-
-    Raises:
-        CacheError: If a file is such one. The message names it.
-    """
+    """Refuses, by its name, a file of an export that another user has written, or may write."""
     owners = _trusted_owners()
     for file in (exported, *exported.iterdir()) if owners else ():
         found = file.lstat()

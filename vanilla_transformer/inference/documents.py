@@ -32,13 +32,10 @@ class Document:
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
-    r"""Splits texts into lines.
+    r"""Splits texts into documents, and the lines that are not blank, to which these refer.
 
     Args:
         texts: Texts of any number of lines, which end in "\n" or "\r\n".
-
-    Returns:
-        A document for each text, and all lines that are not blank, to which the documents refer.
     """
     documents: list[Document] = []
     lines: list[str] = []
@@ -97,9 +94,11 @@ def _group_units(
     first = 0
     while first < len(units):
         begin = units[first][0]
-        last = _last_that_fits(
-            units, first, lambda end, begin=begin: count_tokens(text[begin:end]) <= limit
-        )
+
+        def fits(end: int, begin: int = begin) -> bool:
+            return count_tokens(text[begin:end]) <= limit
+
+        last = _last_that_fits(units, first, fits)
         end = units[last][1] if last + 1 < len(units) else len(text)
         grouped.append(text[begin:end])
         first = last + 1

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from shutil import copyfile, copyfileobj
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
 from unicodedata import normalize
@@ -62,11 +62,10 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
     pieces, engine = Path(folder.name, "sentencepiece.model"), Path(folder.name, "model")
     settings = read_object(engine / "config.json") if (engine / "config.json").is_file() else {}
     ends = bool(settings.get("add_source_eos"))
-    tokenizer = pieces if pieces.is_file() else None
-    if tokenizer and Path(folder.name, "target.spm").is_file():
-        copyfile(pieces, Path(folder.name, "source.spm"))
-        tokenizer = Path(folder.name)
-    imported = read_ctranslate2(engine, tokenizer, ends, changes)
+    cut = [pieces] if pieces.is_file() else []
+    if cut and (target := Path(folder.name, "target.spm")).is_file():
+        cut.append(target)
+    imported = read_ctranslate2(engine, cut or None, ends, changes)
     names = [
         metadata.get(f"{side}_name") or metadata.get(f"{side}_code") for side in ("from", "to")
     ]
@@ -254,8 +253,8 @@ def export_to_argos(
         config = folder / "model" / "config.json"
         settings = {**read_object(config), "add_source_bos": first, "add_source_eos": last}
         config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
-        for file, content in zip(("sentencepiece.model", "target.spm"), pieces, strict=False):
-            (folder / file).write_bytes(content)
+        for place, content in zip(("sentencepiece.model", "target.spm"), pieces, strict=False):
+            (folder / place).write_bytes(content)
         (folder / "metadata.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
         (folder / "README.md").write_text(readme, encoding="utf-8")
         # Argos Translate unpacks a package over one of the same name, and keeps its other files.

@@ -20,9 +20,9 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS
 from vanilla_transformer.interop.supported_fields import fields_beyond
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import QUANTIZATIONS
 
@@ -253,31 +253,6 @@ def end_token_of(config: VanillaTransformerConfig) -> int:
     """Returns the id of the token that ends a target; of several, the first."""
     ends = config.eos_token_id
     return cast(int, ends[0] if isinstance(ends, list) else ends)
-
-
-def vocabularies_of(
-    config: VanillaTransformerConfig, tokenizer: Any
-) -> tuple[list[str], list[str]]:
-    """Returns the tokens of the source and of the target, in the order of their ids.
-
-    Raises:
-        ValueError: If the tokenizer has more ids than the model.
-    """
-    sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
-    vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
-    source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
-    return source, target
-
-
-def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
-    """Returns a vocabulary in the order of ids; rows without a token get a made-up one."""
-    by_id = {index: token for token, index in vocabulary.items()}
-    if by_id and max(by_id) >= size:
-        raise ValueError(
-            f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
-            "tokenizer that the model was trained with."
-        )
-    return [by_id.get(index, f"<row{index}>") for index in range(size)]
 
 
 def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any]:

@@ -5,26 +5,21 @@ A directory holds `model.bin` with weights and attributes, `config.json`, and th
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.interop.ctranslate2_variables import (
-    StoredVariables,
-    read_model,
-    sharing_fields,
-)
+from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
-    RenamedWeights,
-    build_model,
-    fit_weights,
     raise_problems,
 )
 from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
@@ -32,8 +27,8 @@ from vanilla_transformer.interop.probe import SourceLogits, compute_outputs
 from vanilla_transformer.interop.vocabularies import (
     Vocabularies,
     align_vocabularies,
+    build_with_vocabularies,
     make_tokenizer,
-    rearrange_rows,
 )
 from vanilla_transformer.model.positions import LearnedPositions
 
@@ -49,7 +44,7 @@ OTHER_SPECIFICATIONS = {
 
 def read_ctranslate2(
     source: str | Path,
-    tokenizer: str | Path | None = None,
+    tokenizer: str | Path | Sequence[Path] | None = None,
     source_eos: bool | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Imported:
@@ -57,9 +52,9 @@ def read_ctranslate2(
 
     Args:
         source: The directory.
-        tokenizer: SentencePiece model, directory that holds one or two of them or a tokenizer of
-            transformers, or name on the Hub. None: what lies in the directory, or else words and
-            subwords between spaces.
+        tokenizer: SentencePiece model, or that of the source and that of the target; directory that
+            holds one or two of them or a tokenizer of transformers, or name on the Hub. None: what
+            lies in the directory, or else words and subwords between spaces.
         source_eos: Whether the tokenizer ends sources with the end token. None: what
             `interop.vocabularies` makes of the config and the padding token.
         changes: Config fields that differ from the model's.
@@ -80,16 +75,7 @@ def read_ctranslate2(
                 f"model has {size:,} rows: use the files that were written together."
             )
     vocabularies = align_vocabularies(*given, settings, zero_start)
-    rearrange_rows(weights, vocabularies)
-    fields = {
-        **fields,
-        "lm_head_bias": "lm_head.bias" in weights,
-        **sharing_fields(weights),
-        **vocabularies.token_ids(),
-        **(changes or {}),
-    }
-    renamed = RenamedWeights(weights, {name: name for name in weights})
-    config, fitted = fit_weights(renamed, fields, [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"])
+    model = build_with_vocabularies(weights, fields, vocabularies, changes)
     made = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *made.notes]
     if vocabularies.start is None:
@@ -97,7 +83,6 @@ def read_ctranslate2(
             "A target begins with a token that the user of CTranslate2 gives, such as its language:"
             " set `decoder_start_token_id` or `forced_bos_token_id`."
         )
-    model = build_model(config, fitted)
     logits = _logits_of_ctranslate2(folder, file, settings, given, vocabularies)
     if logits is not None and stored.rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
@@ -211,15 +196,14 @@ def _logits_of_ctranslate2(
         prefixes = [[word if word in known else end for word in row] for row in words]
         length = inputs["decoder_input_ids"].shape[1]
         plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
-        config = json.dumps({**settings, **plain})
-        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-        translator = ctranslate2.Translator(
-            str(folder),
-            device="cpu",
-            intra_threads=1,
-            compute_type="float32",
-            files={**files, "config.json": config.encode()},
-        )
+        with TemporaryDirectory() as changed:  # with a config that adds no tokens
+            for path in folder.iterdir():
+                if path.is_file() and path.name != "config.json":
+                    _link_or_copy(path, Path(changed, path.name))
+            Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
+            translator = ctranslate2.Translator(
+                changed, device="cpu", intra_threads=1, compute_type="float32"
+            )
         results = translator.translate_batch(
             sources,
             target_prefix=prefixes,
@@ -232,6 +216,14 @@ def _logits_of_ctranslate2(
         return vocabularies.spread_logits(torch.from_numpy(logits))
 
     return compute
+
+
+def _link_or_copy(path: Path, copy: Path) -> None:
+    """Links a file. Windows lets only administrators and developers do this: there it is copied."""
+    try:
+        copy.symlink_to(path.resolve())
+    except OSError:
+        copyfile(path, copy)
 
 
 def _logits_with_exact_positions(

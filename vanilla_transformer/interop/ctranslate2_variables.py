@@ -16,12 +16,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import (
-    SOURCE_TABLE,
-    TARGET_TABLE,
-    Weights,
-    are_equal,
-)
+from vanilla_transformer.interop.match_weights import Weights
 from vanilla_transformer.interop.model_bin import ModelBin, Variable
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 
@@ -183,15 +178,6 @@ def read_model(
         **_read_positions(stored, encoder, decoder, weights),
     }
     return fields, weights
-
-
-def sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
-    """Returns whether tables are the same: a file has aliases, or equal values."""
-    source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
-    return {
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
-    }
 
 
 def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int]] | None:

@@ -198,7 +198,8 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     model = _empty_model()
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
     byte_fallback = bool(table.get("byte_fallback"))
-    for token in sorted(scores, key=backend.token_to_id):
+    ids = backend.get_vocab()
+    for token in sorted(scores, key=ids.__getitem__):
         kind = UNKNOWN if token == unk_token else NORMAL
         if kind == NORMAL and (token in special or scores[token] == _NEVER):
             kind = CONTROL

@@ -260,6 +260,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             names = {name for name in names if ".self_attn." not in name}
         self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
         self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
+        kinds = {type(module).__name__ for module in self.modules()}
+        self._no_split_modules = kinds & set(self._no_split_modules or ())
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:
@@ -273,6 +275,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
         """Saves weights, configs and code, and removes the probe of the weights before them."""
+        kind = type(self)
+        if kind.__name__.startswith("FSDP"):  # torch has made this class; the saved code names ours
+            ours = kind.__bases__[-1]
+            kind.__name__, kind.__module__ = ours.__name__, ours.__module__
         Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
         super().save_pretrained(save_directory, **kwargs)
 

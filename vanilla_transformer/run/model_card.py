@@ -16,6 +16,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.corpora import entries_of, reports_of
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
@@ -69,6 +70,7 @@ def write_model_card(
         results=_results_table(plan.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
+        corpora=_corpora_table(plan, results),
         defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
@@ -115,6 +117,8 @@ def _dataset_name(plan: RunPlan) -> str:
     data = plan.options.data
     if name := plan.options.card.dataset_label or data.dataset_name:
         return name
+    if data.corpora:
+        return ", ".join(corpus.name for corpus in entries_of(data))
     files = [name for split in SPLITS for name in files_of_split(data, split)]
     return ", ".join(Path(name).name for name in files) or "data that a program has passed"
 
@@ -176,6 +180,30 @@ def _score_cell(name: str, results: Mapping[str, float]) -> str:
         return "-"
     ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
     return score_with_interval(results[name], ends)
+
+
+def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
+    """Lists the corpora of a recipe, what the filters have dropped, and the scores of each."""
+    if not (reports := reports_of(plan.splits["train"])):
+        return ""
+    rows = [
+        "| corpus | pairs | used | of an epoch | dropped | scores |",
+        "|---|---|---|---|---|---|",
+    ]
+    for report in reports:
+        dropped = ", ".join(f"{name} {count:,}" for name, count in report["dropped"].items())
+        scores = ", ".join(
+            f"{split} {metric} {results[name]:.2f}"
+            for prefix, split in _SPLITS.items()
+            for metric in plan.metrics
+            if (name := f"{prefix}_{metric}_{report['corpus']}") in results
+        )
+        cells = [report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}"]
+        cells += [f"{report['share']:.1%}", dropped or "-", scores or "-"]
+        rows.append(
+            f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+        )
+    return "\n".join(["The corpora, and what the filters have dropped of them:", "", *rows, ""])
 
 
 def _chosen_defaults(plan: RunPlan) -> str:

@@ -10,6 +10,7 @@ from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
+from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -66,6 +67,13 @@ class RunPlan:
         """Names of the scores, the main one first."""
         return tuple(self.options.model.metrics)
 
+    @property
+    def shares(self) -> dict[str, float] | None:
+        """The share of each corpus in an epoch, by name; None: each pair is used once."""
+        reports = reports_of(self.splits["train"]) if "train" in self.splits else []
+        is_mixed = any(report["is_mixed"] for report in reports)
+        return {one["corpus"]: one["share"] for one in reports} if is_mixed else None
+
     def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
@@ -84,7 +92,9 @@ class RunPlan:
             split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
         }
         defaults = None if (made := self.options.defaults) is None else asdict(made)
-        return {**digests, **limits, "search": json.dumps(settings), "defaults": defaults}
+        shares = {} if self.shares is None else {"shares": self.shares}
+        search = json.dumps(settings)
+        return {**digests, **limits, **shares, "search": search, "defaults": defaults}
 
 
 def splits_in_use(

@@ -29,6 +29,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
@@ -56,6 +57,7 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
+from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
@@ -104,12 +106,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         record: What the training has done, also before a resumption.
         num_tokens: Source and target tokens that this process has trained on since the last call of
             `train`, without padding.
+        mixture: Chooses the examples of each epoch. None: all of them.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
     num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
+    mixture: Mixture | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -230,11 +234,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Returns the norm of the gradient.
-
-        Raises:
-            DivergenceError: If it is not finite.
-        """
+        """Returns the norm of the gradient, which must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
@@ -352,6 +352,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
+            if self.mixture is not None:
+                raise ValueError("Corpora with shares need batches by tokens: set `max_tokens`.")
             return super().get_train_dataloader()
         if self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1:
             raise ValueError(
@@ -363,6 +365,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             "num_processes": self.args.world_size,
             "process_index": self.args.process_index,
         }
+        if self.mixture is not None:
+            order["mixture"] = self.mixture
         loader: DataLoader[Any]
         if has_length(self.train_dataset):  # all but the batches is as in the stock loader
             stock = super().get_train_dataloader()
@@ -472,11 +476,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Returns the optimizer that `args.optim` names.
-
-        Raises:
-            ValueError: If Muon is asked for, and the matrices are or become sharded.
-        """
+        """Returns the optimizer that `args.optim` names; Muon needs whole matrices."""
+        if self.accelerator.is_fsdp2:
+            group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
         if self.optimizer is None and wants_muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:

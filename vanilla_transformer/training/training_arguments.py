@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,6 +167,14 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if metric.rpartition("_")[2] in ERROR_RATES:
             self.greater_is_better = False
         check_rules(RULES_AFTER, self)
+        is_on_gpus = self.world_size > 1 and self.distributed_state.distributed_type != "MULTI_CPU"
+        if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not is_on_gpus:
+            raise ValueError(
+                f"The launch file asks for FSDP, which divides the weights over several GPUs, but "
+                f"this training has {self.world_size} process(es) on "
+                f"{'the CPU' if self.use_cpu else 'a GPU'}: start it with "
+                "scripts/accelerate/ddp.yaml."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a pickle of the arguments holds: not the token of the Hub."""
@@ -422,11 +431,7 @@ def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
 
 
 def check_direction(metric: str, greater_is_better: bool | None) -> None:
-    """Refuses a direction that contradicts a score whose direction is known.
-
-    Raises:
-        ValueError: If the best model would be the worst.
-    """
+    """Refuses a direction that contradicts a score whose direction is known."""
     name = metric.rpartition("_")[2]
     if greater_is_better is None or name not in ("loss", *METRIC_NAMES):
         return

@@ -1,0 +1,32 @@
+"""Runs a program in two processes as `torchrun` does, which starts them anew if one fails.
+
+Arguments: how often it does so, the program, and its arguments.
+"""
+
+import os
+import runpy
+import sys
+
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+
+def work(program, *arguments):
+    sys.argv = [program, *arguments]
+    sys.path.insert(0, os.path.dirname(program))
+    runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    # The processes of each attempt find each other anew: docs/several-gpus.md tells of it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        max_restarts=int(sys.argv[1]),
+        start_method="fork",  # of a process that has imported the modules: see fork_server.py
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        monitor_interval=0.05,
+    )
+    elastic_launch(config, work)(*sys.argv[2:])
