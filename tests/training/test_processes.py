@@ -100,7 +100,7 @@ def test_the_config_files_are_legal(name):
 
 def test_a_launch_file_of_fsdp_on_a_cpu_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match=r"has 1 process\(es\) on the CPU: start it with .*ddp.yaml"):
+    with pytest.raises(ValueError, match=r"has 1 process\(es\) on the CPU: .*ddp.yaml"):
         trainer(tmp_path)
 
 
