@@ -1,5 +1,5 @@
 # Sourced by the other scripts, with the name of an extra: uses the active virtual environment or makes
-# .venv, and installs the package with that extra unless this very version is installed already.
+# .venv, and installs this tree with that extra unless it is installed already.
 # With TRANSFORMERS=5.20.2 it makes and uses .venv-transformers-5.20.2, which holds that version of
 # transformers: the active environment stays as it is.
 extra="$1"
@@ -22,8 +22,16 @@ if ! python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     exit 1
 fi
 
+# `pip install .` in the same environment replaces the tree by a copy.
+imports_tree() {
+    python -P -c 'import os, sys
+from importlib.util import find_spec
+found = find_spec("vanilla_transformer")
+sys.exit(found is None or not os.path.samefile(os.path.dirname(found.origin), "vanilla_transformer"))'
+}
+
 stamp="$(python -c 'import sys; print(sys.prefix)')/.vanilla_transformer_$extra"
-if ! cmp -s pyproject.toml "$stamp"; then
+if ! cmp -s pyproject.toml "$stamp" || ! imports_tree; then
     echo "Installing the package with its extra '$extra' into $(dirname "$stamp") ..."
     if ! python -c 'import torch' 2>/dev/null; then
         # Without a GPU the CPU build is enough and gigabytes smaller. A mirror may have it; torch's own index has.

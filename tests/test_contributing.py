@@ -190,3 +190,37 @@ def test_the_version_has_one_source():
     assert source.samefile(vanilla_transformer.__file__)
     line = f'__version__ = "{vanilla_transformer.__version__}"'  # as hatchling reads it
     assert line in source.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("installs", [False, True])
+def test_the_scripts_install_the_tree_again_where_another_copy_is_installed(tmp_path, installs):
+    """As after `pip install .` in their environment; its `pip` only writes down its arguments."""
+    copied = tmp_path / "site" / "vanilla_transformer"
+    copied.mkdir(parents=True)
+    (copied / "__init__.py").touch()
+    (tmp_path / ".vanilla_transformer_test").write_bytes(
+        (REPOSITORY / "pyproject.toml").read_bytes()
+    )
+    program = tmp_path / "python"
+    program.write_text(
+        f"""#!/bin/sh
+case "$*" in
+    "-m pip"*) echo "$*" >> {tmp_path}/installed ;;
+    *sys.prefix*) echo {tmp_path} ;;
+    *) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(tmp_path),
+        "PYTHONPATH": str(copied.parent if installs else REPOSITORY),
+    }
+    script = ["bash", "-euc", "source scripts/environment.sh test"]
+    subprocess.run(script, cwd=REPOSITORY, env=environment, check=True)
+    made = tmp_path / "installed"
+    assert made.exists() == installs
+    if installs:
+        assert "--editable .[test]" in made.read_text()

@@ -74,6 +74,20 @@ def test_another_message_stands_for_a_line(clock):
     assert lines == ["2 of 10 steps, training loss 2.5, 12:00 left"]
 
 
+def test_time_left_counts_other_work_that_comes_but_not_that_of_the_past(clock, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress(10, "steps") as shown:
+        clock[0] += 20
+        shown.reach(2)
+        clock[0] += 300
+        shown.wait_for_next_line(300)
+        shown.seconds_besides = 40.0
+        assert shown.time_left() == "02:00"
+        clock[0] += 10
+        shown.reach(3)
+    assert "<01:50, " in sys.stderr.getvalue()
+
+
 def test_lines_have_no_carriage_return(clock, capsys):
     with Progress(10, "texts") as shown:
         clock[0] += 60

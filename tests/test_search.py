@@ -163,3 +163,19 @@ def test_nothing_given_is_changed_and_the_search_can_be_saved(tmp_path):
     assert saved.to_dict() == before
     with pytest.raises(ValueError, match=r"contradict each other .*length_penalty"):
         resolve({"num_beams": 1, "length_penalty": 0.6}, {}).to_save()
+
+
+@pytest.mark.parametrize(
+    ("saved", "length", "expected"),
+    [
+        ({}, 10, (28, {"max_length": 29, "max_new_tokens": None})),
+        ({"max_new_tokens": 40}, 10, (28, {"max_length": None, "max_new_tokens": 28})),
+        ({"max_length": 20}, 10, (19, {"max_length": 20})),
+        ({"min_length": 40}, 10, (255, {"max_length": 256})),
+        ({"min_new_tokens": 28}, 10, (28, {"max_length": 29})),
+    ],
+)
+def test_outputs_are_hardly_more_than_twice_as_long_as_references(saved, length, expected):
+    search = resolve(saved, {}).for_references(length)
+    found = {name: getattr(search.settings, name) for name in expected[1]}
+    assert (search.max_new_tokens, found) == expected

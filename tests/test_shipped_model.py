@@ -66,8 +66,8 @@ def test_the_subcommands_take_it(capsys):
     assert not main(["verify", str(FOLDER)])
     assert "the files are unchanged" in capsys.readouterr().out
     assert not main(["inspect", "attention", str(FOLDER), "--text", "photograph"])
-    phonemes = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert phonemes == [*SPOKEN["photograph"].split(), "</s>"]
+    words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert words == ["target", *SPOKEN["photograph"].split(), "</s>"]
     assert not main(["inspect", "shapes", str(FOLDER), "--text", "photograph"])
     assert "1,339,680" in capsys.readouterr().out
     page.check(page.parse([str(FOLDER), "--text", "photograph"]))

@@ -21,6 +21,7 @@ NOUNS = {
     "boat": "Boot",
 }
 VERBS = {"sees": "sieht", "likes": "mag", "finds": "findet"}
+WORDS = [" ".join(f"w{index}" for index in range(36))]
 SIZES = {
     "d_model": 32,
     "encoder_layers": 1,
@@ -44,6 +45,23 @@ TRAINING = {
     "generation_max_length": 16,
     "seed": 3,
 }
+
+
+@pytest.fixture(scope="session")
+def shared_words():
+    """A tokenizer of 40 words."""
+    from vanilla_transformer import VanillaTransformerTokenizer
+
+    return VanillaTransformerTokenizer.train(WORDS, kind="word")
+
+
+@pytest.fixture(scope="session")
+def separate_words():
+    """A tokenizer of 40 source words and 44 target words."""
+    from vanilla_transformer import VanillaTransformerTokenizer
+
+    target = [" ".join(f"t{index}" for index in range(40))]
+    return VanillaTransformerTokenizer.train(WORDS, target, kind="word", shared=False)
 
 
 @pytest.fixture(scope="session")

@@ -218,6 +218,12 @@ TRAINING = (
     ),
     PrivateNames(
         _TRAINER,
+        ("_get_dataloader",),
+        "an evaluation scores all examples where a training drops those of its last batch",
+        "an option that drops the last batch of a training alone",
+    ),
+    PrivateNames(
+        _TRAINER,
         ("self._created_lr_scheduler",),
         "a second call of `train` makes the schedule anew",
         "an option that takes a function for the schedule",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from logging import Handler, LogRecord
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tqdm.auto import tqdm
 from transformers.utils.import_utils import is_in_notebook
@@ -14,6 +14,7 @@ SECONDS_BETWEEN_LINES = 60.0
 """How often a work that is not watched on a terminal reports, at most."""
 
 _SECONDS_BETWEEN_NOTES = 1.0
+_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
 
 
 def print_message(text: str) -> None:
@@ -35,18 +36,32 @@ def shows_bars() -> bool:
     return (sys.stderr is not None and sys.stderr.isatty()) or is_in_notebook()
 
 
+class _Bar(tqdm):
+    """A bar with the time left that its `Progress` estimates."""
+
+    time_left: Callable[[], str] = staticmethod(lambda: "")
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """What the format of the bar may name; tqdm reads this."""
+        return {**super().format_dict, "left": self.time_left() or "?"}
+
+
 class Progress:
     """The progress of one work, shown on standard error.
 
     A line reads "2,048 of 29,000 texts, 34.1 texts/s, 13:10 left". Its time is estimated from the
     mean speed so far. No line tells that the work is complete.
 
+    Attributes:
+        seconds_besides: Estimated seconds of what comes before the end besides the units, such as
+            evaluations; the time left includes them.
+
     Args:
         total: How many units there are. None: it is not known.
         unit: Their name in the plural, such as "texts".
         work: What is done, as the beginning of a line. "": the work is the only one.
         done: How many were done before.
-        shown: Whether anything is shown.
         bar: Whether to show a bar. None: where one can be drawn.
         print_line: What prints a line where there is no bar.
     """
@@ -65,8 +80,10 @@ class Progress:
         has_bar = shown and (shows_bars() if bar is None else bar)
         self.total, self.unit, self.done = total, unit, done
         self._work, self._before, self._print_line = work, done, print_line
-        self._bar = tqdm(
+        self.seconds_besides = 0.0
+        self._bar = _Bar(
             total=total,
+            bar_format=None if total is None else _BAR_FORMAT,
             initial=done,
             unit=f" {unit}",
             desc=work or None,
@@ -76,6 +93,7 @@ class Progress:
         )
         self._prints_lines = shown and not has_bar
         self._begun = self._reported = monotonic()
+        self._bar.time_left = self.time_left
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +110,6 @@ class Progress:
         """Shows that so many units are done.
 
         Args:
-            done: Their number, those before included.
             note: Makes what is shown besides. It is called only when it is shown. None: the speed.
         """
         self._bar.update(done - self.done)
@@ -106,9 +123,14 @@ class Progress:
             self._reported = monotonic()
             self._bar.set_postfix_str(note())
 
-    def wait_for_next_line(self) -> None:
-        """Lets a minute pass before the next line, because another message has just told more."""
+    def wait_for_next_line(self, seconds: float = 0.0) -> None:
+        """Lets a minute pass before the next line, because another message has just told more.
+
+        Args:
+            seconds: Time that was spent on something else, which the mean speed leaves out.
+        """
         self._reported = monotonic()
+        self._begun += seconds
 
     def time_left(self) -> str:
         """Returns the estimated time to the end as "13:10"; "" where it is not known."""
@@ -116,7 +138,7 @@ class Progress:
         if self.total is None or steps <= 0:
             return ""
         left = (monotonic() - self._begun) / steps * (self.total - self.done)
-        return str(tqdm.format_interval(max(0, left)))
+        return str(tqdm.format_interval(max(0, left + self.seconds_besides)))
 
     def close(self) -> None:
         """Ends the bar."""

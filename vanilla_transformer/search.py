@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import isfinite
 from types import SimpleNamespace
@@ -108,10 +108,8 @@ class Search:
     Attributes:
         settings: All settings of `generate()`. Nothing changes them.
         num_beams: Beam width; 1 is greedy search or sampling.
-        n_best: Outputs per source.
         max_new_tokens: Longest output in tokens, the end included.
         length_penalty: Exponent of the length by which scores are divided.
-        do_sample: Whether tokens are drawn.
     """
 
     settings: GenerationConfig
@@ -191,11 +189,6 @@ class Search:
     def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
         """Combines saved settings with the options of a training, such as `generation_num_beams`.
 
-        Args:
-            args: Training arguments.
-            saved: As for `resolve`.
-            config: As for `resolve`.
-
         Raises:
             SearchError: As `resolve`, with the names of the training's options.
         """
@@ -206,6 +199,25 @@ class Search:
         except SearchError as error:
             prefixed = error.spelled(lambda name: f"`{'generation_' * (name in names)}{name}`")
             raise SearchError(prefixed) from error
+
+    def for_references(self, length: int) -> Self:
+        """Returns the search with outputs of about twice the length of references at most.
+
+        A model that has learned little often finds no end, and goes on to the longest length.
+
+        Args:
+            length: Tokens of the longest reference, the end included.
+        """
+        longest = 2 * length + 8
+        least = self.settings.min_new_tokens or (self.settings.min_length or 1) - 1
+        if not least <= longest < self.max_new_tokens:
+            return self
+        settings = deepcopy(self.settings)
+        if settings.max_new_tokens is None:
+            settings.max_length = longest + 1
+        else:
+            settings.max_new_tokens = longest
+        return replace(self, settings=settings, max_new_tokens=longest)
 
     def to_save(self) -> GenerationConfig:
         """Returns the settings as they are saved with a model.

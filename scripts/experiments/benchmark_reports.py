@@ -25,7 +25,7 @@ BENCHMARK = Path(__file__).with_name("benchmark.py")
 def time_in_turns(
     actions: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Times several actions, one after the other in each turn.
+    """Returns the seconds of several actions, timed one after the other in each turn.
 
     As in `timeit`, no garbage is collected while the clock runs: a collection takes as long as many
     texts do, and falls on one action or another by chance. What is in memory before is frozen: the
@@ -33,11 +33,7 @@ def time_in_turns(
 
     Args:
         actions: Actions by name. Each runs once before the clock starts.
-        repeats: Number of turns.
         clock: Returns seconds.
-
-    Returns:
-        The seconds of each action, turn by turn.
     """
     times: dict[str, list[float]] = {name: [] for name in actions}
     gc.freeze()
@@ -64,6 +60,31 @@ def ratios_to_first(times: dict[str, list[float]]) -> dict[str, list[float]]:
         name: [base / own for base, own in zip(first, taken, strict=True)]
         for name, taken in times.items()
     }
+
+
+def speeds_of(times: dict[str, list[float]], amount: int, unit: str) -> dict[str, Any]:
+    """Returns speed, speed-up over the first action and its spread, from `time_in_turns`.
+
+    The speed-up is the median over turns: within a turn all actions met the same conditions. The
+    spread is the lowest and the highest of all turns.
+    """
+    ratios = ratios_to_first(times)
+    return {
+        f"{unit}_per_second": {name: amount / statistics.median(t) for name, t in times.items()},
+        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
+        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+    }
+
+
+def ratio_text(result: dict[str, Any], name: str) -> str:
+    """Formats the speed-up of an action and its spread."""
+    low, high = result["spread"][name]
+    return f"x{result['speedup'][name]:.2f} ({low:.2f} to {high:.2f})"
+
+
+def name_of_search(beams: int) -> str:
+    """Returns the name of a search with so many beams."""
+    return "greedy" if beams == 1 else f"beam {beams}"
 
 
 def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
@@ -120,33 +141,12 @@ def _read_status(field: str) -> float | None:
 
 
 def run_benchmark(*argv: str) -> str:
-    """Runs a part of the benchmark in a process of its own.
-
-    Args:
-        argv: Its command line.
-
-    Returns:
-        The last line that it prints.
-
-    Raises:
-        RuntimeError: If the process fails.
-    """
+    """Runs a part of the benchmark in a process of its own; returns its last line."""
     return run_in_new_process(BENCHMARK, *argv)
 
 
 def run_in_new_process(program: Path, *argv: str) -> str:
-    """Runs a program in a process of its own.
-
-    Args:
-        program: A Python file.
-        argv: Its arguments.
-
-    Returns:
-        The last line that it prints.
-
-    Raises:
-        RuntimeError: If the process fails.
-    """
+    """Runs a program in a process of its own; returns the last line that it prints."""
     command = [sys.executable, str(program), *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     if done.returncode:
@@ -160,16 +160,11 @@ def run_in_new_process(program: Path, *argv: str) -> str:
 def measure_products(
     dtype: torch.dtype, device: str = "cpu", size: int = 2048, repeats: int = 5
 ) -> float:
-    """Measures how fast the machine multiplies big matrices.
+    """Measures how many operations of big matrix products a processor does per second.
 
     Args:
-        dtype: Type of the matrices.
-        device: Where they are.
         size: Their rows and columns.
         repeats: Number of turns; the median counts.
-
-    Returns:
-        Operations per second of processor time.
     """
     left, right = torch.rand(2, size, size, device=device).to(dtype).unbind(0)
     (times,) = time_in_turns({"product": lambda: left @ right}, repeats, clock_of(device)).values()
@@ -177,15 +172,11 @@ def measure_products(
 
 
 def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu") -> float:
-    """Measures how fast one thread or more read weights, by matrix-vector products.
+    """Measures the bytes of weights per processor second that matrix-vector products read.
 
     Args:
         mebibytes: Size of the weights; many times the size of the processor's caches.
         repeats: Number of turns; the median counts.
-        device: Where the weights are.
-
-    Returns:
-        Bytes per second of processor time.
     """
     weights = torch.ones(mebibytes, 2**18, device=device).view(-1, 512)
     vector = torch.ones(512, device=device)
@@ -197,9 +188,6 @@ def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu
 
 def measure_machine(options: argparse.Namespace) -> dict[str, Any]:
     """Describes the machine and measures its limits.
-
-    Args:
-        options: From the command line. `bf16` adds products in bfloat16.
 
     Returns:
         Names, versions, threads and the load average before the run; `products`: operations per
@@ -243,14 +231,7 @@ def format_machine(machine: dict[str, Any]) -> str:
 def write_json(
     path: str, options: argparse.Namespace, machine: dict[str, Any], results: Sequence[Any]
 ) -> None:
-    """Writes the results of a run, with its options and the machine.
-
-    Args:
-        path: File to write.
-        options: From the command line.
-        machine: From `measure_machine`.
-        results: One per setting.
-    """
+    """Writes the results of a run, with its options and the machine."""
     values = {k: v for k, v in vars(options).items() if not callable(v)}
     content = {"options": values, "machine": machine, "results": results}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

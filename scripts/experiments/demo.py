@@ -47,13 +47,9 @@ _LENGTHS = ("max_steps", "num_train_epochs")
 
 
 class PronounceWords(TrainerCallback):
-    """Pronounces some words again and again, so that one sees the model learn.
+    """Pronounces some words every so many seconds, so that one sees the model learn.
 
     The training is the same with and without it.
-
-    Args:
-        words: The words.
-        seconds: Time between two shows.
     """
 
     def __init__(self, words: Sequence[str], seconds: float) -> None:
@@ -92,9 +88,6 @@ class PronounceWords(TrainerCallback):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains or reuses a model, then shows ten held-out words, the user's words and the scores.
-
-    Args:
-        argv: Arguments. None: those of the process.
 
     Raises:
         ValueError: If training arguments are given although a trained model is reused, or if that
@@ -210,8 +203,6 @@ def train_model(
     The recipe of the demo is as long as fits into some minutes, unless the arguments say how long.
 
     Args:
-        recipe: Name of the recipe.
-        folder: Directory of the model.
         overrides: Arguments that replace those of the recipe.
         overwrite: Whether a model in the directory is replaced. False: the run resumes from the
             last checkpoint in the directory, if it has one.

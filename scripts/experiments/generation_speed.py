@@ -8,7 +8,6 @@ Shapes: `input_ids` and `attention_mask` are (rows, source_len).
 
 import argparse
 import re
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from benchmark_models import (
     make_generating_model,
     save_system,
 )
-from benchmark_reports import Bars, ratios_to_first, time_in_turns
+from benchmark_reports import Bars, name_of_search, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
@@ -34,10 +33,6 @@ Generate = Callable[[torch.Tensor, torch.Tensor, int], Any]
 
 def make_sources(rows: int, options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """Draws sources of half to full length; the first is the longest.
-
-    Args:
-        rows: Number of sources.
-        options: From the command line.
 
     Returns:
         `input_ids`, padded with 1, and `attention_mask`.
@@ -84,15 +79,10 @@ def generate_with_ctranslate2(
 
 
 def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -> Generate:
-    """Makes the function that generates with a system.
+    """Makes a function of `input_ids`, `attention_mask` and beams that generates.
 
     Args:
-        system: One of `GENERATING`.
-        options: From the command line.
         stack: Removes the exported model in the end.
-
-    Returns:
-        A function of `input_ids`, `attention_mask` and the number of beams.
     """
     if not system.startswith(("ctranslate2", "onnx")):
         return generator_of(make_generating_model(system, options), options)
@@ -110,14 +100,7 @@ def generator_of(loaded: Any, options: argparse.Namespace) -> Generate:
 
 
 def bytes_per_token(model: nn.Module) -> int:
-    """Counts the weights that one row reads for each token: the decoder's and the projection's.
-
-    Args:
-        model: Our model.
-
-    Returns:
-        Their size in bytes.
-    """
+    """Returns the bytes of weights that a row reads for each token: decoder and projection."""
     decoder: Any = model.get_submodule("model.decoder")
     head: Any = model.get_submodule("lm_head")
     named = [*decoder.named_parameters(), *head.named_parameters()]
@@ -135,10 +118,6 @@ def measure_generation(
 
     Args:
         generators: A function of `make_generator` for each system.
-        rows: Number of sources.
-        beams: Number of beams.
-        options: From the command line.
-        machine: Its limits, from `measure_machine`.
 
     Returns:
         The setting; `tokens_per_second` of each system, those of the best beam; `speedup` relative
@@ -150,14 +129,11 @@ def measure_generation(
         name: partial(run, ids, mask, beams) for name, run in generators.items()
     }
     times = time_in_turns(actions, options.repeats, time.process_time)
-    ratios, tokens = ratios_to_first(times), rows * options.new_tokens
     result: dict[str, Any] = {
         "rows": rows,
         "beams": beams,
         "new_tokens": options.new_tokens,
-        "tokens_per_second": {k: tokens / statistics.median(v) for k, v in times.items()},
-        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
-        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
+        **speeds_of(times, rows * options.new_tokens, "tokens"),
     }
     if rows == beams == 1:
         weights = bytes_per_token(make_generating_model("ours", options))
@@ -166,21 +142,11 @@ def measure_generation(
 
 
 def format_generation(result: dict[str, Any]) -> str:
-    """Formats the measurements of one setting.
-
-    Args:
-        result: From `measure_generation`.
-
-    Returns:
-        A line per system. Ratios are relative to the first system.
-    """
-    speeds, search = result["tokens_per_second"], result["beams"]
-    search = "greedy" if search == 1 else f"beam {search}"
+    """Formats one setting: a line per system, with ratios relative to the first system."""
+    speeds, search = result["tokens_per_second"], name_of_search(result["beams"])
     lines = [f"{search}, rows: {result['rows']}, new tokens: {result['new_tokens']}"]
     for system, speed in speeds.items():
-        low, high = result["spread"][system]
-        ratio = f"x{result['speedup'][system]:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio}")
+        lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio_text(result, system)}")
     if "limit" in result:
         limit = result["limit"]
         ratio = f"x{limit / next(iter(speeds.values())):.2f}"
@@ -190,5 +156,4 @@ def format_generation(result: dict[str, Any]) -> str:
 
 def bars_of_generation(result: dict[str, Any]) -> Bars:
     """Returns the ratios of a result, for the picture."""
-    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
-    return {f"{search}, rows: {result['rows']}": result["speedup"]}
+    return {f"{name_of_search(result['beams'])}, rows: {result['rows']}": result["speedup"]}

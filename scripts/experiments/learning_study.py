@@ -30,7 +30,7 @@ from pronunciations import load_cmudict
 from transformers import DataCollatorForSeq2Seq, HfArgumentParser, PrinterCallback, set_seed
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -66,22 +66,14 @@ _BATCH_ORDER = 1  # the seed of the batches of every run
 
 @dataclass(frozen=True)
 class StudyArguments:
-    """The values to combine, and what all runs share.
-
-    Raises:
-        ValueError: If a value is unknown or out of range.
-    """
+    """The values to combine, and what all runs share."""
 
     output_dir: str = field(
         metadata={"help": "Directory for runs.jsonl, the pictures and table.md."}
     )
-    data: str | None = field(
-        default=None,
-        metadata={
-            "help": "Directory with train.en, train.de, val.en and val.de (or another pair of "
-            "--languages; each plain or .gz). By default, the runs learn the CMU Pronouncing "
-            "Dictionary."
-        },
+    data: str | None = option(
+        "Directory with train.en, train.de, val.en and val.de (or another pair of --languages; "
+        "each plain or .gz). By default, the runs learn the CMU Pronouncing Dictionary."
     )
     languages: list[str] = field(
         default_factory=lambda: ["en", "de"],
@@ -113,38 +105,18 @@ class StudyArguments:
     seeds: list[int] = field(
         default_factory=lambda: [1], metadata={"help": "Seeds of initial values and dropout."}
     )
-    steps: int = field(default=400, metadata={"help": "Updates of each run."})
-    max_tokens: int = field(
-        default=1536,
-        metadata={"help": "Tokens of source and target per batch, including padding."},
-    )
-    lr_scheduler_type: str = field(
-        default="linear", metadata={"help": "Schedule of the rates after the warm-up."}
-    )
-    dropout: float = field(default=0.0, metadata={"help": "Dropout rate."})
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "Label smoothing of the loss, also of the validation's."}
-    )
-    vocab_size: int = field(
-        default=6000, metadata={"help": "Size of the joint BPE vocabulary of --data."}
-    )
-    validations: int = field(
-        default=5, metadata={"help": "Validations of each run, at equal distances and at the end."}
-    )
-    validation_examples: int = field(
-        default=500, metadata={"help": "Held-out examples of a validation."}
-    )
-    bf16: bool = field(
-        default=False, metadata={"help": "Whether to train in bfloat16 mixed precision."}
-    )
-    threads: int = field(default=1, metadata={"help": "CPU threads."})
-    part: str = field(
-        default="1/1",
-        metadata={"help": "The part of the runs that this process does: 1/2, and another 2/2."},
-    )
-    report_only: bool = field(
-        default=False, metadata={"help": "Whether to draw the finished runs and train none."}
-    )
+    steps: int = option("Updates of each run.", 400)
+    max_tokens: int = option("Tokens of source and target per batch, including padding.", 1536)
+    lr_scheduler_type: str = option("Schedule of the rates after the warm-up.", "linear")
+    dropout: float = option("Dropout rate.", 0.0)
+    label_smoothing: float = option("Label smoothing of the loss, also of the validation's.", 0.0)
+    vocab_size: int = option("Size of the joint BPE vocabulary of --data.", 6000)
+    validations: int = option("Validations of each run, at equal distances and at the end.", 5)
+    validation_examples: int = option("Held-out examples of a validation.", 500)
+    bf16: bool = option("Whether to train in bfloat16 mixed precision.", False)
+    threads: int = option("CPU threads.", 1)
+    part: str = option("The part of the runs that this process does: 1/2, and another 2/2.", "1/1")
+    report_only: bool = option("Whether to draw the finished runs and train none.", False)
 
     def __post_init__(self) -> None:
         for name in ("initializers", "norm_placements"):
@@ -184,17 +156,7 @@ class StudyArguments:
 
 
 def parse_optimizer(text: str) -> tuple[str, float, float | None]:
-    """Reads "adamw:0.003" or "muon:0.003:0.01".
-
-    Args:
-        text: Name and rates.
-
-    Returns:
-        The name, the rate of AdamW, and that of Muon (None: there is none).
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
+    """Reads the name and rates of "adamw:0.003" (no rate of Muon) or "muon:0.003:0.01"."""
     name, *rates = text.split(":")
     try:
         numbers = [float(rate) for rate in rates]
@@ -241,19 +203,12 @@ class Settings:
 
 
 def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
-    """Lists the runs: all schemes with the first seed, then all with the second one, and so on.
+    """Lists the runs without duplicates: all schemes with the first seed, then with the second.
 
     DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
 
     Args:
-        options: The values to combine.
         texts: What `digest_of` returns. None: the texts are not read yet.
-
-    Returns:
-        The settings of each run, without duplicates.
-
-    Raises:
-        ValueError: If no combination is left.
     """
     task = "pronunciation"
     if options.data is not None:
@@ -302,19 +257,10 @@ class Task:
 
 
 def load_texts(options: StudyArguments) -> DatasetDict:
-    """Loads the texts.
+    """Loads "train" and "validation", with the columns "source" and "target".
 
     The validation texts of the dictionary are drawn at random, as its words stand in the order of
     the alphabet. Those of --data are the first ones of their file.
-
-    Args:
-        options: Name the data.
-
-    Returns:
-        "train" and "validation", with the columns "source" and "target".
-
-    Raises:
-        ValueError: If a file is missing.
     """
     if options.data is None:
         texts = load_cmudict()
@@ -334,15 +280,7 @@ def digest_of(texts: DatasetDict) -> str:
 
 
 def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
-    """Trains the tokenizer and encodes.
-
-    Args:
-        options: Say which tokenizer the task has.
-        texts: What `load_texts` returns.
-
-    Returns:
-        The task.
-    """
+    """Trains the tokenizer and encodes."""
     kinds: dict[str, Any] = {"kind": "char", "target_kind": "word", "shared": False}
     if options.data is not None:
         kinds = {"kind": "bpe", "vocab_size": options.vocab_size, "shared": True}
@@ -388,16 +326,7 @@ class StudyTrainer(TokenBudgetSeq2SeqTrainer):
 
 
 def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
-    """Makes a model and its trainer. Initial values depend on the seed.
-
-    Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
-        folder: Directory for what Trainer may write.
-
-    Returns:
-        The trainer.
-    """
+    """Makes a model and its trainer. Initial values depend on the seed."""
     set_seed(settings.seed)
     names = ("initializer", "norm_placement", "d_model", "dropout", "label_smoothing")
     changes = {name: getattr(settings, name) for name in names}
@@ -459,10 +388,6 @@ def _token_accuracy(prediction: Any) -> dict[str, float]:
 def train(settings: Settings, task: Task) -> dict[str, Any]:
     """Carries out one run.
 
-    Args:
-        settings: Settings of the run.
-        task: Data and tokenizer.
-
     Returns:
         A line of runs.jsonl: `settings`; `parameters`: their number; `losses`: pairs of a step and
         the mean training loss since the pair before, in nats per token; `validations`: step, loss,
@@ -499,9 +424,6 @@ def train(settings: Settings, task: Task) -> dict[str, Any]:
 def read_results(path: Path) -> list[dict[str, Any]]:
     """Reads the finished runs.
 
-    Args:
-        path: The file runs.jsonl.
-
     Returns:
         The lines as `train` made them. A last line that was cut off is left out; if a run stands
         there twice, its first line counts. A line without one of the settings of today is left out.
@@ -519,26 +441,14 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 
 def append_result(path: Path, result: dict[str, Any]) -> None:
-    """Adds a line, also after one that was cut off.
-
-    Args:
-        path: The file runs.jsonl.
-        result: The finished run.
-    """
+    """Adds a line, also after one that was cut off."""
     was_cut_off = path.is_file() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" * was_cut_off + json.dumps(result) + "\n")
 
 
 def carry_out(options: StudyArguments) -> None:
-    """Trains the runs of this process that are not finished.
-
-    Args:
-        options: The values to combine.
-
-    Raises:
-        ValueError: If files are missing.
-    """
+    """Trains the runs of this process that are not finished."""
     path = Path(options.output_dir, "runs.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     index, count = options.own_part()
@@ -651,9 +561,6 @@ def _name_of(scheme: Mapping[str, Any], shown: Collection[str]) -> str:
 def format_table(groups: Sequence[Group]) -> str:
     """Formats the schemes as a table in Markdown, the best one of each task first.
 
-    Args:
-        groups: The finished runs by scheme.
-
     Returns:
         A row for each scheme: its runs, how many of them diverged, and the figures of the others:
         mean and range of the last validation loss over the seeds, token accuracy, mean loss at
@@ -682,11 +589,7 @@ def format_table(groups: Sequence[Group]) -> str:
 
 
 def panels_of(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
-    """Yields the title and the schemes of each panel, at most ten in each.
-
-    Args:
-        groups: The finished runs by scheme.
-    """
+    """Yields the title and the schemes of each panel, at most ten in each."""
     panels: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
         panels.setdefault(tuple(group.scheme[name] for name in _PANEL_FIELDS), []).append(group)
@@ -701,11 +604,6 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     """Draws the training and validation losses over the steps, and the latter over the time.
 
     Lines are means over the seeds, areas are their ranges. Runs that diverged are left out.
-
-    Args:
-        title: Title of the figure.
-        groups: The schemes.
-        figure: An empty matplotlib figure.
     """
     shown = varied_settings([group.scheme for group in groups])
     figure.suptitle(title)
@@ -730,17 +628,7 @@ def _draw_curve(axes: Any, curve: Sequence[Sequence[float]], **options: Any) -> 
 
 
 def write_report(folder: Path) -> str:
-    """Writes table.md and a picture for each panel.
-
-    Args:
-        folder: The output directory, with runs.jsonl.
-
-    Returns:
-        The table.
-
-    Raises:
-        ValueError: If no run is finished.
-    """
+    """Writes table.md and a picture for each panel; returns the table."""
     groups = group_by_scheme(read_results(folder / "runs.jsonl"))
     if not groups:
         raise ValueError(f"{str(folder / 'runs.jsonl')!r} holds no finished run.")
@@ -757,15 +645,7 @@ def write_report(folder: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains the runs that are not finished, and reports on all.
-
-    Args:
-        argv: Arguments. None: those of the process.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As `StudyArguments` and `carry_out`.
-    """
+    """Trains the runs that are not finished, and reports on all."""
     argv = sys.argv[1:] if argv is None else argv
     parser = HfArgumentParser(cast(Any, StudyArguments), description=(__doc__ or "").split("\n")[0])
     parsed: Any = parser.parse_args_into_dataclasses(list(argv), look_for_args_file=False)

@@ -31,12 +31,6 @@ def measure(action: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 def load_model(module: str, name: str, folder: str, threads: int) -> dict[str, Any]:
     """Imports a class, loads a model and generates its first token.
 
-    Args:
-        module: Where the class is.
-        name: Name of the class.
-        folder: Directory of the saved model.
-        threads: CPU threads.
-
     Returns:
         Seconds of the `import`, of the `load` and of the `first` output; peak memory in MiB beyond
         what the imports hold, `added` by loading and until the model is `ready`, after its first

@@ -27,16 +27,10 @@ _CLASSES = {
 def measure_loading(options: argparse.Namespace) -> dict[str, Any]:
     """Loads each system in turn.
 
-    Args:
-        options: From the command line.
-
     Returns:
         Medians by system: `seconds` of each stage, as `wall` and `processor`; `memory_mib`: the
         `peak` of the process, and what is `added` by loading, and until the first token (`ready`);
         `saved_mib`: size of the directory.
-
-    Raises:
-        RuntimeError: If a process fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         sizes = {}

@@ -35,14 +35,7 @@ def group_of(operator: str) -> str:
 
 
 def shares_of_groups(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Sums times by group and divides them by the total.
-
-    Args:
-        times: Name and time of each operator.
-
-    Returns:
-        The share of each group of `GROUPS`.
-    """
+    """Sums times by group of `GROUPS` and divides them by the total."""
     sums = dict.fromkeys(GROUPS, 0.0)
     for operator, taken in times:
         sums[group_of(operator)] += taken
@@ -52,10 +45,6 @@ def shares_of_groups(times: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 def profile_training(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """Profiles training steps on batches of one kind, after a first pass.
-
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
 
     Returns:
         `shares`: of each group of operators in the time, by system; `seconds`: the time of all
@@ -87,14 +76,7 @@ def _times_of_operators(device: str, *arguments: Any) -> dict[str, float]:
 
 
 def format_profile(result: dict[str, Any]) -> str:
-    """Formats the shares of one kind of batches.
-
-    Args:
-        result: From `profile_training`.
-
-    Returns:
-        A table with a line per group and a column per system.
-    """
+    """Formats the shares of one kind of batches: a line per group, a column per system."""
     systems = list(result["shares"])
     lines = [f"{result['kind']} batches, share of the time inside of operators"]
     lines.append(f"  {'':26}" + "".join(f"{system:>10}" for system in systems))

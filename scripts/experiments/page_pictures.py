@@ -29,15 +29,7 @@ ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-comp
 
 @contextmanager
 def serve_page(model: str, text: str) -> Iterator[str]:
-    """Serves the inspecting page of a model in this process.
-
-    Args:
-        model: Directory of the model.
-        text: What the page opens with.
-
-    Yields:
-        The address of the page.
-    """
+    """Serves the page of a model in this process, opened with a text; yields its address."""
     page = build_page(PageModels([model], "cpu"), text)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     try:
@@ -48,17 +40,7 @@ def serve_page(model: str, text: str) -> Iterator[str]:
 
 @contextmanager
 def serve_model(model: str) -> Iterator[str]:
-    """Serves a model over HTTP, in a process of its own and on a free port.
-
-    Args:
-        model: Directory of the model.
-
-    Yields:
-        The address of the server.
-
-    Raises:
-        RuntimeError: If the server does not start.
-    """
+    """Serves a model over HTTP, in a process of its own, on a free port; yields its address."""
     command = [sys.executable, "-m", "vanilla_transformer", "serve", model, "--port", "0"]
     streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **streams, encoding="utf-8") as process:
@@ -80,18 +62,7 @@ def _address_in_log(lines: Iterable[str]) -> str:
 
 
 def open_page(browser: Browser, address: str, width: int, height: int, scheme: Any) -> Page:
-    """Opens the page and waits for its outputs.
-
-    Args:
-        browser: A running browser.
-        address: Address of the page.
-        width: Width of the window in pixels.
-        height: Height of the window in pixels.
-        scheme: "light" or "dark".
-
-    Returns:
-        The open page.
-    """
+    """Opens the page, waits for its outputs, and returns it."""
     view = {"width": width, "height": height}
     page = browser.new_page(viewport=view, color_scheme=scheme)  # type: ignore[arg-type] # a dict
     page.goto(address)
@@ -105,14 +76,8 @@ def take_pictures(
     """Takes the pictures.
 
     Args:
-        browser: A running browser.
-        address: Address of the page.
-        folder: Where the pictures go.
         layer: Layer of cross-attention for the picture of the heads, such as "layer 2".
         head: Head that is switched off there, such as "head 3".
-
-    Returns:
-        The files.
     """
     files = [folder / f"page{name}.png" for name in ("", "-dark", "-heads")]
     page = open_page(browser, address, 1280, 900, "light")
@@ -134,16 +99,7 @@ def take_pictures(
 
 
 def take_picture_of_server(browser: Browser, address: str, file: Path) -> Path:
-    """Takes the picture of the page on which a server describes its interface.
-
-    Args:
-        browser: A running browser.
-        address: Address of the server.
-        file: Where the picture goes.
-
-    Returns:
-        The file.
-    """
+    """Takes the picture of the page on which a server describes its interface."""
     page = browser.new_page(viewport={"width": 1000, "height": 900})
     page.goto(f"{address}/docs")
     page.get_by_text("POST /translate").first.wait_for()
@@ -152,15 +108,7 @@ def take_picture_of_server(browser: Browser, address: str, file: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Starts the page and the server, and takes their pictures.
-
-    Args:
-        argv: Arguments. None: those of the process.
-
-    Raises:
-        FileNotFoundError: If there is no Chromium.
-        ValueError: If the model cannot be loaded.
-    """
+    """Starts the page and the server, and takes their pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -43,7 +43,6 @@ def draw_words(maps: Sequence[AttentionMaps], layer: int) -> Any:
     """Draws the cross-attention of a layer, averaged over its heads, with a panel for each text.
 
     Args:
-        maps: Attention weights of each text.
         layer: Layer of the decoder; a negative number counts from the last layer.
 
     Returns:
@@ -125,15 +124,7 @@ def list_pictures(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draws the pictures.
-
-    Args:
-        argv: Arguments. None: those of the process.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If the model cannot be loaded, or has no such layer.
-    """
+    """Draws the pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

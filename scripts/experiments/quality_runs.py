@@ -43,10 +43,8 @@ class HeldOut:
     """The texts on which checkpoints are scored.
 
     Attributes:
-        sources: Source texts.
         references: One or several references of each.
         metric: One of `names.METRIC_NAMES`.
-        num_beams: Width of the beam.
         max_length: Longest output in tokens.
     """
 
@@ -91,10 +89,7 @@ class Curve:
     """Scores of one system over processor time.
 
     Attributes:
-        system: Its name, as on the command line.
         seconds: Processor seconds at each checkpoint.
-        steps: Updates at each checkpoint.
-        scores: Score of each checkpoint.
         total_seconds: Processor seconds of the whole training.
     """
 
@@ -125,8 +120,6 @@ def run_clocked(
 
     Args:
         command: Program and arguments. It saves checkpoints in `folder/run`.
-        folder: Directory of this run.
-        threads: CPU threads.
         files: Texts that the training reads: its data and its settings. They may end in .gz.
 
     Returns:
@@ -229,17 +222,7 @@ def score_checkpoints(
     clock: dict[int, float],
     held_out: HeldOut,
 ) -> Curve:
-    """Scores the checkpoints of a run; scores are kept in `folder/scores.json`.
-
-    Args:
-        system: Name of the system.
-        folder: Directory of the run.
-        clock: What `run_clocked` returned.
-        held_out: The texts.
-
-    Returns:
-        The curve.
-    """
+    """Returns the curve of a run's checkpoints; scores are kept in `folder/scores.json`."""
     record = folder / "scores.json"
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])

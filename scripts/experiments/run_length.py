@@ -35,7 +35,6 @@ class Pace:
     """The speed of a training on this machine.
 
     Attributes:
-        seconds: Seconds of a step.
         threads: The number of threads with which a step takes least time.
         examples: Examples of a step.
     """
@@ -93,7 +92,6 @@ def measure_pace(words: Sequence[str], data: DatasetDict) -> Pace:
     """Makes the first steps of a training, in a directory that is deleted, and times them.
 
     Args:
-        words: A recipe and options of `vanilla-transformer train`.
         data: Its data, of which some training examples are used.
     """
     count = min(_EXAMPLES, len(data["train"]))

@@ -9,7 +9,6 @@ Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (
 
 import argparse
 import re
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,9 +21,10 @@ from benchmark_reports import (
     current_memory,
     forget_peak,
     peak_memory,
-    ratios_to_first,
+    ratio_text,
     run_benchmark,
     shares_of_first,
+    speeds_of,
     time_in_turns,
 )
 from torch import nn
@@ -35,15 +35,7 @@ _OF_SOURCE = re.compile(r"encoder\.layers|encoder_attn\.[kv]_proj")
 
 
 def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
-    """Draws lengths of sentence pairs: log-normal, with median 22 and at most 128 tokens.
-
-    Args:
-        count: Number of pairs.
-        generator: Random number generator.
-
-    Returns:
-        Tokens of source and target, of shape (count, 2).
-    """
+    """Draws (source, target) lengths, (count, 2): log-normal, median 22, at most 128 tokens."""
     log_source = 3.1 + 0.6 * torch.randn(count, generator=generator)
     log_target = log_source + 0.15 * torch.randn(count, generator=generator)
     lengths = torch.stack([log_source, log_target], dim=1).exp()
@@ -51,18 +43,12 @@ def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int) -> list[Batch]:
-    """Makes batches of random tokens.
+    """Makes batches of random tokens: `input_ids`, `attention_mask` and `labels`.
 
     Args:
         kind: "random" (sentences in random order), "bucketed" (sorted by source length, as with
             Trainer's "group_by_length") or "even" (25 tokens each, so there is no padding).
-        count: Number of batches.
         tokens: Approximate number of target tokens per batch, without padding.
-        vocab_size: Size of the vocabulary.
-        seed: Seed of lengths and tokens.
-
-    Returns:
-        Batches of `input_ids`, `attention_mask` and `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
     lengths = draw_lengths(2 * tokens, generator)  # about 50 batches, as Trainer sorts them
@@ -99,8 +85,6 @@ def train_on_batches(
     """Takes a training step on each batch.
 
     Args:
-        model: The model.
-        batches: The batches.
         optimizer: Updates the weights. None: there is no update.
         bf16: Whether the forward pass runs under autocast to bfloat16.
     """
@@ -118,11 +102,6 @@ def measure_training(
 ) -> dict[str, Any]:
     """Times training steps on batches of one kind.
 
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
-        machine: Its limits, from `measure_machine`.
-
     Returns:
         `tokens_per_second`: target tokens per second of each system; `speedup`: its speed relative
         to the first system, and its `spread`, the lowest and the highest of all turns; `filled`:
@@ -136,7 +115,6 @@ def measure_training(
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
         actions[system] = partial(train_on_batches, model, batches, optimizer, options.bf16)
     times = time_in_turns(actions, options.repeats, clock_of(options.device))
-    ratios = ratios_to_first(times)
     tokens = sum(int((batch["labels"] != -100).sum()) for batch in batches)
     sources = sum(int(batch["attention_mask"].sum()) for batch in batches)
     positions = sum(batch["labels"].numel() + batch["input_ids"].numel() for batch in batches)
@@ -145,28 +123,15 @@ def measure_training(
     return {
         "kind": kind,
         "filled": (sources + tokens) / positions,
-        "tokens_per_second": {
-            system: tokens / statistics.median(taken) for system, taken in times.items()
-        },
-        # The median over turns: within a turn all systems met the same conditions.
-        "speedup": {system: statistics.median(own) for system, own in ratios.items()},
-        "spread": {system: [min(own), max(own)] for system, own in ratios.items()},
+        **speeds_of(times, tokens, "tokens"),
         "limit": tokens * speed / products,
     }
 
 
 def count_products(model: nn.Module, source_tokens: int, target_tokens: int) -> int:
-    """Counts the operations of a training step that multiply a token by a weight.
+    """Counts multiplications and additions of tokens and weights in a step, forward and backward.
 
     Products of attention, of queries with keys and of weights with values, are left out.
-
-    Args:
-        model: Our model.
-        source_tokens: Number of source tokens.
-        target_tokens: Number of target tokens.
-
-    Returns:
-        Multiplications and additions, forward and backward.
     """
     layers = [(n, part) for n, part in model.named_modules() if isinstance(part, nn.Linear)]
     return sum(
@@ -186,11 +151,6 @@ def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> 
 
     A process never gives its peak back, so each measurement needs a process of its own.
 
-    Args:
-        system: One of `TRAINED`.
-        kind: As in `make_batches`.
-        options: From the command line.
-
     Returns:
         In MiB: `added` to the loaded model, and the `peak` of the whole process.
     """
@@ -204,19 +164,7 @@ def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> 
 
 
 def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequence[str]) -> Any:
-    """Measures the memory of each system in a process of its own.
-
-    Args:
-        kind: As in `make_batches`.
-        options: From the command line.
-        argv: The command line.
-
-    Returns:
-        The memory in MiB that is added to the loaded model, by system.
-
-    Raises:
-        RuntimeError: If a process fails.
-    """
+    """Measures the MiB that each system adds to its loaded model, in processes of their own."""
     return {
         system: float(run_benchmark(*argv, "--memory-of", system, "--kinds", kind))
         for system in options.systems
@@ -224,21 +172,16 @@ def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequenc
 
 
 def format_training(result: dict[str, Any]) -> str:
-    """Formats the measurements on one kind of batches.
+    """Formats one kind of batches: a line per system, with ratios relative to the first system.
 
     Args:
         result: From `measure_training`; `memory_mib` holds the memory of each system, if measured.
-
-    Returns:
-        A line per system. Ratios are relative to the first system.
     """
     speeds, memory = result["tokens_per_second"], result.get("memory_mib")
     base = next(iter(speeds))
     lines = [f"{result['kind']} batches, {result['filled']:.0%} of their positions filled"]
     for system, speed in speeds.items():
-        low, high = result["spread"][system]
-        ratio = f"x{result['speedup'][system]:.2f} ({low:.2f} to {high:.2f})"
-        line = f"  {system:8}{speed:8.0f} target tokens/s  {ratio}"
+        line = f"  {system:8}{speed:8.0f} target tokens/s  {ratio_text(result, system)}"
         if memory:
             line += f"   peak {memory[system]:6.0f} MiB  x{memory[system] / memory[base]:.2f}"
         lines.append(line)

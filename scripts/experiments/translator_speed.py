@@ -5,7 +5,6 @@ tokens to tokens; a loop that puts the tokenizer around it; and `Translator`, fr
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 from benchmark_models import SPECIAL_TOKENS, make_generating_model
-from benchmark_reports import Bars, ratios_to_first, time_in_turns
+from benchmark_reports import Bars, name_of_search, ratio_text, speeds_of, time_in_turns
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.ctranslate2_engine import CTranslate2Engine
@@ -29,12 +28,7 @@ def load_translator(options: argparse.Namespace, compute_type: str, folder: Path
     """Loads the model of the command line, or one with random weights.
 
     Args:
-        options: From the command line.
-        compute_type: Type of CTranslate2's computation.
         folder: Directory for a model with random weights.
-
-    Returns:
-        A translator with the engine CTranslate2.
     """
     path = options.model or str(folder)
     if not options.model and not any(folder.iterdir()):
@@ -65,18 +59,9 @@ def measure_translator(
 ) -> dict[str, Any]:
     """Times the three ways in turns.
 
-    Args:
-        translator: A translator with the engine CTranslate2.
-        texts: Source texts.
-        beams: Number of beams; 1 is greedy.
-        options: From the command line.
-
     Returns:
         The setting; `texts_per_second` of each way, its `speedup` relative to the first, and
         `spread`, the lowest and the highest of all turns.
-
-    Raises:
-        RuntimeError: If the ways give different outputs.
     """
     tokenizer, limit = translator.tokenizer, options.new_tokens
     encoded = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]
@@ -105,14 +90,7 @@ def measure_translator(
         raise RuntimeError("`Translator` and CTranslate2 alone give different texts.")
     actions = {way: actions[way] for way in options.systems}
     times = time_in_turns(actions, options.repeats, time.process_time)
-    ratios = ratios_to_first(times)
-    return {
-        "beams": beams,
-        "texts": len(texts),
-        "texts_per_second": {k: len(texts) / statistics.median(v) for k, v in times.items()},
-        "speedup": {name: statistics.median(own) for name, own in ratios.items()},
-        "spread": {name: [min(own), max(own)] for name, own in ratios.items()},
-    }
+    return {"beams": beams, "texts": len(texts), **speeds_of(times, len(texts), "texts")}
 
 
 def _engine_of(translator: Translator) -> CTranslate2Engine:
@@ -133,16 +111,13 @@ def _translate_in_loop(alone: Callable[..., Any], tokenizer: Any, texts: list[st
 
 def format_translator(result: dict[str, Any]) -> str:
     """Formats the measurements of one setting: a line for each way."""
-    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
+    search = name_of_search(result["beams"])
     lines = [f"{result['compute_type']}, {search}, texts: {result['texts']}"]
     for way, speed in result["texts_per_second"].items():
-        low, high = result["spread"][way]
-        ratio = f"x{result['speedup'][way]:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(f"  {way:17}{speed:8.0f} texts/s  {ratio}")
+        lines.append(f"  {way:17}{speed:8.0f} texts/s  {ratio_text(result, way)}")
     return "\n".join(lines)
 
 
 def bars_of_translator(result: dict[str, Any]) -> Bars:
     """Returns the ratios of a result, for the picture."""
-    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
-    return {f"{result['compute_type']}, {search}": result["speedup"]}
+    return {f"{result['compute_type']}, {name_of_search(result['beams'])}": result["speedup"]}

@@ -1,14 +1,23 @@
 """`vanilla-transformer evaluate`: scores of a saved model."""
 
 import json
+import math
+import re
+import shutil
 
 import pytest
+import torch
+from browsers import chromium  # noqa: F401 - a fixture
 from toy import command
+from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands import evaluate
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run import evaluation
+from vanilla_transformer.run.comparison import compare_outputs
+from vanilla_transformer.run.comparison_page import comparison_page
 
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
@@ -20,8 +29,13 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     trained_score = json.loads((trained / "test_results.json").read_text())["test_bleu"]
     assert abs(report["scores"]["bleu"]["bleu"] - trained_score) < 1e-6
     assert json.loads(done.stdout) == report["scores"]
-    assert "signature" in report["scores"]["bleu"]
+    assert "bs:1000" in report["scores"]["bleu"]["signature"]
+    low, high = report["scores"]["bleu"]["interval"]
+    assert low - 1e-9 <= report["scores"]["bleu"]["bleu"] <= high + 1e-9
+    card = (trained / "README.md").read_text(encoding="utf-8")
+    assert f"{trained_score:.2f} ({low:.2f} to {high:.2f})" in card
     assert len(report["predictions"]) == len(report["sources"]) == 16
+    assert "examples" not in done.stderr  # a bar of datasets
 
     again = command("evaluate", *argv)
     assert "add --overwrite" in again.stderr.splitlines()[-1]
@@ -35,6 +49,11 @@ def test_wrong_data_options_are_found_at_once(tmp_path):
         (["--metrics", "rouge"], "invalid choice: 'rouge'", 2),
         (["--test-source", tmp_path / "nowhere"], "`test_source`", 1),
         (["--output", tmp_path], "is a directory", 1),
+        (["--compare"], "--compare needs two models", 2),
+        (["another/model"], "several models need --compare", 2),
+        (["someone/model", "--compare"], "names a model twice", 2),
+        (["--html", tmp_path / "page.html"], "--html needs --compare", 2),
+        (["another/model", "--compare", "--html", tmp_path], "`--html` ", 1),
     ):
         done = command("evaluate", "someone/model", *options)
         assert (done.returncode, done.stderr.count("\n")) == (status, 1)
@@ -66,6 +85,94 @@ def test_the_scores_are_printed_where_the_report_cannot_be_written(
     with pytest.raises(OSError, match="the disk is full"):
         run_subcommand("evaluate", argv)
     assert "chrf" in json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def other(trained, corpus, tmp_path):
+    """The same model with weights that make other outputs."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(trained)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    shutil.copytree(trained, tmp_path / "other")
+    model.save_pretrained(tmp_path / "other")
+    return tmp_path / "other"
+
+
+def test_models_are_compared(trained, other, corpus, tmp_path, capsys):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    sides = [(corpus / f"test.{side}").read_text().splitlines() for side in ("en", "de")]
+    rows = [
+        {"source": source, "target": target, "corpus": ("a", "<b>")[number % 2]}
+        for number, (source, target) in enumerate(zip(*sides, strict=True))
+    ]
+    rows[0]["source"] += " " + " ".join(row["source"] for row in rows[1:4])
+    (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data = ["--test-file", str(tmp_path / "test.jsonl"), "--metrics", "bleu", "chrf", "wer"]
+    models = [str(trained), str(other), str(copy)]
+    files = ["--html", str(tmp_path / "page.html"), "--output", str(tmp_path / "all.json")]
+    run_subcommand("evaluate", [*models, "--compare", *data, *files])
+    printed = capsys.readouterr()
+    scores = json.loads(printed.out)
+    report = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert report["scores"] == scores
+    bleu = scores["bleu"]
+    assert f"{models[0]} and {models[2]}: no significant difference (p = 1.000)" in printed.err
+    assert f"{models[0]} and {models[1]}: significant (p = 0.0" in printed.err
+    p_values = {tuple(pair["models"]): pair["p_value"] for pair in bleu["pairs"]}
+    assert p_values[models[0], models[2]] == 1  # equal outputs
+    assert p_values[models[0], models[1]] == p_values[models[1], models[2]] < 0.05
+    run_subcommand("evaluate", [models[1], *data])
+    alone = json.loads(capsys.readouterr().out)
+    for metric in ("bleu", "chrf", "wer"):
+        assert scores[metric]["models"][models[1]] == {
+            metric: alone[metric][metric],
+            "interval": pytest.approx(alone[metric]["interval"]),
+        }
+    found = {(part["kind"], part["group"]): part["rows"] for part in report["groups"]}
+    assert found["corpus", "a"] == list(range(0, 16, 2))
+    assert found["length", "21 to 40 words"] == [0]
+    assert {kind for kind, _ in found} == {"corpus", "length"}
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<tr data-n=") == 16
+    assert "corpus: &lt;b&gt;" in page
+    assert "<b>" not in page
+    assert not re.search(r"https?:|src=", page)
+
+
+def test_a_page_of_outputs_can_be_sorted(tmp_path, chromium):  # noqa: F811 - the fixture
+    outputs = {"first": ["a b", "c d", "x"], "second": ["a b", "x y", "e f"]}
+    found = compare_outputs(["1", "2", "3"], outputs, ["a b", "c d", "e f"], ["chrf"])
+    (tmp_path / "page.html").write_text(comparison_page(found), encoding="utf-8")
+    page = chromium.new_page()
+    page.goto((tmp_path / "page.html").as_uri())
+    orders = {}
+    for option in page.locator("#order option").all_text_contents():
+        page.select_option("#order", label=option)
+        numbers = page.locator("#texts tbody tr td:first-child").all_text_contents()
+        orders[option] = "".join(numbers)
+    page.close()
+    assert orders == {
+        "as in the file": "123",
+        "largest difference first": "231",
+        "worst of first first": "312",
+        "worst of second first": "213",
+        "second worse than first first": "213",
+        "second better than first first": "312",
+    }
+
+
+def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        evaluation, "score_texts", lambda *_, **__: {"ter": math.inf, "signature": "s"}
+    )
+    data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
+    argv = [str(trained), *data, "--metrics", "ter", "--output", str(tmp_path / "report")]
+    run_subcommand("evaluate", argv)
+    expected = {"ter": {"ter": None, "signature": "s"}}
+    assert json.loads(capsys.readouterr().out) == expected
+    assert json.loads((tmp_path / "report").read_text())["scores"] == expected
 
 
 def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):

@@ -62,10 +62,13 @@ def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
         pytest.importorskip(package, reason="needs the extra `onnx`")
     from vanilla_transformer.interop.onnx import OnnxModel
 
-    export([str(trained), str(tmp_path / "out"), "--to", "onnx"])
+    options = ["--to", "onnx", "--quantization", "int8"]
+    export([str(trained), str(tmp_path / "out"), *options])
     printed = capsys.readouterr().out
     assert "OnnxModel.load" in printed
-    assert "greedy output equal" in printed
+    assert "greedy output of 8 tokens equal" in printed
+    assert "In 8 bits, the largest difference of two logits is " in printed
+    export([str(trained), str(tmp_path / "out"), *options, "--overwrite"])
     model = OnnxModel.load(tmp_path / "out")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     found = model.generate(**tokenizer("a dog sees a cat .", return_tensors="pt"))
@@ -75,14 +78,20 @@ def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kind", "option", "kinds"),
     [
-        ("hf", ("--quantization", "int8"), "ctranslate2"),
-        ("onnx", ("--quantization", "int8"), "ctranslate2"),
-        ("onnx", ("--positions", "9"), "hf and ctranslate2"),
+        ("hf", ("--quantization", "int8"), "ctranslate2, argos, onnx"),
+        ("onnx", ("--positions", "9"), "hf, ctranslate2, argos"),
+        ("hf", ("--sentencepiece", "sp.model"), "argos"),
     ],
 )
 def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, kinds):
     words = [str(trained), str(tmp_path / "out"), "--to", kind, *option]
     with pytest.raises(UsageError, match=f"{option[0]} is for {kinds}, not for --to {kind}"):
+        export(words)
+
+
+def test_a_type_that_onnx_lacks_is_refused(trained, tmp_path):
+    words = [str(trained), str(tmp_path / "out"), "--to", "onnx", "--quantization", "int16"]
+    with pytest.raises(UsageError, match="int16 is for ctranslate2 and argos: choose float32"):
         export(words)
 
 

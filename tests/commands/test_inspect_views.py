@@ -44,6 +44,14 @@ def test_a_view_of_a_model_is_drawn(trained, tmp_path, view, options):
     assert len(list(tmp_path.iterdir())) == len(STARTS)
 
 
+def test_the_table_of_attention_names_its_columns(trained, capsys):
+    assert not main(["inspect", "attention", str(trained), "--text", "a dog ."])
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["target", "source", "weight"]
+    assert rows
+    assert all(0 <= float(row.split()[2]) <= 1 for row in rows)
+
+
 def test_trainings_are_drawn(trained, tmp_path):
     path = tmp_path / "curves.svg"
     options = ["--names", "alpha", "beta", "--x", "seconds", "--output", path]
@@ -69,7 +77,9 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
             count += batch["labels"].numel()
         return float(total / count)
 
-    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.startswith("attention ")
+    printed = [line.split() for line in rows]
     expected = head_scores(model, loss)
     assert [line[0] for line in printed] == list(expected)  # one layer each
     for line, changes in zip(printed, expected.values(), strict=True):

@@ -18,7 +18,9 @@ def save(folder, *more):
     names += ("merges.txt", "sentencepiece.bpe.model", "layers.py", "checksums.sha256")
     names += ("training_args.bin", "trainer_state.json", "all_results.json", "test_results.json")
     names += ("shared_vocabulary.json", "model.bin", "encoder.onnx", "encoder.onnx.data")
-    folder.mkdir(parents=True, exist_ok=True)
+    names += ("onnx/encoder_model_quantized.onnx", "target_tokenizer/tokenizer.json")
+    for sub_folder in ("onnx", "target_tokenizer"):
+        (folder / sub_folder).mkdir(parents=True, exist_ok=True)
     for name in (*names, *more):
         is_config = name in ("config.json", "generation_config.json", *TOKENIZER_FILES)
         (folder / name).write_text('{"model_type": "vanilla_transformer"}' if is_config else "")
@@ -46,6 +48,9 @@ def test_other_files_are_never_deleted(out, tmp_path, name):
     (out / name).unlink()
     (out / name).mkdir()
     with pytest.raises(ValueError, match=rf"more than a saved model \('{name}'\)"):
+        check(export, "--to", "hf", source, out, "--overwrite")
+    (out / name).rename(out / "onnx" / name)
+    with pytest.raises(ValueError, match=r"more than a saved model \('onnx'\)"):
         check(export, "--to", "hf", source, out, "--overwrite")
 
 

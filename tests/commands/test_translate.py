@@ -239,12 +239,6 @@ def test_every_setting_of_generate_can_be_given(trained, capsys):
             translate([*argv, *words])
 
 
-def test_generate_names_its_successor():
-    done = command("generate", "model", "a dog")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "vanilla-transformer translate --engine transformers" in done.stderr
-
-
 def test_input_with_marks_and_odd_line_ends_keeps_its_lines(trained, tmp_path, capsys):
     text = f"\ufeff{LINES[0]}\r\n\n \u2028\u0085\n{LINES[2]}\x00\n{LINES[2]}"
     (tmp_path / "in.gz").write_bytes(gzip.compress(text.encode()))
@@ -294,7 +288,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
         (["--generation", "top_k", "a dog"], "'top_k' is not NAME=VALUE"),
         (["--num_beams", "0", "a dog"], "--num-beams: 0 is below 1"),
         (["--num-beams"], "--num-beams: expected one argument"),
-        (["--num_bea", "2", "a dog"], "unrecognized arguments: --num-bea"),
+        (["--num_bea", "2", "a dog"], "the option --num-bea is unknown: did you mean --num-beams?"),
         (["--top-p", "1.5", "a dog"], "not above 0 and at most 1"),
         (["--temperature", "nan", "a dog"], "not a finite number above 0"),
         (["--length-penalty", "inf", "a dog"], "not a finite number"),

@@ -1,5 +1,6 @@
 """Token-budget batches: bounds, order, and real training runs."""
 
+import tracemalloc
 from functools import partial
 from itertools import chain
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from small import assert_resumes_exactly, record_batches, trainer
 from transformers import MarianConfig, MarianMTModel
 
+from vanilla_transformer.data import large_order, token_budget
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
 
@@ -61,6 +63,53 @@ def test_every_epoch_keeps_every_promise(
         assert sorted(chain(*batches)) == list(range(len(pairs)))
         assert all(padded(batch, source, target) <= max_tokens for batch in batches)
         assert max(map(len, batches)) <= (max_sentences or len(pairs))
+
+
+@pytest.mark.parametrize("processes", [1, 3, 8])
+@pytest.mark.parametrize("most", [None, 5])
+def test_a_large_corpus_keeps_every_promise(monkeypatch, processes, most):
+    """Blocks are small here, so that there are many."""
+    for module in (token_budget, large_order):
+        monkeypatch.setattr(module, "PAIRS_OF_A_BLOCK", 512)
+    monkeypatch.setattr(large_order, "_PAIRS_OF_A_RUN", 16)
+    source, target = (side.astype(np.uint16) for side in lengths(5003))
+    options = {"max_sentences": most, "seed": 2, "num_processes": processes}
+    sampler = TokenBudgetBatchSampler(source, target, 300, **options)
+    first, second = epoch(sampler, 0), epoch(sampler, 1)
+    for batches in (first, second):
+        assert len(batches) == len(sampler)
+        assert len(batches) % processes == 0
+        assert sorted(chain(*batches)) == list(range(5003))
+        assert all(padded(batch, source, target) <= 300 for batch in batches)
+        assert max(map(len, batches)) <= (most or 5003)
+    assert sorted(map(sorted, first)) != sorted(map(sorted, second))
+    again = TokenBudgetBatchSampler(source, target, 300, **options)
+    assert epoch(again, 1) == second
+    shares = [
+        epoch(TokenBudgetBatchSampler(source, target, 300, **options, process_index=index), 1)
+        for index in range(processes)
+    ]
+    assert [batch for step in zip(*shares, strict=True) for batch in step] == second
+
+
+def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
+    """A million pairs are sorted; what is kept is their order, of 4 bytes a pair."""
+
+    def bytes_of(count):
+        sides = [np.resize(side.astype(np.uint16), count) for side in lengths(10_000)]
+        tracemalloc.start()
+        sampler = TokenBudgetBatchSampler(*sides, 4000)
+        kept = tracemalloc.get_traced_memory()[0]
+        next(iter(sampler))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return kept, peak
+
+    kept, peak = bytes_of(2**20)
+    assert kept < 4.5 * 2**20
+    kept, largest = bytes_of(3 * 2**20)
+    assert kept < 0.1 * 2**20
+    assert largest < peak
 
 
 def test_little_padding():

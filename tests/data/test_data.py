@@ -6,9 +6,11 @@ import json
 import logging
 import os
 from dataclasses import fields
+from functools import partial
 
 import datasets
 import pytest
+from converted_models import byte_level_tokenizer
 from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, HfArgumentParser
 
@@ -48,6 +50,20 @@ def load_texts(write, source, target):
     return load(train_source=write("s.txt", source), train_target=write("t.txt", target))["train"]
 
 
+def encoded_rows(write, cache, tokenizer, limit=None):
+    """The number of copies in the cache, and the rows."""
+    rows = encode(load_texts(write, "a b\nc d\n", "e f\ng\n"), tokenizer, limit)
+    return len(list(cache.rglob("index.json"))), rows.to_dict()
+
+
+def test_the_last_call_of_a_tokenizer_does_not_encode_data_again(write, cache):
+    """A checkpoint of BART keeps the padding of the last batch in tokenizer.json."""
+    tokenizer = byte_level_tokenizer()
+    found = encoded_rows(write, cache, tokenizer)
+    tokenizer(["a", "b c"], padding=True, truncation=True, max_length=2)
+    assert encoded_rows(write, cache, tokenizer) == found
+
+
 def test_data_are_encoded_once_for_equal_tokenizers_and_limits(write, tmp_path, cache):
     """A resumed run loads its tokenizer from a checkpoint, whose path must not count."""
     trained = VanillaTransformerTokenizer.train(["a b c d"], ["e f g"], kind="word", shared=False)
@@ -56,10 +72,7 @@ def test_data_are_encoded_once_for_equal_tokenizers_and_limits(write, tmp_path, 
     other = VanillaTransformerTokenizer.train(["a b c d e"], ["f"], kind="word", shared=False)
     loaded = [AutoTokenizer.from_pretrained(tmp_path / f"checkpoint-{step}") for step in (2, 4)]
 
-    def encoded(tokenizer, limit=None):
-        rows = encode(load_texts(write, "a b\nc d\n", "e f\ng\n"), tokenizer, limit)
-        return len(list(cache.rglob("cache-*.arrow"))), rows.to_dict()
-
+    encoded = partial(encoded_rows, write, cache)
     count, expected = encoded(trained)
     for tokenizer in loaded:
         assert encoded(tokenizer) == (count, expected)
@@ -387,7 +400,6 @@ def test_encode(tokenizer, caplog):
     encoded = encode(Dataset.from_dict({**TEXTS, "references": [["x"]] * 3}), tokenizer)
     assert encoded.to_dict() == {
         "input_ids": [[4, 5, 2], [4, 5, 6, 2], [4, 2]],
-        "attention_mask": [[1] * 3, [1] * 4, [1] * 2],
         "labels": [[7, 2], [7, 8, 2], [7, 8, 7, 8, 2]],
         "length": [5, 7, 7],
     }

@@ -152,7 +152,7 @@ def extras():
 def test_every_block_has_a_language_and_every_mark_a_reason():
     for page in PAGES:
         for block in blocks(page):
-            assert block.language in ("python", "bash", "yaml", "text"), block.code
+            assert block.language in ("python", "bash", "yaml", "js", "text"), block.code
             assert block.mark is None or block.mark in NOT_RUN
 
 

@@ -37,6 +37,8 @@ def workspace(corpus, trained, tmp_path_factory):
     last = int(checkpoint.name.removeprefix("checkpoint-"))
     for step in (*range(last - 4, last), 478):  # enough of them for an average; one has a name
         shutil.copytree(checkpoint, runs / "en-de" / f"checkpoint-{step}")
+    (recipe,) = [one.code for one in blocks(DOCS / "adapting.md") if one.language == "yaml"]
+    (folder / "corpora.yaml").write_text(recipe, encoding="utf-8")
     save_multi30k(folder)
     save_checkpoint_of_system_c(folder)
     make("marian").save_pretrained(folder / "opus-mt-en-de")
@@ -93,6 +95,7 @@ def save_checkpoints_of_trainers(folder):
     """Saves small models in the formats of other trainers, and one with the page's table."""
     import eole_models
     import fairseq_models
+    import marian_models
     import opennmt_models
     from own_model import FromScratch
     from test_tutorial_layouts import Seq2Seq
@@ -107,6 +110,9 @@ def save_checkpoints_of_trainers(folder):
     reference = opennmt_models.reference_model()
     opennmt_models.save(folder / "model_step_1000.pt", reference)
     eole_models.save(folder / "eole-model", eole_models.renamed(reference))
+    marian_models.save(
+        folder / "opus-en-de", marian_models.make_arrays(marian_models.BASE), marian_models.BASE
+    )
     torch.save(random_model("sinusoidal").state_dict(), folder / "seq2seq.pt")
     torch.save(FromScratch().state_dict(), folder / "my-model.pt")
     torch.save(Seq2Seq().state_dict(), folder / "seq2seq-transformer.pt")

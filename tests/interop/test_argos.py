@@ -1,5 +1,6 @@
 """Packages of Argos Translate come back with their texts, and hostile ones write nothing."""
 
+import importlib
 import json
 import zipfile
 
@@ -8,12 +9,19 @@ import pytest
 import sentencepiece
 import torch
 from conftest import make_model
+from converted_models import save_marian, train_pieces
 from ctranslate2_models import write_spec
 
+from vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.interop.ctranslate2 import VanillaTransformerLoader
+from vanilla_transformer.interop.ctranslate2 import (
+    VanillaTransformerLoader,
+    convert_to_ctranslate2,
+)
 from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 TEXTS = ["the dog sees a cat", "a cat likes the dog", "two dogs play", "cats and dogs find it"]
 METADATA = {"package_version": "1.0", "argos_version": "1.0", "from_code": "en",
@@ -126,3 +134,108 @@ def test_a_package_that_is_cut_off_or_changed_is_refused(unpacked, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(FileNotFoundError):
         convert("argos", tmp_path / "nothing.argosmodel", tmp_path / "out")
+
+
+# Export -------------------------------------------------------------------------------------------
+
+LANGUAGES = ["--languages", "en=English", "de=German"]
+GERMAN = ["der Hund sieht eine Katze", "eine Katze mag den Hund", "zwei Hunde spielen"]
+
+
+@pytest.fixture(scope="module")
+def argos(tmp_path_factory):
+    """Argos Translate, with its data in a folder for tests and without a cutter of sentences."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DATA_HOME", "CONFIG_HOME", "CACHE_HOME"):
+            patch.setenv(f"XDG_{name}", str(folder / name))
+        package = pytest.importorskip("argostranslate.package", reason="needs argostranslate")
+        translate = importlib.import_module("argostranslate.translate")
+        patch.setattr(package.settings, "package_data_dir", folder / "packages")
+        patch.setattr(package.settings, "package_dirs", [folder / "packages"])
+        patch.setattr(translate.MiniSBDSentencizer, "split_sentences", lambda _, text: [text])
+        yield package, translate
+
+
+def save_own(kind, folder, shared):
+    options = {"kind": kind, "vocab_size": 60, "shared": shared}
+    tokenizer = VanillaTransformerTokenizer.train(TEXTS * 20, GERMAN * 20, **options)
+    changes = {"decoder_vocab_size": tokenizer.target_vocab_size, "tie_word_embeddings": False}
+    changes = {"lm_head_bias": True, "vocab_size": len(tokenizer), **({} if shared else changes)}
+    make_model(**changes).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def save_kind(kind, folder):
+    if kind.startswith("marian"):
+        save_marian(train_pieces(folder.parent), folder.parent / "source", kind == "marian, apart")
+        run_subcommand("convert", [str(folder.parent / "source"), str(folder)])
+    else:
+        save_own(kind.partition(",")[0], folder, shared="apart" not in kind)
+    model, tokenizer = load_model(str(folder))
+    ids = [tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.bos_token_id]
+    model.lm_head.bias.data[[i for i in ids if i is not None]] = -30.0  # trained models rarely do
+    model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "unigram, apart", "marian", "marian, apart"])
+def test_an_export_translates_in_argos_and_comes_back(kind, argos, tmp_path, capsys):
+    package, translate = argos
+    save_kind(kind, tmp_path / "model")
+    path = tmp_path / "en_de.argosmodel"
+    run_subcommand("export", [str(tmp_path / "model"), str(path), "--to", "argos", *LANGUAGES])
+    assert "SentencePiece cuts 205 texts as the tokenizer does" in capsys.readouterr().out
+    package.install_from_path(path)
+    [installed] = package.get_installed_packages()
+    assert str(installed) == "English → German"
+    found = [translate.PackageTranslation(None, None, installed).translate(t) for t in TEXTS]
+    package.uninstall(installed)
+
+    model, tokenizer = load_model(str(tmp_path / "model"))
+    convert_to_ctranslate2(model, tokenizer, tmp_path / "ct2", quantization="int8")
+    words, outputs = vocabularies_of(model.config, tokenizer)
+    translator = ctranslate2.Translator(str(tmp_path / "ct2"))
+    sources = [[words[index] for index in tokenizer(text)["input_ids"]] for text in TEXTS]
+    search = {"beam_size": 4, "length_penalty": 0.2, "replace_unknowns": True}
+    side = {"side": "target"} if hasattr(tokenizer, "separate_vocabularies") else {}
+    for text, result in zip(found, translator.translate_batch(sources, **search), strict=True):
+        ids = [outputs.index(token) for token in result.hypotheses[0]]
+        assert text.split() == tokenizer.decode(ids, **side).split()
+        assert text.count("▁") == 0
+
+    back = convert("argos", path, tmp_path / "back")
+    assert back.comparison.agrees
+    for name, value in model.state_dict().items():
+        if "_norm." in name or name.endswith("bias"):
+            assert torch.equal(back.model.state_dict()[name], value), name
+    for text, target in zip(TEXTS, GERMAN, strict=False):
+        both = back.tokenizer(text, text_target=target)
+        assert both["input_ids"] == tokenizer(text)["input_ids"]
+        assert both["labels"] == tokenizer(text_target=target)["input_ids"]
+
+
+def test_a_tokenizer_that_is_no_sentencepiece_is_refused(unpacked, trained, tmp_path):
+    out = str(tmp_path / "p.argosmodel")
+    export = ["export", [str(trained), out, "--to", "argos", *LANGUAGES]]
+    with pytest.raises(ValueError, match=r"has the step WhitespaceSplit.*--sentencepiece"):
+        run_subcommand(*export)
+    pieces = str(unpacked / "sentencepiece.model")
+    with pytest.raises(ValueError, match="SentencePiece makes"):
+        run_subcommand("export", [*export[1], "--sentencepiece", pieces])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("out", "more", "reason"),
+    [
+        ("p.argosmodel", (), "needs --languages"),
+        ("p.zip", LANGUAGES, "ends with .argosmodel"),
+        ("p.argosmodel", (*LANGUAGES, "--sentencepiece", "nothing.model"), "does not exist"),
+    ],
+)
+def test_what_a_package_needs_is_checked_first(out, more, reason, trained, tmp_path, capsys):
+    with pytest.raises((UsageError, FileNotFoundError), match=reason):
+        run_subcommand("export", [str(trained), str(tmp_path / out), "--to", "argos", *more])
+    with pytest.raises(SystemExit):
+        run_subcommand("export", ["a", "b", "--to", "argos", "--languages", "../x=X", "de=German"])
+    assert "'../x=X' is not CODE=NAME" in capsys.readouterr().err

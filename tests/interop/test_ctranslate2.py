@@ -5,14 +5,12 @@ import pytest
 import torch
 from conftest import make_batch, make_config, make_model
 
-from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.interop.ctranslate2 import (
     convert_to_ctranslate2,
     converters,
     problems_for_ctranslate2,
 )
 
-WORDS = [" ".join(f"w{index}" for index in range(36))]
 SOURCE_LENS, TARGET_LENS = (7, 4, 6), (5, 6, 3)
 VARIANTS = {
     "post-norm": {},
@@ -46,17 +44,6 @@ VARIANTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def shared():
-    return VanillaTransformerTokenizer.train(WORDS, kind="word")
-
-
-@pytest.fixture(scope="module")
-def separate():
-    target = [" ".join(f"t{index}" for index in range(40))]
-    return VanillaTransformerTokenizer.train(WORDS, target, kind="word", shared=False)
-
-
 def load(model, tokenizer, folder, **options):
     convert_to_ctranslate2(model, tokenizer, folder / "ct2", **options)
     return ctranslate2.Translator(str(folder / "ct2"), intra_threads=1, compute_type="default")
@@ -68,9 +55,9 @@ def tokens_of(tokenizer, rows, lengths, side):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_log_probabilities_and_searches_are_equal(name, shared, separate, tmp_path):
+def test_log_probabilities_and_searches_are_equal(name, shared_words, separate_words, tmp_path):
     changes = VARIANTS[name]
-    tokenizer = separate if "decoder_vocab_size" in changes else shared
+    tokenizer = separate_words if "decoder_vocab_size" in changes else shared_words
     model = make_model(**changes)
     size = model.config.decoder_vocab_size
     batch = make_batch(SOURCE_LENS, TARGET_LENS, decoder_vocab=size)
@@ -102,7 +89,7 @@ def test_log_probabilities_and_searches_are_equal(name, shared, separate, tmp_pa
             assert result.hypotheses[0] == wanted
 
 
-def test_every_field_in_the_way_is_named(shared, tmp_path):
+def test_every_field_in_the_way_is_named(shared_words, tmp_path):
     changes = {
         "norm_placement": "none",
         "norm_type": "unbiased_std",
@@ -111,7 +98,7 @@ def test_every_field_in_the_way_is_named(shared, tmp_path):
     }
     model = make_model(**changes)
     with pytest.raises(ValueError, match="cannot compute") as refused:
-        convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+        convert_to_ctranslate2(model, shared_words, tmp_path / "ct2")
     assert all(f"`{name}` is {value!r}" in str(refused.value) for name, value in changes.items())
     assert not (tmp_path / "ct2").exists()
     rope = {"rope_type": "dynamic", "factor": 2.0}
@@ -126,36 +113,36 @@ def test_a_new_field_is_refused_until_it_is_known(monkeypatch):
     assert problems_for_ctranslate2(config) == ["`residual_scale` is 0.5; possible is 1.0."]
 
 
-def test_int8_weights_take_a_quarter_of_the_space(shared, tmp_path):
+def test_int8_weights_take_a_quarter_of_the_space(shared_words, tmp_path):
     model = make_model(d_model=64, encoder_ffn_dim=256, decoder_ffn_dim=256)
-    load(model, shared, tmp_path / "exact")
-    small = load(model, shared, tmp_path / "int8", quantization="int8")
+    load(model, shared_words, tmp_path / "exact")
+    small = load(model, shared_words, tmp_path / "int8", quantization="int8")
     assert small.compute_type.startswith("int8")
     sizes = [(tmp_path / kind / "ct2" / "model.bin").stat().st_size for kind in ("exact", "int8")]
     tables = 2 * 2048 * 64 * 4  # the positions stay as they are
     assert sizes[1] - tables < 0.4 * (sizes[0] - tables)
 
 
-def test_an_export_leaves_the_model_as_it_is(shared, tmp_path):
+def test_an_export_leaves_the_model_as_it_is(shared_words, tmp_path):
     model = make_model()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    load(model, shared, tmp_path, quantization="int8")
+    load(model, shared_words, tmp_path, quantization="int8")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_what_does_not_fit_is_refused(shared, tmp_path):
+def test_what_does_not_fit_is_refused(shared_words, tmp_path):
     with pytest.raises(ValueError, match="Unknown quantization 'int4'"):
-        convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2", quantization="int4")
+        convert_to_ctranslate2(make_model(), shared_words, tmp_path / "ct2", quantization="int4")
     with pytest.raises(ValueError, match="the model has 30 rows"):
-        convert_to_ctranslate2(make_model(vocab_size=30), shared, tmp_path / "ct2")
+        convert_to_ctranslate2(make_model(vocab_size=30), shared_words, tmp_path / "ct2")
     (tmp_path / "ct2").mkdir()
     with pytest.raises(FileExistsError, match="choose another"):
-        convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2")
+        convert_to_ctranslate2(make_model(), shared_words, tmp_path / "ct2")
 
 
-def test_the_converter_of_ctranslate2_takes_our_directories(shared, tmp_path):
+def test_the_converter_of_ctranslate2_takes_our_directories(shared_words, tmp_path):
     make_model().save_pretrained(tmp_path / "model")
-    shared.save_pretrained(tmp_path / "model")
+    shared_words.save_pretrained(tmp_path / "model")
     converter = converters.TransformersConverter(str(tmp_path / "model"))
     converter.convert(str(tmp_path / "out"), quantization="int8")
     result = ctranslate2.Translator(str(tmp_path / "out")).translate_batch([["w1", "</s>"]])

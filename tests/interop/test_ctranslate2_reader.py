@@ -19,7 +19,7 @@ from ctranslate2_models import (
 )
 from opennmt_models import SOURCE, TARGET, reference_model
 from opennmt_models import save as save_opennmt
-from test_ctranslate2 import VARIANTS, WORDS
+from test_ctranslate2 import VARIANTS
 from toy import arguments, command
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -28,27 +28,16 @@ from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2 import (
     VanillaTransformerLoader,
     convert_to_ctranslate2,
-    vocabularies_of,
 )
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import from_transformers
 from vanilla_transformer.interop.model_bin import read_model_bin
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 TYPES = ("int8", "int16", "float16", "bfloat16", "int8_float32", "int8_bfloat16")
 ANEW = ("scaled residuals", "DeepNorm", "Admin", "learned from 2")
 """Exports of these models hold other weights: factors are in them, or rows are left out."""
-
-
-@pytest.fixture(scope="module")
-def shared():
-    return VanillaTransformerTokenizer.train(WORDS, kind="word")
-
-
-@pytest.fixture(scope="module")
-def separate():
-    target = [" ".join(f"t{index}" for index in range(40))]
-    return VanillaTransformerTokenizer.train(WORDS, target, kind="word", shared=False)
 
 
 def compare(imported):
@@ -63,9 +52,9 @@ def assert_equal_weights(model, expected):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_our_own_exports_come_back(name, shared, separate, tmp_path):
+def test_our_own_exports_come_back(name, shared_words, separate_words, tmp_path):
     changes = VARIANTS[name]
-    tokenizer = separate if "decoder_vocab_size" in changes else shared
+    tokenizer = separate_words if "decoder_vocab_size" in changes else shared_words
     model = make_model(**changes)
     convert_to_ctranslate2(model, tokenizer, tmp_path / "ct2")
     imported = read_ctranslate2(tmp_path / "ct2")
@@ -79,22 +68,22 @@ def test_our_own_exports_come_back(name, shared, separate, tmp_path):
     assert [n for n in same if getattr(model.config, n) != getattr(imported.model.config, n)] == []
 
 
-def test_the_comparison_makes_no_links(shared, tmp_path, monkeypatch):
+def test_the_comparison_makes_no_links(shared_words, tmp_path, monkeypatch):
     """Windows lets only administrators and developers make them."""
 
     def refuse(path, *_):
         raise OSError(f"no link at {path}")
 
-    convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2")
+    convert_to_ctranslate2(make_model(), shared_words, tmp_path / "ct2")
     (tmp_path / "ct2" / "folder").mkdir()
     monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
     assert compare(read_ctranslate2(tmp_path / "ct2")).agrees
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_type_of_weights_is_read(kind, shared, tmp_path):
+def test_every_type_of_weights_is_read(kind, shared_words, tmp_path):
     model = make_model(norm_placement="pre", final_layer_norm=False)
-    convert_to_ctranslate2(model, shared, tmp_path / "ct2", quantization=kind)
+    convert_to_ctranslate2(model, shared_words, tmp_path / "ct2", quantization=kind)
     imported = read_ctranslate2(tmp_path / "ct2")
     assert compare(imported).agrees
     name = "model.encoder.layers.1.feed_forward.fc1.weight"
@@ -109,12 +98,12 @@ def test_every_type_of_weights_is_read(kind, shared, tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
     if "float16" not in kind:  # there, sinusoids are rounded
         assert_same_searches(
-            imported.model, tmp_path / "ct2", vocabularies_of(model.config, shared)
+            imported.model, tmp_path / "ct2", vocabularies_of(model.config, shared_words)
         )
 
 
-def test_a_second_export_in_8_bits_holds_the_same_numbers(shared, tmp_path):
-    convert_to_ctranslate2(make_model(), shared, tmp_path / "first", quantization="int8")
+def test_a_second_export_in_8_bits_holds_the_same_numbers(shared_words, tmp_path):
+    convert_to_ctranslate2(make_model(), shared_words, tmp_path / "first", quantization="int8")
     imported = read_ctranslate2(tmp_path / "first")
     convert_to_ctranslate2(
         imported.model, imported.tokenizer, tmp_path / "second", quantization="int8"
@@ -179,10 +168,10 @@ def test_vocabularies_with_other_special_tokens_are_brought_together(tmp_path):
     assert [word for word in words if word != "</s>"] == expected.hypotheses[0]
 
 
-def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared, tmp_path):
+def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared_words, tmp_path):
     model = make_model(position_embedding_type="sinusoidal_fairseq", position_offset=1)
     with torch.no_grad():
-        spec = VanillaTransformerLoader()(model, shared)
+        spec = VanillaTransformerLoader()(model, shared_words)
     for stack in (spec.encoder, spec.decoder):
         stack.position_encodings.encodings = model_spec.OPTIONAL
     write_spec(spec, tmp_path / "ct2")
@@ -192,12 +181,12 @@ def test_sinusoids_that_are_not_stored_are_those_of_the_engine(shared, tmp_path)
 
 
 @pytest.mark.parametrize(("norm", "epsilon"), [("layer_norm", 1e-5), ("rms_norm", 1e-6)])
-def test_an_epsilon_that_is_not_stored_is_that_of_the_engine(norm, epsilon, shared, tmp_path):
+def test_an_epsilon_that_is_not_stored_is_that_of_the_engine(norm, epsilon, shared_words, tmp_path):
     quiet = {"initializer": "normal", "noise": 0.002, "scale_embedding": False}
     model = make_model(
         norm_type=norm, norm_placement="pre", position_embedding_type="none", **quiet
     )
-    convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+    convert_to_ctranslate2(model, shared_words, tmp_path / "ct2")
     path = tmp_path / "ct2" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "layer_norm_epsilon": None}))
     imported = read_ctranslate2(tmp_path / "ct2")
@@ -205,9 +194,9 @@ def test_an_epsilon_that_is_not_stored_is_that_of_the_engine(norm, epsilon, shar
     assert compare(imported).difference < 1e-6
 
 
-def test_version_5_is_read(shared, tmp_path):
+def test_version_5_is_read(shared_words, tmp_path):
     model = make_model()
-    convert_to_ctranslate2(model, shared, tmp_path / "ct2")
+    convert_to_ctranslate2(model, shared_words, tmp_path / "ct2")
     as_version_5(tmp_path / "ct2", with_source_eos=1, with_target_bos=0)
     imported = read_ctranslate2(tmp_path / "ct2")
     assert imported.model.config.decoder_start_token_id == 2  # without <s>, a target begins so
@@ -257,8 +246,8 @@ def fill(spec):
     model_spec.visit_spec(spec, fill_one)
 
 
-def test_other_kinds_of_models_are_named(shared, tmp_path):
-    convert_to_ctranslate2(make_model(), shared, tmp_path / "ct2")
+def test_other_kinds_of_models_are_named(shared_words, tmp_path):
+    convert_to_ctranslate2(make_model(), shared_words, tmp_path / "ct2")
     path = tmp_path / "ct2" / "model.bin"
     content = path.read_bytes()
     for name, what in (
@@ -270,7 +259,7 @@ def test_other_kinds_of_models_are_named(shared, tmp_path):
         with pytest.raises(ValueError, match=what):
             read_ctranslate2(tmp_path / "ct2")
     assert content[6:22] == b"TransformerSpec\0"
-    write_interleaved(shared, tmp_path / "interleaved")
+    write_interleaved(shared_words, tmp_path / "interleaved")
     with pytest.raises(ValueError, match="only halves"):
         read_ctranslate2(tmp_path / "interleaved")
 
@@ -287,10 +276,10 @@ def write_interleaved(tokenizer, folder):
 
 
 @pytest.fixture(scope="module")
-def deployed(shared, tmp_path_factory):
+def deployed(shared_words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployed") / "ct2"
     small = {"encoder_layers": 1, "decoder_layers": 1, "position_embedding_type": "learned"}
-    convert_to_ctranslate2(make_model(**small), shared, folder, quantization="int8")
+    convert_to_ctranslate2(make_model(**small), shared_words, folder, quantization="int8")
     return folder
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.formats import SOURCES
-from vanilla_transformer.interop.funnel import Imported, convert, save_imported
+from vanilla_transformer.interop.funnel import Imported, convert, prove_imported, save_imported
 from vanilla_transformer.interop.tutorials import convert_tutorial
 
 
@@ -96,7 +96,12 @@ OPTIONS = {
     "scale_embedding": True,
 }
 IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 2}
-WITHOUT_PICKLES = ("eole", "ctranslate2", "argos")  # their files have formats of their own
+WITHOUT_PICKLES = (
+    "eole",
+    "ctranslate2",
+    "argos",
+    "marian-npz",
+)  # their files have formats of their own
 READS_PICKLES = sorted(
     kind for kind, source in SOURCES.items() if not source.on_hub and kind not in WITHOUT_PICKLES
 )
@@ -154,7 +159,8 @@ def test_a_library_that_fails_is_named_and_stops_nothing(tiny_model, tmp_path):
         raise AttributeError("no such option")
 
     imported = Imported(tiny_model(), library="Other 3", source_logits=fail)
-    done = save_imported(imported, "table", "run.pt", tmp_path)
+    saved = save_imported(imported, tmp_path)
+    done = prove_imported(saved, "table", "run.pt", tmp_path)
     assert done.outcome == "Other 3 could not run the source (AttributeError: no such option)."
     assert done.outcome in (tmp_path / "README.md").read_text()
     assert json.loads((tmp_path / "probe.json").read_text())["source"] == "vanilla_transformer"

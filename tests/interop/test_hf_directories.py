@@ -18,10 +18,10 @@ from transformers import (
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.ctranslate2 import vocabularies_of
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import FAMILIES, to_transformers
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 
 @pytest.fixture(scope="module")

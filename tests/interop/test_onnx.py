@@ -1,6 +1,8 @@
 """Models on onnxruntime: their graphs compute the same, and generate the same."""
 
 import importlib
+import json
+import shutil
 
 import pytest
 import torch
@@ -34,7 +36,7 @@ FAST_AND_SLOW = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def onnx():
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extra `onnx`")
@@ -46,17 +48,35 @@ def test_the_class_of_the_graphs_generates_without_a_warning(onnx, heard):
     assert not heard.messages
 
 
-@pytest.mark.parametrize("fields", FAST_AND_SLOW)
-def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
+def make_source(fields):
     model = make_model(**fields)
-    settings = {"num_beams": 2, "length_penalty": 0.7, "max_new_tokens": 6}
-    model.generation_config.update(**settings)
-    done = onnx.export_to_onnx(model, None, tmp_path)
+    model.generation_config.update(num_beams=2, length_penalty=0.7, max_new_tokens=6)
+    return model
+
+
+@pytest.fixture(scope="session")
+def exported_once(onnx, tmp_path_factory):
+    """Exports a model, or returns what an earlier test exported, since tracing is slow."""
+    made = {}
+
+    def export(fields):
+        key = json.dumps(fields)
+        if key not in made:
+            model, folder = make_source(fields), tmp_path_factory.mktemp("onnx")
+            made[key] = model, folder, onnx.export_to_onnx(model, None, folder)
+        return made[key]
+
+    return export
+
+
+@pytest.mark.parametrize("fields", FAST_AND_SLOW)
+def test_the_graphs_generate_the_same(onnx, fields, exported_once):
+    model, folder, done = exported_once(fields)
     assert done.comparison.agrees
     assert done.comparison.describe().endswith("tokens equal.")
     assert done.notes == ()
-    assert not list(tmp_path.glob("*.py"))
-    exported = onnx.OnnxModel.load(tmp_path, threads=1)
+    assert not list(folder.glob("*.py"))
+    exported = onnx.OnnxModel.load(folder, threads=1)
     for lengths in (((7, 4, 6), (6, 6, 6)), ((1,), (1,)), ((9, 3), (2, 2))):
         batch = make_batch(*lengths, decoder_vocab=model.config.decoder_vocab_size)
         del batch["labels"], batch["decoder_attention_mask"]
@@ -74,8 +94,61 @@ def test_the_graphs_generate_the_same(onnx, fields, tmp_path):
         assert torch.equal(*sampled)
     scores_are_those_of_the_model(model, exported)
     refuse_what_is_not_computed(exported)
-    with pytest.raises(FileNotFoundError, match=r"holds no encoder\.onnx"):
-        onnx.OnnxModel.load(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"holds no onnx/encoder_model\.onnx"):
+        onnx.OnnxModel.load(folder / "none")
+
+
+def test_8_bits_keep_the_names_and_the_outputs(onnx, exported_once, tmp_path):
+    import onnx as graphs
+
+    model, original, _ = exported_once(FAST_AND_SLOW[0].values[0])
+    folder = shutil.copytree(original, tmp_path / "copy")
+    onnx.quantize_graphs(folder)
+    files = {path.stem: path for path in (folder / "onnx").iterdir()}
+    assert sorted(files) == ["decoder_model_merged_quantized", "encoder_model_quantized"]
+    for name, path in files.items():
+        before = graphs.load(original / "onnx" / path.name.replace("_quantized", "")).graph
+        after = graphs.load(path).graph
+        for part in ("input", "output"):
+            assert getattr(before, part) == getattr(after, part), name
+        matrices = [each for each in before.initializer if len(each.dims) > 1]
+        types = [each.data_type for each in after.initializer if len(each.dims) > 1]
+        assert len(types) == len(matrices)
+        assert {*types} == {graphs.TensorProto.INT8, graphs.TensorProto.UINT8}, name
+    quantized = onnx.OnnxModel.load(folder, threads=1)
+    batch = make_batch(decoder_vocab=model.config.decoder_vocab_size)
+    del batch["labels"], batch["decoder_attention_mask"]
+    with torch.no_grad():
+        expected = model(**batch).logits
+    difference = (quantized(**batch).logits - expected).abs().max() / expected.abs().max()
+    assert 0.001 < difference < 0.1
+    del batch["decoder_input_ids"]
+    outputs = [each.generate(**batch, num_beams=1, max_new_tokens=4) for each in (model, quantized)]
+    assert torch.equal(*outputs)
+
+
+def test_the_files_are_those_of_transformers_js(onnx, exported_once):
+    import onnx as graphs
+
+    folder = exported_once(FAST_AND_SLOW[0].values[0])[1]
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["model_type"] == "marian"
+    assert config["is_encoder_decoder"] is True
+    assert config["transformers.js_config"] == {"dtype": "fp32"}
+    pairs = [(index, kind) for index in range(2) for kind in ("key", "value")]
+    cached = [f"{index}.{part}.{kind}" for part in ("encoder", "decoder") for index, kind in pairs]
+    graph = graphs.load(folder / "onnx" / "decoder_model_merged.onnx").graph
+    first = ["input_ids", "encoder_attention_mask", "encoder_hidden_states"]
+    assert [i.name for i in graph.input] == first + [f"past_key_values.{name}" for name in cached]
+    assert [o.name for o in graph.output] == ["logits"] + [f"present.{name}" for name in cached]
+    for each in graph.input:  # transformers.js sets every other size of an empty cache to 0
+        sizes = [size.dim_param or size.dim_value for size in each.type.tensor_type.shape.dim]
+        assert sizes[0] == "batch_size"
+        if "past" in each.name:
+            assert (sizes[1], sizes[3]) == (2, 4)
+            assert sizes[2] == ("known_source_len" if "encoder" in each.name else "past_len")
+    for path in (folder / "onnx").iterdir():
+        assert b"/vanilla_transformer/" not in path.read_bytes()  # where the code lies
 
 
 def scores_are_those_of_the_model(model, exported):

@@ -2,6 +2,7 @@
 
 import eole_models
 import fairseq_models
+import marian_models
 import opennmt_models
 import pytest
 import torch
@@ -10,11 +11,9 @@ from hf_models import make
 from parity.reference_systems import SystemC
 from safetensors.torch import save_file
 from test_argos import pack, unpacked  # noqa: F401 - a fixture
-from test_ctranslate2 import WORDS
 from test_tutorials import weights_of, weights_of_a
 from torch_model import random_model
 
-from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
@@ -22,10 +21,9 @@ from vanilla_transformer.interop.recognition import recognise, recognised_kind
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory):
-    tokenizer = VanillaTransformerTokenizer.train(WORDS, kind="word")
+def deployed(shared_words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deployed") / "ct2"
-    convert_to_ctranslate2(make_model(), tokenizer, folder, quantization="int8")
+    convert_to_ctranslate2(make_model(), shared_words, folder, quantization="int8")
     return folder
 
 
@@ -48,6 +46,11 @@ def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa
             tmp_path / "fairseq.pt", {"encoder.x": torch.ones(2)}, form="cfg"
         ),
         ("torch",): saved(tmp_path / "t.pt", random_model().state_dict()),
+        ("marian-npz",): marian_models.save(
+            tmp_path / "marian",
+            marian_models.make_arrays(marian_models.BASE),
+            {**marian_models.BASE, "transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"},
+        ),
         ("bart",): tmp_path / "bart",
         ("vanilla_transformer",): tmp_path / "own",
         ("system-c",): tmp_path / "c.safetensors",

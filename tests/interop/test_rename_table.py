@@ -1,12 +1,15 @@
 """Conversion of a model of one's own with a table that renames its weights."""
 
 import re
+import sys
 
 import pytest
 import torch
 from own_model import EOS, PAD, SOS, WIDTH, FromScratch
 from transformers import AutoModelForSeq2SeqLM
 
+from vanilla_transformer.commands import convert, program
+from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.match_weights import Edit, fit_weights, rename_weights
 from vanilla_transformer.interop.rename_table import read_table, read_with_table
@@ -79,6 +82,71 @@ def decode(scratch, ids):
         ended = (tokens == EOS).any(-1)
         tokens = torch.cat([tokens, next_tokens.masked_fill(ended, PAD)[:, None]], dim=1)
     return tokens
+
+
+CODE = """
+import torch
+from own_model import FromScratch
+
+def load(path):
+    model = FromScratch().eval()
+    model.load_state_dict(torch.load(path))
+    return model
+
+def logits(path, input_ids, attention_mask, decoder_input_ids):
+    assert input_ids.masked_fill(attention_mask == 0, 1).equal(input_ids)
+    return load(path)(input_ids, decoder_input_ids)
+
+def other(path, input_ids, attention_mask, decoder_input_ids):
+    return load(path)(input_ids, decoder_input_ids) + 0.1 * torch.eye(12, 27)
+
+def wide(path, input_ids, attention_mask, decoder_input_ids):
+    return torch.zeros(1, 2, 3)
+
+def leave(**inputs):
+    raise SystemExit("usage: train.py\\n  ...")
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        ("logits", "Compared with the source, run by `{}:logits`, on random input in float32: "),
+        ("other", "The model differs from its source."),
+        ("wide", "must return logits of shape (3, 12, 27) (batch, target_len, vocab), and"),
+        ("leave", "did not run (TypeError: leave() takes 0 positional arguments"),
+        ("none", "has no attribute 'none'): correct it, or convert without --run-code."),
+        ("a b", "`compare` must be of the form module:function"),
+    ],
+)
+def test_a_table_names_code_that_runs_when_asked(files, capsys, function, sentence):
+    module = f"code_of_{files.name}"  # a name for each test, since Python keeps what it imports
+    (files / f"{module}.py").write_text(CODE)
+    (files / "table.yaml").write_text(f"{TABLE}compare: '{module}:{function}'\n")
+    table, checkpoint, out = (str(files / name) for name in ("table.yaml", "run.pt", "out"))
+    words = ["convert", "--from", "table", checkpoint, out, "--table", table]
+    path = [*sys.path]
+    status = program.main([*words, "--run-code"])
+    printed = capsys.readouterr()
+    sentence = sentence.format(module)
+    assert sys.path == path
+    if function == "logits":
+        assert (status, sentence in printed.out) == (0, True), printed
+        assert sentence in (files / "out" / "README.md").read_text()
+        return
+    assert (status, sentence in printed.err) == (1, True), printed
+    assert not (files / "out").exists()
+    if function != "a b":
+        assert program.main(words) == 0
+        said = f"The source was not run: --run-code runs `{module}:{function}`"
+        assert said in capsys.readouterr().out
+
+
+def test_code_to_run_must_be_named(files):
+    with pytest.raises(ValueError, match="There is no code to run: name your function in"):
+        read_with_table(files / "run.pt", files / "table.yaml", run_code=True)
+    with pytest.raises(UsageError, match="--from fairseq does not take --run-code"):
+        convert.parse(["--from", "fairseq", "a", "b", "--run-code"])
 
 
 def test_all_misfits_are_listed_at_once(scratch, files):

@@ -98,35 +98,31 @@ def test_ids_masks_and_labels_of_32_bits_give_the_same(tiny_model, tiny_batch, t
     torch.testing.assert_close(found.logits, expected.logits)
 
 
-def test_tuples_can_be_the_rule_of_a_config(tiny_model, tiny_batch):
-    model, batch = tiny_model(seed=1, **LIVELY), tiny_batch()
-    expected, tokens = model(**batch), model.generate(**source(batch), max_new_tokens=6)
-    model.config.return_dict = False
-    loss, logits = model(**batch)[:2]
-    torch.testing.assert_close(loss, expected.loss)
-    torch.testing.assert_close(logits, expected.logits)
-    assert torch.equal(model.generate(**source(batch), max_new_tokens=6), tokens)
-
-
 @pytest.mark.parametrize(
     "cls",
     [
         VanillaTransformerModel,
+        VanillaTransformerForConditionalGeneration,
         VanillaTransformerForCausalLM,
         VanillaTransformerForSequenceClassification,
         VanillaTransformerForTokenClassification,
     ],
 )
-def test_tuples_can_be_the_rule_of_the_config_of_other_models(tiny_model, tiny_batch, cls):
-    model = tiny_model(cls=cls)
-    target = {} if cls is not VanillaTransformerModel else {"decoder_input_ids": torch.ones(3, 2)}
-    inputs = {**source(tiny_batch()), **{k: v.long() for k, v in target.items()}}
-    expected = model(**inputs, output_hidden_states=True).to_tuple()
+def test_tuples_can_be_the_rule_of_a_config(tiny_model, tiny_batch, cls):
+    model, inputs = tiny_model(cls, seed=1, **LIVELY), source(tiny_batch())
+    if model.can_generate():
+        tokens = model.generate(**inputs, max_new_tokens=6)
+    call = {**inputs, "output_hidden_states": True}
+    if model.config.is_encoder_decoder:
+        call["decoder_input_ids"] = inputs["input_ids"]
+    expected = model(**call).to_tuple()
     model.config.return_dict = False
-    found = model(**inputs, output_hidden_states=True)
+    found = model(**call)
     assert isinstance(found, tuple)
     assert len(found) == len(expected)
     torch.testing.assert_close(found[0], expected[0])
+    if model.can_generate():
+        assert torch.equal(model.generate(**inputs, max_new_tokens=6), tokens)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rope"])
@@ -143,14 +139,20 @@ def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch,
 # --- generation ----------------------------------------------------------------------------------
 
 
-def test_logits_are_kept_for_the_positions_asked_for(tiny_model, tiny_batch):
-    model, batch = tiny_model(lm_head_bias=True), tiny_batch()
-    whole = model(**batch)
+@pytest.mark.parametrize(
+    "cls", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM]
+)
+def test_logits_are_kept_for_the_positions_asked_for(tiny_model, tiny_batch, cls):
+    model = tiny_model(cls, lm_head_bias=True)
+    inputs = source(tiny_batch())
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+    whole = model(**inputs, labels=inputs["input_ids"])
     for kept, where in ((0, slice(None)), (2, slice(-2, None)), (torch.tensor([1, 3]), [1, 3])):
-        inputs = {k: v for k, v in batch.items() if k != "labels"}
         found = model(**inputs, logits_to_keep=kept).logits
         torch.testing.assert_close(found, whole.logits[:, where])
-        torch.testing.assert_close(model(**batch, logits_to_keep=kept).loss, whole.loss)
+        with_labels = model(**inputs, labels=inputs["input_ids"], logits_to_keep=kept)
+        torch.testing.assert_close(with_labels.loss, whole.loss)
 
 
 def test_generation_projects_only_the_last_position_of_a_prompt(tiny_model, tiny_batch):

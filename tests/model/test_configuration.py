@@ -31,6 +31,13 @@ def test_the_defaults_are_the_base_model_of_the_paper():
     assert config.is_encoder_decoder is True
 
 
+def of_type(*kinds):
+    """The fields of a config that have one of some types, but for ids and offsets."""
+    fields = VanillaTransformerConfig.__annotations__.items()
+    named = [name for name, kind in fields if kind in kinds]
+    return [name for name in named if not name.endswith(("token_id", "offset"))]
+
+
 BAD_VALUES = [
     ("alignment_heads", []),
     ("alignment_heads", [[99, 0]]),
@@ -38,54 +45,16 @@ BAD_VALUES = [
     ("alignment_heads", [[0, True]]),
     ("alignment_heads", [0, 1]),
     ("alignment_heads", "0-1"),
+    *((name, value) for name in of_type(int, int | None) for value in (0, -3, 2.5, "16", True)),
     *(
         (name, value)
-        for name in (
-            "vocab_size",
-            "decoder_vocab_size",
-            "d_model",
-            "encoder_layers",
-            "decoder_layers",
-            "encoder_attention_heads",
-            "decoder_attention_heads",
-            "encoder_num_key_value_heads",
-            "decoder_num_key_value_heads",
-            "encoder_ffn_dim",
-            "decoder_ffn_dim",
-            "max_position_embeddings",
-        )
-        for value in (0, -3, 2.5, "16", True)
-    ),
-    *(
-        (name, value)
-        for name in (
-            "dropout",
-            "attention_dropout",
-            "activation_dropout",
-            "ffn_dropout",
-            "encoder_layerdrop",
-            "decoder_layerdrop",
-            "label_smoothing",
-        )
+        for name in of_type(float | int)
+        if name.endswith(("dropout", "layerdrop", "smoothing"))
         for value in (-0.1, 1, 1.5, "0.1", True, None, float("nan"))
     ),
-    *(
-        (name, value)
-        for name in (
-            "gated_ffn",
-            "fused_qkv",
-            "normalize_embedding",
-            "scale_embedding",
-            "attention_bias",
-            "ffn_bias",
-            "lm_head_bias",
-        )
-        for value in (1, 0, "yes", None)
-    ),
-    ("tie_word_embeddings", 1),
+    *((name, value) for name in of_type(bool) for value in (1, 0, "yes", None)),
     ("share_encoder_decoder_embeddings", "no"),
     ("final_layer_norm", 1),
-    ("use_cache", "yes"),
     ("norm_placement", "before"),
     ("norm_placement", None),
     ("norm_type", "batch_norm"),
@@ -364,30 +333,6 @@ def test_round_trip_through_a_directory(tiny_config, tmp_path, changes):
     )
 
 
-FIELDS_OF_THE_FIRST_VERSION = (
-    *("vocab_size", "decoder_vocab_size", "share_encoder_decoder_embeddings"),
-    *("tie_word_embeddings", "d_model", "encoder_layers", "decoder_layers"),
-    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
-    *("activation_function", "norm_placement", "layer_norm_eps", "final_layer_norm"),
-    *("position_embedding_type", "max_position_embeddings", "scale_embedding", "attention_bias"),
-    *("ffn_bias", "lm_head_bias", "dropout", "label_smoothing", "is_encoder_decoder", "use_cache"),
-    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
-)
-
-
-def test_a_file_of_the_first_version_means_the_same(tiny_model, tiny_batch, tmp_path):
-    model = tiny_model(norm_placement="pre", decoder_vocab_size=52)
-    model.save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    saved = json.loads(file.read_text())
-    old = {name: saved[name] for name in (*FIELDS_OF_THE_FIRST_VERSION, "transformers_version")}
-    file.write_text(json.dumps({**old, "made_by": "somebody", "model_type": "vanilla_transformer"}))
-    loaded = type(model).from_pretrained(tmp_path)
-    batch = tiny_batch(decoder_vocab=52)
-    torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-    assert loaded.config.made_by == "somebody"
-
-
 def test_a_bad_value_in_a_file_or_an_override_is_refused(tiny_config, tmp_path):
     tiny_config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="norm_placement"):
@@ -404,6 +349,9 @@ def test_the_saved_config_names_the_classes_for_remote_code(tiny_config):
     auto_map = tiny_config().to_dict()["auto_map"]
     assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
     assert all(value.count(".") == 1 for value in auto_map.values())
+    assert tiny_config(auto_map=None).auto_map == auto_map
+    with pytest.raises(ValueError, match=r"`auto_map` is \['x'\]"):
+        tiny_config(auto_map=["x"])
 
 
 # --- presets -------------------------------------------------------------------------------------

@@ -196,24 +196,22 @@ def test_left_padded_prompts_of_the_decoder_go_on_from_their_own_positions(
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("scheme", ["rope", "alibi", "relative"])
-def test_a_static_cache_generates_the_same_with_grouped_heads_and_every_scheme(
-    tiny_model, tiny_batch, scheme, attention
-):
-    changes = {"position_embedding_type": scheme, "decoder_num_key_value_heads": 2}
-    model = tiny_model(seed=1, **LIVELY, **changes, fused_qkv=True, attention=attention)
-    model.generation_config.disable_compile = True
-    inputs = source(tiny_batch)
-    dynamic = model.generate(**inputs, max_new_tokens=MAX_NEW)
-    static = model.generate(**inputs, max_new_tokens=MAX_NEW, cache_implementation="static")
-    assert torch.equal(dynamic, static)
-
-
-@pytest.mark.parametrize(("encoder_layers", "decoder_layers"), [(2, 3), (3, 1), (1, 4)])
-def test_a_static_cache_generates_the_same(tiny_model, tiny_batch, encoder_layers, decoder_layers):
-    model = tiny_model(
-        seed=1, **LIVELY, encoder_layers=encoder_layers, decoder_layers=decoder_layers
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(
+            {"position_embedding_type": scheme, "decoder_num_key_value_heads": 2, "fused_qkv": True}
+            for scheme in ("rope", "alibi", "relative")
+        ),
+        *(
+            {"encoder_layers": encoder, "decoder_layers": decoder}
+            for encoder, decoder in ((2, 3), (3, 1), (1, 4))
+        ),
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_a_static_cache_generates_the_same(tiny_model, tiny_batch, changes, attention):
+    model = tiny_model(seed=1, **LIVELY, **changes, attention=attention)
     model.generation_config.disable_compile = True
     inputs = source(tiny_batch)
     dynamic = model.generate(**inputs, max_new_tokens=MAX_NEW)

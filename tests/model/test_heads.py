@@ -174,15 +174,6 @@ def test_generation_agrees_with_itself(tiny_model, tiny_batch):
     assert step == greedy[0, -1]
 
 
-def test_only_the_logits_asked_for_are_computed(tiny_model, tiny_batch):
-    model = tiny_model(cls=VanillaTransformerForCausalLM)
-    ids = tiny_batch((7, 7))["input_ids"]
-    logits = model(ids).logits
-    torch.testing.assert_close(model(ids, logits_to_keep=2).logits, logits[:, -2:])
-    where = torch.tensor([0, 3])
-    torch.testing.assert_close(model(ids, logits_to_keep=where).logits, logits[:, where])
-
-
 @pytest.mark.parametrize("cls", MODELS)
 def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
     model = tiny_model(cls=cls, attention="sdpa")

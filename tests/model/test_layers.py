@@ -19,7 +19,7 @@ def scrambled(layer):
     return layer.eval()
 
 
-def sublayer(layer, name, x, run, scale=1.0):
+def sublayer(layer, name, x, run, scale):
     """norm(x + s·f(x)), x + s·f(norm(x)) or x + s·f(x), by which slot is filled."""
     pre = getattr(layer, f"{name}_pre_norm")
     post = getattr(layer, f"{name}_post_norm")
@@ -27,28 +27,23 @@ def sublayer(layer, name, x, run, scale=1.0):
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
-def test_the_encoder_layer_is_attention_then_feed_forward(tiny_config, placement):
-    layer = scrambled(EncoderLayer(tiny_config(norm_placement=placement), 0))
-    x = torch.randn(2, 5, 16)
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, PLAIN)[0])
-    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
-    torch.testing.assert_close(layer(x, PLAIN), expected)
-
-
-@pytest.mark.parametrize("placement", ["post", "pre", "none"])
-def test_the_decoder_layer_attends_to_the_source_in_between(tiny_config, placement):
-    layer = scrambled(DecoderLayer(tiny_config(norm_placement=placement), 0))
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_a_layer_is_its_sublayers_in_their_order(tiny_config, placement, scale):
+    """Each output is scaled before the sum; the decoder attends to the source in between."""
+    config = tiny_config(norm_placement=placement, residual_scale=scale)
+    encoder, decoder = (scrambled(kind(config, 0)) for kind in (EncoderLayer, DecoderLayer))
     x, source = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
-    mask = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    masked = PLAIN._replace(mask=mask)
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, masked)[0])
+    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y, PLAIN)[0], scale)
+    expected = sublayer(encoder, "feed_forward", hidden, encoder.feed_forward, scale)
+    torch.testing.assert_close(encoder(x, PLAIN), expected)
+    masked = PLAIN._replace(mask=torch.ones(5, 5, dtype=torch.bool).tril()[None, None])
+    hidden = sublayer(decoder, "self_attn", x, lambda y: decoder.self_attn(y, masked)[0], scale)
     hidden = sublayer(
-        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, PLAIN, source)[0]
+        decoder, "encoder_attn", hidden, lambda y: decoder.encoder_attn(y, PLAIN, source)[0], scale
     )
-    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward)
-    torch.testing.assert_close(layer(x, masked, source), expected)
-    changed = layer(x, masked, source.flip(-1))
-    assert not torch.allclose(changed, expected)
+    expected = sublayer(decoder, "feed_forward", hidden, decoder.feed_forward, scale)
+    torch.testing.assert_close(decoder(x, masked, source), expected)
+    assert not torch.allclose(decoder(x, masked, source.flip(-1)), expected)
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "none"])
@@ -91,27 +86,3 @@ def test_dropout_acts_on_the_output_of_every_sublayer(tiny_config, kind):
     assert not torch.allclose(layer(*arguments), x)
     layer.dropout.p = 1.0
     torch.testing.assert_close(layer(*arguments), x, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("placement", ["post", "pre", "none"])
-@pytest.mark.parametrize("scale", [0.5, 1.0])
-def test_the_output_of_every_sublayer_is_scaled_before_the_sum(tiny_config, placement, scale):
-    config = tiny_config(norm_placement=placement, residual_scale=scale)
-    layer, x, source = (
-        scrambled(DecoderLayer(config, 0)),
-        torch.randn(2, 5, 16),
-        torch.zeros(2, 4, 16),
-    )
-    hidden = sublayer(layer, "self_attn", x, lambda y: layer.self_attn(y, PLAIN)[0], scale)
-    hidden = sublayer(
-        layer, "encoder_attn", hidden, lambda y: layer.encoder_attn(y, PLAIN, source)[0], scale
-    )
-    expected = sublayer(layer, "feed_forward", hidden, layer.feed_forward, scale)
-    torch.testing.assert_close(layer(x, PLAIN, source), expected)
-    encoder = scrambled(EncoderLayer(config, 0))
-    hidden = sublayer(encoder, "self_attn", x, lambda y: encoder.self_attn(y, PLAIN)[0], scale)
-    expected = sublayer(encoder, "feed_forward", hidden, encoder.feed_forward, scale)
-    torch.testing.assert_close(encoder(x, PLAIN), expected)
-    encoder.train().dropout.p = 1.0
-    if placement == "none":
-        torch.testing.assert_close(encoder(x, PLAIN), x, rtol=0, atol=0)

@@ -456,15 +456,6 @@ def test_the_loss_is_the_mean_over_real_tokens(tiny_model, tiny_batch, smoothing
     torch.testing.assert_close(output.loss, expected)
 
 
-def test_nothing_to_predict_is_a_loss_of_zero(tiny_model, tiny_batch):
-    model, batch = tiny_model().train(), tiny_batch()
-    batch["labels"] = torch.full_like(batch["labels"], -100)
-    loss = model(**batch).loss
-    loss.backward()
-    assert loss.item() == 0
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-
-
 def test_the_loss_of_half_precision_logits_is_computed_in_full():
     logits = torch.randn(2, 300, 50).to(torch.bfloat16)
     labels = torch.randint(50, (2, 300))

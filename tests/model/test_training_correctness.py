@@ -136,19 +136,6 @@ def test_a_trainer_checkpoint_is_a_whole_model_directory(
     assert found["tokens"] == expected.tolist()
 
 
-def test_generation_while_evaluating_runs_without_dropout(tiny_model, tmp_path):
-    rows = examples(6)
-    trainer, _ = train(
-        tiny_model(dropout=0.5),
-        tmp_path,
-        rows,
-        predict_with_generate=True,
-        generation_max_length=6,
-    )
-    predictions = [trainer.predict(rows).predictions.tolist() for _ in range(2)]
-    assert predictions[0] == predictions[1]
-
-
 def test_the_defaults_learn_to_reverse(tmp_path):
     """Post-norm, scaled embeddings, sinusoids, tied: nothing but the sizes is changed."""
     torch.manual_seed(0)

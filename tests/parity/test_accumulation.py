@@ -3,9 +3,6 @@
 `python tests/parity/test_accumulation.py` prints a table for this package and MarianMTModel.
 """
 
-from functools import partial
-
-import pytest
 import torch
 from datasets import Dataset
 from transformers import (
@@ -45,9 +42,9 @@ class RecordGradientNorm(TrainerCallback):
         self.norm = float(torch.cat(gradients).norm())
 
 
-def make_ours(tokenizer, **changes):
+def make_ours(tokenizer):
     return VanillaTransformerForConditionalGeneration(
-        VanillaTransformerConfig(vocab_size=len(tokenizer), **SIZES, **changes)
+        VanillaTransformerConfig(vocab_size=len(tokenizer), **SIZES)
     )
 
 
@@ -64,7 +61,7 @@ def make_marian(tokenizer):
     )
 
 
-def gradient_norm(make_model, steps, folder, **arguments):
+def gradient_norm(make_model, steps, folder):
     """Trains one optimiser step on the 16 examples, `steps` batches of 16 / steps each."""
     tokenizer = VanillaTransformerTokenizer.train(LINES, kind="word")
     torch.manual_seed(0)
@@ -80,7 +77,6 @@ def gradient_norm(make_model, steps, folder, **arguments):
         report_to="none",
         use_cpu=True,
         disable_tqdm=True,
-        **arguments,
     )
     Seq2SeqTrainer(
         model=model,
@@ -92,21 +88,14 @@ def gradient_norm(make_model, steps, folder, **arguments):
     return recorder.norm
 
 
-@pytest.mark.parametrize(
-    ("fields", "arguments"),
-    [({}, {}), ({"label_smoothing": 0.1}, {}), ({}, {"label_smoothing_factor": 0.1})],
-    ids=["plain", "label smoothing of the model", "of the Trainer"],
-)
-def test_accumulation_does_not_change_our_gradient(tmp_path, fields, arguments):
-    make = partial(make_ours, **fields)
-    norms = [gradient_norm(make, steps, tmp_path, **arguments) for steps in STEPS]
-    assert norms == pytest.approx([norms[0]] * len(STEPS), rel=1e-4)
-
-
 def test_marian_still_needs_the_comparison(tmp_path):
     """Fails when Marian is fixed: then remove the table from the documentation."""
-    norms = [gradient_norm(make_marian, steps, tmp_path) for steps in STEPS]
-    assert norms[-1] > 4 * norms[0]
+    ours, marian = (
+        [gradient_norm(make, steps, tmp_path) for steps in (STEPS[0], STEPS[-1])]
+        for make in (make_ours, make_marian)
+    )
+    assert abs(ours[1] / ours[0] - 1) < 1e-4
+    assert marian[1] > 4 * marian[0]
 
 
 def print_table(folder):

@@ -48,3 +48,18 @@ def test_a_score_is_the_same_wherever_it_is_computed(odd_corpus, tmp_path, capsy
     assert 5 < by_hand < 95
     assert evaluated["bleu"]["bleu"] == pytest.approx(by_hand, abs=1e-9)
     assert figures["test_bleu"] == pytest.approx(by_hand, abs=1e-9)
+    ends = [figures["test_bleu_low"], figures["test_bleu_high"]]
+    assert evaluated["bleu"]["interval"] == pytest.approx(ends)
+
+
+def test_a_model_that_finds_no_end_is_cut_off_soon_while_it_trains(corpus, tmp_path):
+    """Its score after the training is that of the saved search."""
+    options = {"max_steps": 1, "learning_rate": 0, "generation_max_length": 100}
+    options |= {"eval_strategy": "steps", "eval_steps": 1}
+    figures = main(arguments(corpus, tmp_path, "train", "validation", **options))
+    rows = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
+    during, _ = [row["eval_gen_len"] for row in rows if "eval_gen_len" in row]
+    references = (corpus / "val.de").read_text().splitlines()
+    longest = max(len(line.split()) + 1 for line in references)
+    assert 2 * longest < during <= 2 * longest + 8 < figures["eval_gen_len"] <= 99
+    assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == 100

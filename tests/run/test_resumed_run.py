@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from test_run_refusals import contents, copy  # noqa: F401 - a fixture
 from toy import arguments
+from watch import callback
 
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.output_directory import (
     OutputDirectory,
@@ -198,6 +200,35 @@ def test_a_terminated_run_is_not_a_finished_one(argv, tmp_path, monkeypatch):
     assert (tmp_path / "trainer_state.json").exists()
     terminate(resume_from_checkpoint=True, max_steps=6)  # the training has gone on
     assert not (tmp_path / "trainer_state.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "ended"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+@pytest.mark.parametrize(
+    ("save_strategy", "kept"), [("steps", "checkpoint-2' is kept"), ("no", "nothing is kept")]
+)
+def test_a_training_that_a_signal_ends_says_what_is_kept(
+    argv, tmp_path, monkeypatch, caplog, number, ended, save_strategy, kept
+):
+    def make_trainer(*args):
+        made, ends = make(*args), callback("on_step_begin", end)
+        made.add_callback(ends)
+        return made
+
+    def end(state, *_):
+        if state.global_step == 3:
+            signal.raise_signal(number)
+
+    make = training_run.make_trainer
+    monkeypatch.setattr(training_run, "make_trainer", make_trainer)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ended):
+        run_subcommand("train", argv(tmp_path / "run", "train", save_strategy=save_strategy))
+    assert "ended early, after step 3: " in caplog.text
+    assert kept in caplog.text
+    assert (tmp_path / "run").exists() == (save_strategy == "steps")
+    assert signal.getsignal(signal.SIGTERM) == handler
 
 
 def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811

@@ -38,7 +38,7 @@ def test_the_card_holds_the_command_and_the_scores(trained):
     needed = ("config", "generation_config")
     assert f"Loading reads {', '.join(f'`{name}.json`' for name in needed)}, `model.sa" in card
     assert "`training_args.bin` and the folders" in card
-    assert r"nrefs:1\|case:mixed" in card  # escaped in the table
+    assert r"nrefs:1\|bs:1000\|seed:12345\|case:mixed" in card  # escaped in the table
 
 
 def test_a_long_command_on_a_card_has_several_lines_that_a_shell_reads_as_one():

@@ -17,6 +17,7 @@ from accelerate import PartialState
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils import DistributedType
 from accelerate.utils.launch import prepare_multi_gpu_env
+from datasets import Dataset
 from small import REPOSITORY, linked_rows, losses, model, rows, trainer, write_report
 from transformers.distributed.configuration_utils import DistributedConfig
 
@@ -111,6 +112,8 @@ def train(folder, kind):
     evaluation = run.predict(run.eval_dataset)
     run.args.per_device_eval_batch_size = 3
     uneven = run.predict(rows(7, seed=2))  # two processes get rows twice
+    run.args.eval_max_tokens = 1  # seven batches, which two processes cannot share
+    shared = run.evaluate(Dataset.from_list(rows(7, seed=2)))
     report = {
         "losses": losses(run),
         "train_loss": figures["train_loss"],
@@ -118,6 +121,7 @@ def train(folder, kind):
         "shares": {name: share(p) for name, p in run.model.named_parameters()},
         "eval_loss": evaluation.metrics["test_loss"],
         "uneven_loss": uneven.metrics["test_loss"],
+        "shared_loss": shared["eval_loss"],
         "uneven_labels": len(uneven.label_ids),
         "labels": evaluation.label_ids.tolist(),
         "processes": run.args.world_size,

@@ -63,27 +63,18 @@ def test_a_model_that_has_learned_shows_the_references(make_trainer, capsys):
     assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
 
 
-def test_it_shows_the_moving_average_that_is_saved(make_trainer, capsys):
-    trainer = make_trainer(max_steps=6, learning_rate=0.1)
-    trainer.add_callback(ExponentialMovingAverage(0.9))
+@pytest.mark.parametrize("schedule_free", [False, True], ids=["moving average", "schedule-free"])
+def test_it_shows_the_weights_that_are_saved(make_trainer, capsys, schedule_free):
+    trainer = make_trainer(schedule_free, max_steps=6, learning_rate=0.1)
+    if not schedule_free:
+        trainer.add_callback(ExponentialMovingAverage(0.9))
     show(trainer, 6, count=4).train()
-    lines = shown(capsys.readouterr().out)
-    trainer.model.eval()
+    if schedule_free:
+        trainer.optimizer.eval()
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(4)])
-    with torch.no_grad():
-        loss = trainer.model(**batch).loss.item()
-    assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
-
-
-def test_it_shows_the_weights_that_a_schedule_free_optimizer_evaluates(make_trainer, capsys):
-    trainer = show(make_trainer(schedule_free=True, max_steps=6), 6, count=4)
-    trainer.train()
-    lines = shown(capsys.readouterr().out)
-    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(4)])
-    trainer.optimizer.eval()
     with evaluation_mode(trainer.model):
         loss = trainer.model(**batch).loss.item()
-    assert float(lines[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
+    assert float(shown(capsys.readouterr().out)[0].split()[-1]) == pytest.approx(loss, abs=2e-4)
 
 
 @pytest.mark.parametrize(("decay", "schedule_free"), [(None, False), (0.9, False), (None, True)])

@@ -9,7 +9,11 @@ from transformers import EvalPrediction, PreTrainedTokenizerFast
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
-from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
+from vanilla_transformer.training.metrics import (
+    GenerationMetrics,
+    number_of_resamples,
+    score_texts,
+)
 
 HYPOTHESES = ["the small dog runs over green grass .", "two birds sit on a wire", "it rains today"]
 REFERENCES = ["the small dog runs on green grass .", "two birds sat on the wire", "today it rains"]
@@ -56,6 +60,30 @@ def test_perfect_scores_are_percent(name):
     assert 0 < abs(best - score_texts(name, HYPOTHESES, REFERENCES)[name]) <= 100
 
 
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_the_interval_is_that_of_the_bootstrap_of_sacrebleu(name):
+    found = score_texts(name, HYPOTHESES, REFERENCES, with_interval=True)
+    if name in ("wer", "per"):  # all that the bootstrap can draw from three texts
+        assert 0 <= found["interval"][0] <= found[name] <= found["interval"][1] <= 120
+    else:
+        metric = {"bleu": sacrebleu.BLEU, "chrf": sacrebleu.CHRF, "ter": sacrebleu.TER}[name]()
+        score = metric.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
+        ends = [score._mean - score._ci, score._mean + score._ci]
+        assert found["interval"] == pytest.approx(ends)
+    assert "|bs:1000|seed:12345|" in found["signature"]
+
+
+def test_outputs_without_a_match_have_an_interval():
+    assert score_texts("chrf", ["", "x"], ["a", "b"], with_interval=True)["interval"] == [0, 0]
+    low, high = score_texts("chrf", ["", "abc"], ["a", "abc"], with_interval=True)["interval"]
+    assert low < 100 < high  # resamples of two texts: both matched, one, or none
+
+
+def test_a_bootstrap_that_would_fill_the_memory_is_smaller_or_left_out():
+    sizes = {3: 1000, 10_000: 1000, 50_000: 200, 100_001: 0}
+    assert {texts: number_of_resamples(texts) for texts in sizes} == sizes
+
+
 def test_options_reach_sacrebleu():
     result = score_texts("bleu", ["猫坐在垫子上"], ["猫坐在垫子下"], tokenize="zh")
     assert "tok:zh" in result["signature"]
@@ -66,6 +94,7 @@ def test_a_word_is_right_when_any_pronunciation_is():
     predictions = ["R IY D", "K  AE T", "D AO", "B ER D"]
     references = [["R EH D", "R IY D"], ["K AE T"], ["D AO G"], ["B ER D Z", "B AH R D"]]
     result = score_texts("wer", predictions, references)
+    assert result.pop("signature").startswith("nrefs:var|version:")
     assert result == {"wer": 50.0, "wrong": 2, "total": 4}
 
 
@@ -74,12 +103,9 @@ def test_phoneme_errors_count_against_the_closest_reference():
     references = [["W AH N D ER F AH L", "R IY D"], ["K AE P T", "K AE"], ["D AO G"]]
     result = score_texts("per", predictions, references)
     # one deletion for 3 phonemes; one edit for the first of two equally close ones, of 4; 3 for 3
+    del result["signature"]
     assert result == {"per": pytest.approx(50.0), "edits": 5, "phonemes": 10}
-
-
-def test_phonemes_are_whole_tokens():
-    result = score_texts("per", ["AE K"], ["AH K"])
-    assert result["per"] == 50.0
+    assert score_texts("per", ["AE K"], ["AH K"])["per"] == 50.0  # phonemes are whole tokens
 
 
 @pytest.mark.parametrize("name", METRIC_NAMES)
@@ -116,7 +142,11 @@ def test_generated_ids_are_scored_against_labels(tokenizer):
     assert scores["gen_len"] == pytest.approx(2.0)
     assert set(scores) == {"wer", "per", "bleu", "gen_len"}
     assert all(type(value) is float for value in scores.values())
-    assert set(scorer.signatures) == {"bleu"}
+    assert set(scorer.signatures) == {"wer", "per", "bleu"}
+    scorer.with_intervals = True
+    with_ends = scorer(EvalPrediction(predictions=PREDICTED, label_ids=LABELS))
+    assert with_ends["wer_low"] <= with_ends["wer"] <= with_ends["wer_high"]
+    assert scores.items() <= with_ends.items()
     np.testing.assert_array_equal(PREDICTED, kept[0])
     np.testing.assert_array_equal(LABELS, kept[1])
 

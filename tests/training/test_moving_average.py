@@ -3,7 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file
-from small import assert_resumes_exactly, assert_same_weights, losses, model, trainer
+from small import assert_resumes_exactly, assert_same_weights, logged, losses, model, trainer
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer
 from watch import callback
 
@@ -69,7 +69,7 @@ def test_the_mean_is_what_is_evaluated(tmp_path):
     averaged, seen = run(tmp_path, **options, save_strategy="no")
     averaged.train()
     other = trainer(tmp_path / "other", net=model())
-    by_step = {r["step"]: r["eval_loss"] for r in averaged.state.log_history if "eval_loss" in r}
+    by_step = logged(averaged, "eval_loss")
     assert list(by_step) == [0, 4, 8]
     assert other.evaluate()["eval_loss"] == by_step[0]
     for step in (4, 8):

@@ -43,8 +43,9 @@ def muon_group(parameters, **changes):
 def test_the_singular_values_become_one(monkeypatch, exact, shape):
     choose_type(monkeypatch, exact)
     torch.manual_seed(0)
-    given = torch.linalg.qr(torch.randn(shape))[0] * 7.0 if shape[1] > shape[2] else None
-    given = torch.randn(shape) if given is None else given
+    given = torch.randn(shape)
+    if shape[1] > shape[2]:
+        given = torch.linalg.qr(given)[0] * 7.0
     left, values, right = torch.linalg.svd(given, full_matrices=False)
     found = orthogonalize(given).float()
     mixed = left.mT @ found @ right.mT
@@ -83,7 +84,7 @@ def test_its_steps_are_those_of_torch(monkeypatch, exact):
 def test_many_matrices_are_updated_in_several_batches(monkeypatch):
     choose_type(monkeypatch, exact=True)
     torch.manual_seed(0)
-    together, apart = matrices(*[(4, 6)] * 7), []
+    together = matrices(*[(4, 6)] * 7)
     apart = copy.deepcopy(together)
     for found, limit in ((together, 2**18), (apart, 50)):
         monkeypatch.setitem(muon._NUMBERS_AT_ONCE, "cpu", limit)

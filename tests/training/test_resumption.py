@@ -9,7 +9,15 @@ import time
 
 import pytest
 import torch
-from small import ScheduleFree, assert_resumes_exactly, assert_same_weights, losses, model, trainer
+from small import (
+    ScheduleFree,
+    assert_resumes_exactly,
+    assert_same_weights,
+    logged,
+    losses,
+    model,
+    trainer,
+)
 from transformers import TrainerCallback
 
 from vanilla_transformer.names import MUON
@@ -189,19 +197,35 @@ def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, cha
             r"`lr_scheduler_type` \(linear, now cosine\), `warmup_steps` \(0, now 1\) changed",
         ),
         ({"max_grad_norm": 0.5}, r"`max_grad_norm` \(1.0, now 0.5\)"),
-        ({"max_steps": 6}, r"`max_steps` \(4, now 6\) changed. The rest of the training"),
-        ({"max_steps": 6, "lr_scheduler_type": "constant"}, None),
         ({}, None),
     ],
 )
 def test_another_course_of_the_training_is_reported(tmp_path, caplog, changes, reported):
-    schedule = "constant" if changes.get("lr_scheduler_type") == "constant" else "linear"
-    run(tmp_path, 4, stop_at=2, max_tokens=60, lr_scheduler_type=schedule).train()
+    run(tmp_path, 4, stop_at=2, max_tokens=60).train()
     run(tmp_path, 4, **{"max_tokens": 60, **changes}).train(resume_from_checkpoint=True)
     if reported is None:
         assert "changed" not in caplog.text
     else:
         assert re.search(reported, caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_reported"),
+    [
+        ({"lr_scheduler_type": "linear"}, True),
+        ({"lr_scheduler_type": "constant"}, False),
+        ({"lr_scheduler_type": "constant", "scheduled_sampling": 0.5}, True),
+        ({"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 2}, False),
+        ({"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 0.5}, True),
+    ],
+)
+def test_more_steps_are_reported_where_the_course_depends_on_their_number(
+    tmp_path, caplog, options, is_reported
+):
+    run(tmp_path, 4, stop_at=2, **options).train()
+    run(tmp_path, 6, **options).train(resume_from_checkpoint=True)
+    reported = "`max_steps` (4, now 6) changed. The rest of the training"
+    assert (reported in caplog.text) == is_reported
 
 
 @pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.field)
@@ -214,8 +238,9 @@ def test_each_row_of_the_table_is_read(row):
 
 
 def test_each_row_of_the_table_is_a_value_of_a_training(tmp_path):
-    """Else a row compares nothing. A run adds its texts, its search and its length limits."""
+    """Else a row compares nothing. A run adds its texts, shares, search and length limits."""
     known = {"train", "validation", "test", "search", "max_source_length", "max_target_length"}
+    known.add("shares")
     for options in ({"max_tokens": 60, "optim": MUON, **PLATEAU}, PAPER, {}):
         made = run(tmp_path, 1, **options)
         made.train()
@@ -316,19 +341,17 @@ def test_the_weights_of_a_schedule_free_optimizer_are_saved_as_they_are_scored(t
     whole = make(tmp_path)
     whole.train()
     whole.save_model(str(tmp_path / "model"))
-    logged = {
-        row["step"]: row["eval_loss"] for row in whole.state.log_history if "eval_loss" in row
-    }
+    scores = logged(whole, "eval_loss")
     for step, name in ((2, "checkpoint-2"), (4, "checkpoint-4"), (4, "model")):
         saved = type(whole.model).from_pretrained(tmp_path / name)
-        assert trainer(tmp_path, net=saved).evaluate()["eval_loss"] == logged[step]
+        assert trainer(tmp_path, net=saved).evaluate()["eval_loss"] == scores[step]
     shutil.rmtree(tmp_path / "checkpoint-4")
     resumed = make(tmp_path)
     resumed.train(resume_from_checkpoint=True)
     assert_same_weights(resumed, whole)
     averaged = make(tmp_path)
     averaged.add_callback(ExponentialMovingAverage(0.9))
-    with pytest.raises(ValueError, match="leave out `ema_decay`, or choose another `optim`"):
+    with pytest.raises(ValueError, match=r"\(ScheduleFree\) evaluates a mean .* choose another"):
         averaged.train()
 
 

@@ -12,9 +12,7 @@ PROGRAM = Path(__file__).with_name("shared_work_run.py")
 
 
 def start(corpus, folder, kind):
-    cache = {"HF_DATASETS_CACHE": str(folder / "cache")}
-    environment = {**_environment_of_a_program(), **cache}
-    running = start_two_processes(PROGRAM, corpus, folder, kind, **environment)
+    running = start_two_processes(PROGRAM, corpus, folder, kind, **_environment_of_a_program())
     codes = [process.wait(120) for process in running]
     return codes, [process.stderr for process in running]
 

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 import torch
 from datasets import IterableDataset
-from small import losses, model, record_batches, rows, stock, tokenizer, trainer
+from small import logged, losses, model, record_batches, rows, stock, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
-from transformers import (
-    DataCollatorForSeq2Seq,
-    EarlyStoppingCallback,
-    GenerationConfig,
-)
+from transformers import DataCollatorForSeq2Seq, EarlyStoppingCallback, GenerationConfig
 
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.metrics import GenerationMetrics
@@ -106,7 +102,7 @@ def test_evaluation_before_the_first_step(tmp_path, generate):
     made = stock(tmp_path, model(), rows(5), max_steps=2, **options, **generate)
     before = model()
     made.train()
-    scores = {r["step"]: r["eval_loss"] for r in made.state.log_history if "eval_loss" in r}
+    scores = logged(made, "eval_loss")
     assert list(scores) == [0, 2]
     fresh = stock(tmp_path / "fresh", before, rows(5), **generate)
     assert fresh.evaluate()["eval_loss"] == scores[0]
@@ -271,8 +267,9 @@ def test_predictions_that_are_not_concatenated_are_scored(tmp_path):
         {"per_device_eval_batch_size": 4, "predict_with_generate": True},
         {"per_device_eval_batch_size": 4, "label_smoothing_factor": 0.1},
         {"eval_max_tokens": 60},
+        {"per_device_eval_batch_size": 4, "dataloader_drop_last": True},
     ],
-    ids=["batches", "generation", "smoothing", "tokens"],
+    ids=["batches", "generation", "smoothing", "tokens", "drop_last"],
 )
 def test_the_loss_of_an_evaluation_is_the_mean_over_its_labels(tmp_path, options):
     """Batches of other sizes hold other shares of the labels."""

@@ -20,6 +20,7 @@ EXAMPLES = """
 vanilla-transformer convert --from marian Helsinki-NLP/opus-mt-en-de runs/en-de
 vanilla-transformer convert --from t5 ./flan-t5-small runs/flan
 vanilla-transformer convert deployed runs/reopened --tokenizer sp.model
+vanilla-transformer convert --from marian-npz model.npz runs/en-de --vocabularies en.spm de.spm
 vanilla-transformer convert --from table run.pt runs/converted --table table.yaml
 vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
     --source-embedding src_tok_emb.weight --target-embedding tgt_tok_emb.weight \\
@@ -76,6 +77,13 @@ def _add_options_of_weights(parser: CommandParser) -> None:
         "--table",
         metavar="FILE",
         help="kind `table`: YAML file that maps your weights to those of this package",
+    )
+    group.add_argument(
+        "--run-code",
+        action="store_const",
+        const=True,
+        help="kind `table`: run the function that the table names under `compare`, your own code, "
+        "and compare its logits",
     )
     group.add_argument(
         "--dicts",
@@ -155,6 +163,14 @@ def _add_options_of_vocabularies(parser: CommandParser) -> None:
         help="whether sources end with the end token (default: unless the vocabulary is that of "
         "OpenNMT-py or Eole)",
     )
+    group = parser.add_argument_group("kind `marian-npz`")
+    group.add_argument(
+        "--vocabularies",
+        nargs="+",
+        metavar="FILE",
+        help="vocabulary (.spm, .yml, .json or text), or that of the source and that of the target "
+        "(default: what decoder.yml names, or what lies beside the model)",
+    )
 
 
 def _given_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -177,6 +193,7 @@ def _check_options_of_kind(options: argparse.Namespace) -> None:
 def check(options: argparse.Namespace) -> None:
     """Checks the files and the output directory."""
     paths = [options.source, *(getattr(options, name) for name in _FILES)]
+    paths += options.vocabularies or []
     read_from = tuple(paths)
     if SOURCES[options.kind].on_hub:
         check_model_path(paths.pop(0))
@@ -191,8 +208,8 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.interop.funnel import convert
 
     given = _given_options(options)
-    given["changes"] = dict(given["changes"]) if "changes" in given else None
-    given = {name: value for name, value in given.items() if value is not None}
+    if "changes" in given:
+        given["changes"] = dict(given["changes"])
     done = convert(
         options.kind, options.source, options.output_dir, overwrite=options.overwrite, **given
     )

@@ -1,9 +1,11 @@
-"""`vanilla-transformer evaluate`: scores of a saved model on a data set."""
+"""`vanilla-transformer evaluate`: scores of saved models on a data set."""
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from typing import Any
 
 from vanilla_transformer.commands.files import (
     check_data_files,
@@ -16,8 +18,8 @@ from vanilla_transformer.commands.options import (
     UsageError,
     add_engine_options,
     add_fields,
-    add_model_argument,
     add_search_options,
+    check_usage,
     given_search_options,
     usage_of_search,
 )
@@ -26,18 +28,34 @@ from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import METRIC_NAMES
 
-SUMMARY = "Scores the outputs of a saved model on a data set, and prints the scores as JSON."
+SUMMARY = "Scores the outputs of a saved model, or compares several; prints the scores as JSON."
 EXAMPLES = """
 vanilla-transformer evaluate runs/multi30k --test-source test.en --test-target test.de
 vanilla-transformer evaluate runs/multi30k --dataset-name bentrevett/multi30k \\
     --source-column en --target-column de --metrics bleu chrf ter --output report.json
+vanilla-transformer evaluate runs/old runs/new --compare --html comparison.html \\
+    --test-source test.en --test-target test.de
 """
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("evaluate", SUMMARY, EXAMPLES, intermixed=True)
-    add_model_argument(parser)
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="directory of a saved model, or its name on the Hub; several with --compare",
+    )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="test the differences of several models by the paired bootstrap, for all texts and by "
+        "corpus, direction and length",
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", help="page for --compare with all outputs side by side"
+    )
     parser.add_argument("--split", default="test", choices=SPLITS, help="split to score")
     parser.add_argument(
         "--metrics",
@@ -50,7 +68,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--output", metavar="FILE", help="JSON file for the scores, signatures, sources and outputs"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an existing --output or --html"
+    )
     add_search_options(parser.add_argument_group("search (default: as saved with the model)"))
     add_engine_options(parser.add_argument_group("computation"))
     # The length of an output is `--max-new-tokens` here.
@@ -60,11 +80,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the data options, the paths and the output file."""
+    check_usage(
+        (len(options.models) > 1 and not options.compare, "several models need --compare"),
+        (len(options.models) < 2 and options.compare, "--compare needs two models or more"),
+        (len(set(options.models)) < len(options.models), "--compare names a model twice"),
+        (options.html and not options.compare, "--html needs --compare"),
+        (options.html and options.html == options.output, "--html and --output are one file"),
+    )
     _data_arguments(options)
-    check_model_directory(options.model)
+    for model in options.models:
+        check_model_directory(model)
     check_data_files(vars(options))
     files = data_files(vars(options)).items()
-    check_output(options, {f"--{name.replace('_', '-')}": path for name, path in files})
+    read_from = {f"--{name.replace('_', '-')}": path for name, path in files}
+    check_output(options, read_from)
+    page = argparse.Namespace(output=options.html, overwrite=options.overwrite)
+    check_output(page, read_from, "--html")
     given_search_options(options)
     check_extra("train")
     if options.engine == "ctranslate2":
@@ -73,11 +104,14 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
-    from vanilla_transformer.run.evaluation import evaluate_model
+    from vanilla_transformer.inference.results import without_infinities
+    from vanilla_transformer.run.comparison import describe_scores
+    from vanilla_transformer.run.comparison_page import comparison_page
+    from vanilla_transformer.run.evaluation import compare_models, evaluate_model
 
     with usage_of_search():
-        evaluation = evaluate_model(
-            options.model,
+        found: Any = (compare_models if options.compare else evaluate_model)(
+            options.models if options.compare else options.models[0],
             _data_arguments(options),
             split=options.split,
             metrics=options.metrics,
@@ -87,10 +121,16 @@ def run(options: argparse.Namespace) -> None:
             progress=True,
             **given_search_options(options),
         )
-    print(json.dumps(evaluation.scores, indent=2), flush=True)
+    report = without_infinities(asdict(found))
+    print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
+    if options.compare:
+        print(*describe_scores(found.scores), sep="\n", file=sys.stderr)
     if options.output:
         with open_output(options.output) as stream:
-            json.dump(asdict(evaluation), stream, indent=1, ensure_ascii=False)
+            json.dump(report, stream, indent=1, ensure_ascii=False, allow_nan=False)
+    if options.html:
+        with open_output(options.html) as stream:
+            stream.write(comparison_page(found))
 
 
 def _data_arguments(options: argparse.Namespace) -> DataArguments:

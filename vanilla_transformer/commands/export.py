@@ -1,7 +1,9 @@
 """`vanilla-transformer export`: a saved model in the format of another engine."""
 
 import argparse
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -9,8 +11,13 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.atomic_files import (
+    check_output_directory,
+    replaced_directory,
+    replaced_file,
+)
 from vanilla_transformer.data.model_directory import check_model_directory
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import QUANTIZATIONS
 
@@ -18,13 +25,28 @@ SUMMARY = "Writes a saved model in the format of another engine, or of transform
 EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
-vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx
+vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
+vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
+    --languages en=English de=German
 """
-KINDS = {"hf": None, "ctranslate2": "ctranslate2", "onnx": "onnx"}
-"""The formats, each with the extra that it needs."""
+KINDS = {
+    "hf": (),
+    "ctranslate2": ("ctranslate2",),
+    "argos": ("ctranslate2", "convert"),
+    "onnx": ("onnx",),
+}
+"""The formats, each with the extras that it needs."""
 
-FORMATS_OF_OPTIONS = {"quantization": ("ctranslate2",), "positions": ("hf", "ctranslate2")}
+FORMATS_OF_OPTIONS = {
+    "quantization": ("ctranslate2", "argos", "onnx"),
+    "positions": ("hf", "ctranslate2", "argos"),
+    "languages": ("argos",),
+    "sentencepiece": ("argos",),
+}
 """The options that only some formats have."""
+
+ONNX_QUANTIZATIONS = ("float32", "int8")
+"""The types of weights of a graph, among `QUANTIZATIONS`."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -42,27 +64,68 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="type of the weights, for ctranslate2 (default: float32)",
+        help="type of the weights, for ctranslate2 (default: float32), argos (default: int8), and "
+        f"onnx ({' or '.join(ONNX_QUANTIZATIONS)}, default: float32)",
     )
     parser.add_argument(
         "--positions",
         type=positive_integer,
         metavar="N",
-        help="longest source and target in tokens, for hf and ctranslate2 (default: the field "
-        "max_position_embeddings; for ctranslate2 without learned positions: 2048)",
+        help="longest source and target in tokens, for hf, ctranslate2 and argos (default: the "
+        "field max_position_embeddings; for the latter two without learned positions: 2048)",
+    )
+    group = parser.add_argument_group("format `argos`")
+    group.add_argument(
+        "--languages",
+        nargs=2,
+        type=_read_language,
+        metavar="CODE=NAME",
+        help="languages of sources and targets, e.g. en=English de=German",
+    )
+    group.add_argument(
+        "--sentencepiece",
+        metavar="FILE",
+        help="model of SentencePiece (default: that in MODEL, or one made from its tokenizer)",
     )
     return parser.parse_words(words)
+
+
+def _read_language(text: str) -> tuple[str, str]:
+    code, _, name = text.partition("=")
+    if not re.fullmatch("[A-Za-z0-9-]+", code) or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not CODE=NAME, such as en=English")
+    return code, name
 
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model's path, the output directory and the extra."""
     for name, kinds in FORMATS_OF_OPTIONS.items():
         if getattr(options, name) is not None and options.to not in kinds:
-            raise UsageError(f"--{name} is for {' and '.join(kinds)}, not for --to {options.to}")
+            raise UsageError(f"--{name} is for {', '.join(kinds)}, not for --to {options.to}")
+    if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
+        raise UsageError(
+            f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
+            f"{' or '.join(ONNX_QUANTIZATIONS)} for --to onnx"
+        )
     check_model_directory(options.model)
-    check_output_directory(options.output_dir, options.overwrite, [options.model])
-    if extra := KINDS[options.to]:
+    if options.to == "argos":
+        _check_package(options)
+    else:
+        check_output_directory(options.output_dir, options.overwrite, [options.model])
+    for extra in KINDS[options.to]:
         check_extra(extra)
+
+
+def _check_package(options: argparse.Namespace) -> None:
+    if options.languages is None:
+        raise UsageError("--to argos needs --languages, such as en=English de=German")
+    path = Path(options.output_dir)
+    if path.suffix != ".argosmodel":
+        raise UsageError(f"a package of Argos Translate ends with .argosmodel, {str(path)!r} not")
+    if path.exists() and not options.overwrite:
+        raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
+    if options.sentencepiece:
+        existing_file(options.sentencepiece)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -70,8 +133,8 @@ def run(options: argparse.Namespace) -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    if options.to == "ctranslate2":
-        _export_to_ctranslate2(options)
+    if options.to in ("ctranslate2", "argos"):
+        {"ctranslate2": _export_to_ctranslate2, "argos": _export_to_argos}[options.to](options)
         return
     from vanilla_transformer.inference.loading import load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer
@@ -88,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
         else:
             from vanilla_transformer.interop.onnx import export_to_onnx
 
-            done = export_to_onnx(model, tokenizer, unfinished)
+            done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
             use = f"`OnnxModel.load({options.output_dir!r})`"
     print(f"{options.output_dir}: exported; {use}.")
     print(done.comparison.describe())
@@ -110,3 +173,26 @@ def _export_to_ctranslate2(options: argparse.Namespace) -> None:
         )
         save_tokenizer(tokenizer, unfinished)  # CTranslate2 reads tokens, not texts
     print(f"{options.output_dir}: exported; `ctranslate2.Translator({options.output_dir!r})`.")
+
+
+def _export_to_argos(options: argparse.Namespace) -> None:
+    from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.interop.argos import export_to_argos
+
+    model, tokenizer = load_model(options.model, "cpu")
+    path = Path(options.output_dir)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_file(path) as unfinished:
+        notes = export_to_argos(
+            model,
+            tokenizer,
+            unfinished,
+            options.model,
+            options.languages,
+            options.quantization or "int8",
+            options.positions,
+            options.sentencepiece,
+        )
+    print(f"{path}: exported; `argostranslate.package.install_from_path({str(path)!r})`.")
+    for note in notes:
+        print(note)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TextIO, cast
@@ -72,8 +72,6 @@ def read_pair_chunks(
     """Reads two files of as many lines as a stream, from the pair after the first `skip`.
 
     Args:
-        source: The first file.
-        target: The second file.
         skip: Number of pairs that are left out.
         progress: Whether to show on standard error how many pairs are done.
 
@@ -97,7 +95,6 @@ class CountedLines:
     """Lines that are read as a stream, and their number, which tells how long the work takes.
 
     Attributes:
-        lines: The lines.
         count: Their number.
     """
 
@@ -149,12 +146,14 @@ def check_resumption(options: argparse.Namespace) -> None:
     )
 
 
-def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None]) -> None:
+def check_output(
+    options: argparse.Namespace, read_from: Mapping[str, str | None], name: str = "--output"
+) -> None:
     """Checks the options `output`, `overwrite` and, where there is one, `resume`.
 
     Args:
-        options: The parsed options.
         read_from: Files that are read at the same time, by the options that name them.
+        name: The option that the output is called in errors.
 
     Raises:
         ValueError: If the file exists and may not be replaced, or if it is one of `read_from`.
@@ -165,15 +164,15 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
         return
     output, unfinished = Path(path), _unfinished_file(path)
     if output.is_dir():
-        raise IsADirectoryError(f"`--output` {path!r} is a directory: give the name of a file.")
+        raise IsADirectoryError(f"`{name}` {path!r} is a directory: give the name of a file.")
     if output.exists() and not (options.overwrite or resumes):
-        raise ValueError(f"`--output` {path!r} exists: add --overwrite, or choose another file.")
+        raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
     for option, source in read_from.items():
         if source and output.exists() and output.samefile(source):
-            raise ValueError(f"`--output` {path!r} is also the `{option}`: choose another file.")
+            raise ValueError(f"`{name}` {path!r} is also the `{option}`: choose another file.")
     if not output.parent.is_dir():
         raise FileNotFoundError(
-            f"`--output` {path!r}: the directory {str(output.parent)!r} does not exist."
+            f"`{name}` {path!r}: the directory {str(output.parent)!r} does not exist."
         )
     if output.is_file() or not output.exists():  # not a device or a pipe
         try:
@@ -181,12 +180,12 @@ def check_output(options: argparse.Namespace, read_from: Mapping[str, str | None
                 pass
         except OSError as error:
             raise OSError(
-                f"`--output` {path!r}: no file can be made in {str(unfinished.parent)!r} "
+                f"`{name}` {path!r}: no file can be made in {str(unfinished.parent)!r} "
                 f"({error.strerror}): choose another directory."
             ) from error
     if resumes and not options.overwrite and output.exists() and unfinished.exists():
         raise ValueError(
-            f"`--output` {path!r} exists, and {str(unfinished)!r} would replace it: add "
+            f"`{name}` {path!r} exists, and {str(unfinished)!r} would replace it: add "
             "--overwrite to go on with the latter, or delete the latter to keep the former."
         )
 
@@ -263,6 +262,26 @@ def open_resumable(
     record.unlink()
 
 
+def check_done_lines(output: str, lines: Iterable[str]) -> None:
+    """Refuses an interrupted output of sources and outputs whose sources are not these lines.
+
+    Raises:
+        ValueError: If a line begins with another source.
+    """
+    unfinished = _unfinished_file(output)
+    for number, (found, line) in enumerate(zip_longest(read_lines(unfinished), lines), start=1):
+        if found is None or line is None or not found.startswith(f"{as_cell(line)}\t"):
+            raise ValueError(
+                f"{str(unfinished)!r}, line {number}, does not begin with line {number} of the "
+                "input: the outputs are shifted; delete it to begin again."
+            )
+
+
+def as_cell(text: str) -> str:
+    """Returns a text as a cell of a line of cells: tabs and line breaks become spaces."""
+    return text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
+
+
 def _unfinished_file(output: str) -> Path:
     """Returns the file that becomes an output, beside it, or beside what it names as a link."""
     return Path(f"{Path(output).resolve()}.unfinished")
@@ -296,11 +315,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
 
 
 def file_identity(path: str) -> list[Any]:
-    """Returns the full path, size and time of a file, or of the weights in a directory.
-
-    Args:
-        path: A file, a directory, or a name on the Hub, which is returned as it is.
-    """
+    """Returns path, size and time of a file or of weights in a directory, or a name on the Hub."""
     found = Path(path)
     if not found.exists():
         return [path]

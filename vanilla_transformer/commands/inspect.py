@@ -1,7 +1,7 @@
 """`vanilla-transformer inspect`: shapes, attention and other views of a saved model."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
     add_model_argument,
+    add_output_options,
+    add_pair_options,
     positive_integer,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
@@ -20,7 +22,6 @@ from vanilla_transformer.data.token_words import encode_pairs
 from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -43,7 +44,7 @@ vanilla-transformer inspect cost runs/multi30k --pairs 40000000 --gpus 8
 
 VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
-PAIRS_PER_BATCH = 16
+_ENDINGS = ".png, .svg or .pdf"
 
 
 class ViewParser(CommandParser):
@@ -72,17 +73,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--target", nargs="+", help="target texts, one per source (default: the start token)"
     )
     shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
-    _add_picture_options(shapes, "image of the modules as in the paper's figure 1")
+    add_output_options(shapes, f"image of the modules as in the paper's figure 1: {_ENDINGS}")
     maps = views.add_parser("attention", help="source token that each target token attends to")
     add_model_argument(maps)
     maps.add_argument("--text", required=True, help="source text")
     maps.add_argument("--target", help="target text (default: what the model generates)")
     maps.add_argument(
-        "--layer",
-        type=int,
-        default=-1,
-        metavar="N",
-        help="layer, from 0; -1: the last one",
+        "--layer", type=int, default=-1, metavar="N", help="layer, from 0; -1: the last one"
     )
     maps.add_argument(
         "--head", type=int, metavar="N", help="head to print, from 0 (default: the mean of all)"
@@ -100,9 +97,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="what --output holds: the heads of the layer, the heads of all layers, or source "
         "against target, with the mean of the layer's heads or with --head",
     )
-    _add_picture_options(maps, "image of the attention")
+    add_output_options(maps, f"image of the attention: {_ENDINGS}")
     positions = views.add_parser("positions", help="picture of what the positions of a stack are")
-    positions.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    add_model_argument(positions)
     positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")
     positions.add_argument(
         "--length",
@@ -110,7 +107,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="number of positions (default: 64, or as many as are learned)",
     )
-    _add_picture_options(positions, "image to write", required=True)
+    add_output_options(positions, f"image to write: {_ENDINGS}", required=True)
     training = views.add_parser("training", help="picture of the curves of trainings")
     training.add_argument(
         "runs", nargs="+", metavar="RUN", help="directory of a training, or a checkpoint"
@@ -119,19 +116,16 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     training.add_argument(
         "--x", choices=("step", "epoch", "seconds"), default="step", help="from left to right"
     )
-    _add_picture_options(training, "image to write", required=True)
+    add_output_options(training, f"image to write: {_ENDINGS}", required=True)
     heads = views.add_parser("heads", help="change of the loss without each attention head")
-    heads.add_argument("model", metavar="MODEL", help="directory of a saved model")
-    for side in ("source", "target"):
-        heads.add_argument(
-            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
-        )
+    add_model_argument(heads)
+    add_pair_options(heads)
     heads.add_argument(
         "--pairs", type=positive_integer, default=64, metavar="N", help="pairs to use, at most"
     )
-    _add_picture_options(heads, "image of the changes")
+    add_output_options(heads, f"image of the changes: {_ENDINGS}")
     cost = views.add_parser("cost", help="parameters, FLOPs and memory")
-    cost.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    add_model_argument(cost)
     for name, default in (("source-length", 128), ("target-length", 128), ("batch", 1)):
         what = "sequences" if name == "batch" else f"{name.partition('-')[0]} tokens of a sequence"
         cost.add_argument(
@@ -145,16 +139,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     cost.add_argument("--gpus", type=positive_integer, metavar="N", help="GPUs of the training")
     return parser.parse_words(words)
-
-
-def _add_picture_options(
-    parser: argparse.ArgumentParser, what: str, required: bool = False
-) -> None:
-    """Adds `--output` and `--overwrite`."""
-    parser.add_argument(
-        "--output", metavar="FILE", required=required, help=f"{what}: .png, .svg or .pdf"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -271,6 +255,7 @@ def _show_attention(
     maps = attention_maps(model, tokenizer, options.text, options.target)
     if options.output:
         _save_picture(_draw_attention(maps, options), options.output)
+    print(f"{'target':<16} {'source':<16} weight")
     for target, source, weight in maps.alignment(options.layer, options.head):
         print(f"{target:<16} {source:<16} {weight:.2f}")
 
@@ -291,50 +276,27 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
 def _show_heads(model: Any, options: argparse.Namespace) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
     from vanilla_transformer.inference.loading import load_tokenizer
+    from vanilla_transformer.inference.translator import Translator
     from vanilla_transformer.inspection.attention_figures import plot_head_scores
     from vanilla_transformer.inspection.head_ablation import head_scores
 
     pairs = list(islice(read_line_pairs(options.source, options.target), options.pairs))
     if not pairs:
         raise ValueError(f"{options.source!r} is empty: give at least one pair of texts.")
-    tokenizer = load_tokenizer(options.model)
-    changes = head_scores(model, _make_loss(tokenizer, pairs, model.device))
+    translator = Translator.from_model(model, load_tokenizer(options.model))
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+
+    def mean_loss(_: Any) -> float:
+        """Returns the mean cross-entropy of the target tokens, in nats."""
+        scores = translator.score(sources, targets)
+        tokens = sum(len(score.tokens) for score in scores)
+        return -sum(score.log_probability for score in scores) / tokens
+
+    changes = head_scores(model, mean_loss)
+    print(f"{'attention':<30} rise of the loss without each head, in nats per token")
     for name, layers in changes.items():
         for layer, heads in enumerate(layers.tolist()):
             numbers = "  ".join(f"{change:+.4f}" for change in heads)
             print(f"{name:<20} layer {layer:<3} {numbers}")
     if options.output:
         _save_picture(plot_head_scores(changes, score="loss in nats per token"), options.output)
-
-
-def _make_loss(
-    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
-) -> Callable[[Any], float]:
-    """Makes a score: the mean cross-entropy of the target tokens, in nats."""
-    import torch.nn.functional as F
-
-    batches = list(_encode_batches(tokenizer, pairs, device))
-
-    def mean_loss(model: Any) -> float:
-        total, count = 0.0, 0
-        for batch in batches:
-            labels = batch["labels"].flatten()
-            logits = model(**batch).logits.flatten(0, 1).float()
-            total += F.cross_entropy(logits, labels, reduction="sum").item()
-            count += int((labels >= 0).sum())
-        return total / count
-
-    return mean_loss
-
-
-def _encode_batches(
-    tokenizer: Any, pairs: list[tuple[str, str]], device: "torch.device"
-) -> Iterator[dict[str, "torch.Tensor"]]:
-    """Yields batches of pairs; labels of padding are -100, which the loss ignores."""
-    for start in range(0, len(pairs), PAIRS_PER_BATCH):
-        sources, targets = zip(*pairs[start : start + PAIRS_PER_BATCH], strict=True)
-        settings = {"padding": True, "return_tensors": "pt"}
-        encoded = encode_pairs(tokenizer, list(sources), list(targets), **settings)
-        batch = {name: tensor.to(device) for name, tensor in encoded.items()}
-        is_padding = batch["labels"] == tokenizer.pad_token_id
-        yield {**batch, "labels": batch["labels"].masked_fill(is_padding, -100)}

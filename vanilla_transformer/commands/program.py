@@ -1,6 +1,6 @@
 """The program `vanilla-transformer`: finds the subcommand, runs it, and reports errors.
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 ended by SIGTERM (`train`).
 """
 
 import argparse
@@ -21,6 +21,9 @@ from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
     "train",
+    "adapt",
+    "prepare",
+    "corpora",
     "evaluate",
     "translate",
     "score",
@@ -35,9 +38,6 @@ SUBCOMMANDS = (
     "serve",
 )
 """Names of the subcommands, in the order of a person's work. Each has a module of its name."""
-
-_REPLACED = {"generate": "translate --engine transformers"}
-"""Subcommands that are gone, and what does the same."""
 
 EXAMPLES = """
 vanilla-transformer train recipe.yaml --output-dir runs/first
@@ -129,8 +129,6 @@ def find_subcommand(words: Sequence[str]) -> tuple[str, list[str]]:
     if parser.parse_words(before).version:
         print(_describe_versions())
         parser.exit()
-    if name in _REPLACED:
-        parser.error(f"the subcommand {name!r} is gone: use `{PROGRAM} {_REPLACED[name]}`")
     if not name:
         parser.error(f"give a subcommand: {', '.join(SUBCOMMANDS)}")
     close = get_close_matches(name, SUBCOMMANDS, 1)

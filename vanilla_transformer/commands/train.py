@@ -2,7 +2,9 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from vanilla_transformer.commands.files import check_data_files
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
@@ -14,6 +16,7 @@ from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,
+    PreparationArguments,
     ShowArguments,
     SubwordArguments,
     TokenizerArguments,
@@ -93,6 +96,7 @@ def _make_help_parser() -> CommandParser:
         "data": DataArguments,
         "model": ModelArguments,
         "tokenizer": TokenizerArguments,
+        "preparation": PreparationArguments,
         "subword regularisation": SubwordArguments,
         "averages of the weights": AveragingArguments,
         "messages": ShowArguments,
@@ -117,7 +121,8 @@ def check(options: argparse.Namespace) -> None:
     if unknown := first_unknown_option(words):
         raise UsageError(unknown_option_message(unknown))
     values = _given_values(words)
-    check_data_files(values)
+    if "prepared" not in values:  # which does not need the files that it was made from
+        check_data_files(values)
     if model := values.get("model_name_or_path"):
         check_model_directory(model)
     check_extra("train")
@@ -146,6 +151,21 @@ def run(options: argparse.Namespace) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from error
     training_run.show_messages(arguments)
-    training_run.run(arguments)
+    with _sigterm_as_exit(training_run.STATUS_OF_SIGTERM):
+        training_run.run(arguments)
     if torch.distributed.is_initialized():  # its threads would abort a process that just ends
         torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _sigterm_as_exit(status: int) -> Iterator[None]:
+    """Ends the process in order on SIGTERM, as on Ctrl-C: a training says what it has saved."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(status)
+
+    former = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

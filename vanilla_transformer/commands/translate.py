@@ -9,6 +9,8 @@ from itertools import islice, tee
 from typing import Any
 
 from vanilla_transformer.commands.files import (
+    as_cell,
+    check_done_lines,
     check_output,
     check_resumption,
     file_identity,
@@ -23,6 +25,7 @@ from vanilla_transformer.commands.options import (
     add_compute_type_option,
     add_engine_options,
     add_model_argument,
+    add_output_options,
     add_resume_option,
     add_search_options,
     check_usage,
@@ -62,13 +65,17 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
     )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    add_output_options(files)
     add_resume_option(files)
     files.add_argument(
         "--json",
         action="store_true",
         help="write a JSON object per line: source, outputs, scores, tokens, token scores",
+    )
+    files.add_argument(
+        "--tsv",
+        action="store_true",
+        help="write SOURCE, a tab and OUTPUT, which is a corpus for training (docs/adapting.md)",
     )
     files.add_argument(
         "--alignment",
@@ -120,6 +127,10 @@ def check(options: argparse.Namespace) -> None:
             "--compute-type is for CTranslate2, which computes no --ensemble-with",
         ),
         (
+            options.tsv and (options.json or options.alignment),
+            "--tsv, --json and --alignment write lines of different forms: give one",
+        ),
+        (
             options.resume and not options.input,
             "--resume needs --input and --output",
         ),
@@ -169,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"engine: {translator.engine.name}", file=sys.stderr)
     identity: dict[str, Any] = {}
     if options.resume:  # what must be equal for an interrupted output to be continued
-        names = ("json", "alignment", "minimum_risk", "engine", "compute_type", "seed")
+        names = ("json", "tsv", "alignment", "minimum_risk", "engine", "compute_type", "seed")
         identity = {
             "model": file_identity(options.model),
             "ensemble_with": [file_identity(path) for path in options.ensemble_with],
@@ -179,6 +190,8 @@ def run(options: argparse.Namespace) -> None:
             **given,
         }
     with open_resumable(options, identity) as (stream, done):
+        if options.tsv and done:
+            check_done_lines(options.output, islice(source_lines([], options.input), done))
         sources, lines = tee(islice(source_lines(options.lines, options.input), done, None))
         outputs = translator.translate(
             with_count(lines, options.input, done),
@@ -201,8 +214,12 @@ def run(options: argparse.Namespace) -> None:
                 line = json.dumps(content, ensure_ascii=False, allow_nan=False)
                 print(line, file=stream)
                 continue
+            start = f"{as_cell(source)}\t" if options.tsv else ""
             for output in several:
-                print_line(_output_line(output), stream)
+                text = _output_line(output)
+                print_line(f"{start}{as_cell(text) if options.tsv else text}", stream)
+        if next(sources, None) is not None:
+            raise ValueError("There are fewer outputs than lines: the output is not complete.")
 
 
 def _output_line(output: Any) -> str:

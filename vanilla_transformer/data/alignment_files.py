@@ -37,7 +37,7 @@ def add_links(pairs: Dataset, path: str) -> Dataset:
     return joined
 
 
-def _read_links(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _read_links(path: str) -> Iterator[dict[str, str]]:
     empty = True
     for number, line in enumerate(read_lines(path), start=1):
         empty = False

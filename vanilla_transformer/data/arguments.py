@@ -1,8 +1,9 @@
-"""The arguments that name the data of a run; needs the standard library only."""
+"""The arguments that name the data of a run; needs no heavy package."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
 SPLITS = ("train", "validation", "test")
@@ -14,6 +15,21 @@ RULES = (
         1,
         *("max_train_samples", "max_eval_samples", "max_test_samples"),
         *("max_source_length", "max_target_length"),
+    ),
+    Rule(
+        ("corpora_temperature",),
+        lambda value, _: not 0 < value < float("inf"),
+        "`{name}` is {value}: it must be a number above 0, such as 5.",
+    ),
+    Rule(
+        ("corpora_temperature",),
+        lambda _, options: not options.corpora,
+        "`{name}` {value} has no effect without `corpora`: give both, or leave it out.",
+    ),
+    Rule(
+        ("corpora_temperature",),
+        lambda _, options: any(one.weight is not None for one in read_entries(options.corpora)),
+        "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
     ),
     Rule(
         ("dataset_config_name",),
@@ -45,7 +61,7 @@ class DataArguments:
     one file per split, or two plain text files per split.
 
     Raises:
-        ValueError: If an option breaks one of `RULES`.
+        ValueError: If an option breaks one of `RULES`, or an entry of `corpora` is wrong.
     """
 
     dataset_name: str | None = option(
@@ -81,8 +97,20 @@ class DataArguments:
     target_lang: str | None = option(
         "Key of the target text in such rows; source_lang and target_lang go together."
     )
+    corpora: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Several corpora in place of one: in a recipe, a list of entries "
+            "(docs/adapting.md); on the command line, each as a JSON object."
+        },
+    )
+    corpora_temperature: float | None = option(
+        "T of the shares n^(1/T) of corpora with n pairs in each epoch: 1 as their sizes, a large "
+        "number nearly equal. By default, each pair is used once, or the weights decide."
+    )
     max_train_samples: int | None = option(
-        "Use only this many training pairs, the first ones. By default, all of them."
+        "Use only this many training pairs (of each corpus), the first ones. By default, all of "
+        "them."
     )
     max_eval_samples: int | None = option(
         "Use only this many validation pairs, the first ones. By default, all of them."
@@ -98,4 +126,5 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
+        read_entries(self.corpora or ())
         check_rules(RULES, self)

@@ -19,6 +19,8 @@ FILES_OF_A_MODEL = (
 )
 """Names in the directory of a saved model, of a run, or of an export."""
 
+_FOLDERS_OF_A_MODEL = ("onnx", "target_tokenizer")  # of an export
+
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SIGNS_OF_A_FULL_DISK = (
     "no space left",
@@ -133,15 +135,7 @@ def check_output_directory(
     if not overwrite:
         raise ValueError(f"{path!r} is not empty: add --overwrite, or choose another directory.")
     problem = "" if (folder / "config.json").is_file() else "no config.json"
-    names = sorted(
-        repr(one.name)
-        for one in folder.iterdir()
-        if not (
-            one.name == "__pycache__"
-            if one.is_dir()
-            else any(fnmatch(one.name, pattern) for pattern in FILES_OF_A_MODEL)
-        )
-    )
+    names = sorted(repr(one.name) for one in folder.iterdir() if not _is_of_a_model(one))
     if names:
         problem = f"more than a saved model ({', '.join(names[:3])})"
     if problem:
@@ -149,6 +143,14 @@ def check_output_directory(
             f"{path!r} holds {problem}, and --overwrite would delete all of it: choose another "
             "output."
         )
+
+
+def _is_of_a_model(path: Path) -> bool:
+    """Returns whether this is a file or a folder of a saved model, of a run or of an export."""
+    if path.is_dir():
+        known = path.name in _FOLDERS_OF_A_MODEL and not any(one.is_dir() for one in path.iterdir())
+        return path.name == "__pycache__" or (known and all(map(_is_of_a_model, path.iterdir())))
+    return any(fnmatch(path.name, pattern) for pattern in FILES_OF_A_MODEL)
 
 
 def _lies_in(path: Path, folder: Path) -> bool:

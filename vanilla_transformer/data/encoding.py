@@ -1,21 +1,28 @@
 """Turns text into token ids."""
 
 import json
+from collections.abc import Callable
 from functools import partial
 from logging import INFO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-import datasets
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, List, Value
-from datasets.fingerprint import Hasher
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from datasets.table import InMemoryTable
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
-from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
+from vanilla_transformer.data.file_contents import (
+    content_digest,
+    read_object,
+    rows_digest,
+    text_digest,
+)
+from vanilla_transformer.data.file_formats import cache_folder
+from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
 from vanilla_transformer.progress import Progress
@@ -24,22 +31,13 @@ logger = logging.get_logger(__name__)
 
 _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_hash")
 """Fields of a saved tokenizer that tell where it comes from."""
+_LAST_CALL = ("truncation", "padding")
+"""Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
+
+_FORMAT = 1  # of the shards: with another number, no older ones are used
+_ROWS_OF_A_CALL = 1000
 
 D = TypeVar("D", Dataset, DatasetDict)
-
-_FEATURES_WITH_LINKS = Features(
-    {
-        "input_ids": List(Value("int32")),
-        "attention_mask": List(Value("int8")),
-        "labels": List(Value("int64")),
-        "length": Value("int64"),
-        "source_truncated": Value("bool"),
-        "target_truncated": Value("bool"),
-        LINKS: List(List(Value("int32"))),
-        "links_lost": Value("int64"),
-    }
-)
-"""Columns of encoded pairs with links; without this, pairs without links would have no type."""
 
 
 def encode(
@@ -48,11 +46,14 @@ def encode(
     max_source_length: int | None = None,
     max_target_length: int | None = None,
     num_proc: int | None = None,
+    folder: Path | None = None,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> D:
     """Encodes pairs of texts as token ids; a warning counts the texts that are truncated.
 
     Links between words become links between all their tokens. A warning counts the links whose
-    tokens are lost with the end of a text.
+    tokens are lost with the end of a text. Pairs that are in files are encoded into files, shard by
+    shard: what is there already is not encoded again.
 
     Args:
         data: A data set, or several splits, with the text columns "source" and "target", and
@@ -62,101 +63,170 @@ def encode(
             limit.
         max_target_length: The same for a target.
         num_proc: Number of processes. None: the current process does the work.
+        folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
+            memory for texts that are there.
+        tell: Takes the number of pairs that are encoded, after each file.
 
     Returns:
-        New data with the same rows and the columns "input_ids", "attention_mask", "labels" and
-        "length" (number of tokens of source and target together), without the text columns. With
-        links, "alignment" holds pairs of token indices.
+        New data with the same rows and the columns "input_ids", "labels" and "length" (number of
+        tokens of source and target together), without the text columns. With links, "alignment"
+        holds pairs of token indices.
 
     Raises:
-        OSError: If the disk of the cache is full.
+        OSError: If the disk is full.
         ValueError: If a text column is missing, or if there are links, and the tokenizer does not
             show the words of its tokens.
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
-        return DatasetDict({name: encode(rows, tokenizer, *options) for name, rows in data.items()})
+        splits, before = {}, 0
+        for name, rows in data.items():
+            own = None if folder is None else folder / name
+            splits[name] = encode(
+                rows, tokenizer, *options, own, partial(lambda start, n: tell(start + n), before)
+            )
+            before += len(rows)
+        return DatasetDict(splits)
     if missing := [name for name in ("source", "target") if name not in data.column_names]:
         raise ValueError(
             f"The data has the columns {data.column_names}, but not {' and '.join(missing)}: "
             "rename the columns of the texts to source and target."
         )
     limits = {"source": max_source_length, "target": max_target_length}
-    tells = num_proc is None and logger.isEnabledFor(INFO)  # datasets shows bars
-    with (
-        explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)),
-        Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown,
-    ):
-        encoded = data.map(
-            partial(_encode_batch, shown=shown if tells else None),
-            batched=True,
-            fn_kwargs={"tokenizer": tokenizer, "limits": limits},
-            remove_columns=data.column_names,
-            features=_FEATURES_WITH_LINKS if LINKS in data.column_names else None,
-            num_proc=num_proc,
-            # That of datasets would cover where the tokenizer was loaded from: each resumption of a
-            # run would encode its data again, and leave a copy in the cache.
-            new_fingerprint=Hasher.hash([data._fingerprint, _tokenizer_digest(tokenizer), limits]),
-            desc="Tokenizing",
-        )
+    tells = num_proc is None and logger.isEnabledFor(INFO)
+    with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
+        make = partial(_encode_rows, data, tokenizer, limits)
+        if folder is None and not data.cache_files:
+            table, facts = make(range(len(data)), tell=shown.reach)
+            encoded, found = Dataset(InMemoryTable(table)), [facts]
+        else:
+            origin = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
+            key = text_digest(json.dumps(origin))
+            folder = folder or cache_folder() / key
+            if num_proc is None:
+                make = partial(make, tell=shown.reach)
+            shards = make_shards(folder, key, len(data), make, num_proc, tell)
+            encoded, found = shards.open(), shards.shards
+    _warn_of_losses(found, limits, len(data))
+    return encoded
+
+
+def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
+    """Returns the digest of texts; of those that are encoded in files, it is written there."""
+    shards = Shards.of(encoded)
+    if shards is None:
+        return rows_digest(texts)
+    digests = [str(one["texts"]) for one in shards.shards]
+    return digests[0] if len(digests) == 1 else text_digest(" ".join(digests))
+
+
+def _warn_of_losses(facts: list[dict[str, Any]], limits: dict[str, int | None], count: int) -> None:
     for side, limit in limits.items():
-        if truncated := sum(encoded[f"{side}_truncated"][:]):
+        if truncated := sum(one["truncated"][side] for one in facts):
             logger.warning(
-                f"The tokenizer truncated {truncated} of {len(data)} {side} texts to {limit} "
-                "tokens."
+                f"The tokenizer truncated {truncated} of {count} {side} texts to {limit} tokens."
             )
-    columns = [f"{side}_truncated" for side in limits]
-    if LINKS in data.column_names:
-        columns.append("links_lost")
-        if lost := sum(encoded["links_lost"][:]):
-            logger.warning(
-                f"{lost} links of words are left out: truncation leaves no token of a word."
-            )
-    return encoded.remove_columns(columns)
+    if lost := sum(one["links_lost"] for one in facts):
+        logger.warning(f"{lost} links of words are left out: truncation leaves no token of a word.")
 
 
-def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Returns a digest of what a tokenizer saves, without where it comes from."""
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Returns a digest of what a tokenizer saves, without where it comes from or its last call."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_warning()  # without a message for each file
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        config = read_object(Path(folder, "tokenizer_config.json"))
-        files = {path.name: content_digest(path) for path in Path(folder).iterdir()}
+        files: dict[str, Any] = {one.name: content_digest(one) for one in Path(folder).iterdir()}
+        for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
+            content = read_object(Path(folder, file)).items()
+            dropped = (*_ORIGIN, *_LAST_CALL)
+            files[file] = {name: value for name, value in content if name not in dropped}
     logging.set_verbosity(verbosity)
-    del files["tokenizer_config.json"]
-    kept = {name: value for name, value in config.items() if name not in _ORIGIN}
-    return text_digest(json.dumps([kept, files], sort_keys=True))
+    return text_digest(json.dumps(files, sort_keys=True))
 
 
-def _encode_batch(
-    batch: dict[str, list[str]],
+def _encode_rows(
+    data: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     limits: dict[str, int | None],
-    shown: Progress | None = None,
-) -> dict[str, list[Any]]:
-    source, source_truncated = _encode_side(batch["source"], tokenizer, "text", limits["source"])
-    target, target_truncated = _encode_side(
-        batch["target"], target_side(tokenizer), "text_target", limits["target"]
-    )
-    pairs = zip(source["input_ids"], target["input_ids"], strict=True)
-    columns: dict[str, list[Any]] = {
-        "input_ids": source["input_ids"],
-        "attention_mask": source["attention_mask"],
-        "labels": target["input_ids"],
-        "length": [len(source_ids) + len(target_ids) for source_ids, target_ids in pairs],
-        "source_truncated": source_truncated,
-        "target_truncated": target_truncated,
-    }
-    if LINKS in batch:
-        words = (
-            words_of_encoding(tokenizer, batch["source"], source, "source", source_truncated),
-            words_of_encoding(tokenizer, batch["target"], target, "target", target_truncated),
-        )
-        columns |= _encode_links(batch[LINKS], *words)
-    if shown is not None:
-        shown.reach(shown.done + len(batch["source"]))
-    return columns
+    rows: range,
+    tell: Callable[[int], None] = lambda _: None,
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
+    sides = {"source": tokenizer, "target": target_side(tokenizer)}
+    ids = Value("uint16" if max(map(len, sides.values())) <= 2**16 else "uint32")
+    features = {"input_ids": List(ids), "labels": List(ids), "length": Value("int32")}
+    if LINKS in data.column_names:
+        features[LINKS] = List(List(Value("int32")))
+    schema, tables = Features(features).arrow_schema, []
+    truncated, lost = dict.fromkeys(sides, 0), 0
+    for start in range(rows.start, rows.stop, _ROWS_OF_A_CALL):
+        stop = min(start + _ROWS_OF_A_CALL, rows.stop)
+        batch = data[start:stop]
+        if LINKS in batch:
+            columns, lost_here = _encode_with_links(batch, sides, limits, truncated)
+            lost += lost_here
+        else:
+            source, target = (
+                _encode_side(batch[side], sides[side], side, limits, truncated) for side in sides
+            )
+            columns = {"input_ids": source, "labels": target}
+        both = zip(columns["input_ids"], columns["labels"], strict=True)
+        columns["length"] = [len(source) + len(target) for source, target in both]
+        tables.append(pa.Table.from_pydict(columns, schema))
+        tell(stop)
+    texts = rows_digest(data.select(rows))
+    facts = {"truncated": truncated, "links_lost": lost, "texts": texts}
+    return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
+
+
+def _encode_side(
+    texts: list[str],
+    tokenizer: PreTrainedTokenizerBase,
+    side: str,
+    limits: dict[str, int | None],
+    truncated: dict[str, int],
+) -> list[list[int]]:
+    """Encodes the texts of one side, and counts those that lost tokens."""
+    argument = {"source": "text", "target": "text_target"}[side]
+
+    def call(texts: list[str], **options: Any) -> list[list[int]]:
+        ids: list[list[int]] = tokenizer(**{argument: texts}, verbose=False, **options)["input_ids"]
+        return ids
+
+    fast = getattr(tokenizer, "batch_ids", None)
+    ids = call(texts, truncation=False) if fast is None else fast(texts)
+    if limit := limits[side]:
+        long = [index for index, found in enumerate(ids) if len(found) > limit]
+        truncated[side] += len(long)
+        cut = call([texts[index] for index in long], truncation=True, max_length=limit)
+        for index, found in zip(long, cut, strict=True):
+            ids[index] = found
+    return ids
+
+
+def _encode_with_links(
+    batch: dict[str, list[str]],
+    sides: dict[str, PreTrainedTokenizerBase],
+    limits: dict[str, int | None],
+    truncated: dict[str, int],
+) -> tuple[dict[str, list[Any]], int]:
+    """Returns the columns of pairs with links, and how many links are lost."""
+    ids, words = [], []
+    for side, tokenizer in sides.items():
+        options = {{"source": "text", "target": "text_target"}[side]: batch[side], "verbose": False}
+        limit = limits[side]
+        encoding = tokenizer(**options, truncation=bool(limit), max_length=limit)
+        found = whole = encoding["input_ids"]
+        if limit:
+            whole = _encode_side(batch[side], tokenizer, side, {side: None}, truncated)
+        is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
+        truncated[side] += sum(is_cut)
+        ids.append(found)
+        words.append(words_of_encoding(sides["source"], batch[side], encoding, side, is_cut))
+    links = _encode_links(batch[LINKS], words[0], words[1])
+    lost = sum(links.pop("links_lost"))
+    return {"input_ids": ids[0], "labels": ids[1], **links}, lost
 
 
 def _encode_links(
@@ -169,19 +239,3 @@ def _encode_links(
         columns[LINKS].append(sorted({pair for _, found in links for pair in found}))
         columns["links_lost"].append(sum(not found for _, found in links))
     return columns
-
-
-def _encode_side(
-    texts: list[str], tokenizer: PreTrainedTokenizerBase, argument: str, limit: int | None
-) -> tuple[BatchEncoding, list[bool]]:
-    """Encodes the texts of one side; returns the encoding, and which texts lost tokens."""
-    options: dict[str, Any] = {argument: texts, "return_attention_mask": True, "verbose": False}
-    if not limit:
-        return tokenizer(**options, truncation=False), [False] * len(texts)
-    encoding = tokenizer(**options, truncation=True, max_length=limit)
-    # Only a text that fills the limit can have lost tokens: it is encoded again, without a limit.
-    full = [index for index, ids in enumerate(encoding["input_ids"]) if len(ids) >= limit]
-    options = {**options, argument: [texts[index] for index in full]}
-    whole = tokenizer(**options, truncation=False)["input_ids"] if full else []
-    truncated = {index for index, ids in zip(full, whole, strict=True) if len(ids) > limit}
-    return encoding, [index in truncated for index in range(len(texts))]

@@ -7,6 +7,7 @@ if a text of its first row holds an unquoted comma, and names no line that is no
 import csv
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +15,53 @@ import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetGenerationError
+from datasets.table import MemoryMappedTable
 
+from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.file_contents import content_digest
+from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.shards import write_tables
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")
 _LONGEST_FIELD = 2**31 - 1
+_ROWS_OF_A_CHUNK = 20_000
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
 
 def dataset_from_rows(
-    read_rows: Callable[..., Iterator[dict[str, str]]], features: Features, paths: dict[str, str]
+    read_rows: Callable[..., Iterator[dict[str, Any]]],
+    features: Features,
+    paths: dict[str, str],
+    **options: Any,
 ) -> Dataset:
-    """Builds a data set from the rows of files, or takes it from the cache.
+    """Writes the rows of files to a file of the cache, unless it has them, and opens that file.
 
     Args:
-        read_rows: Generator of the rows. Its arguments are `paths` by name, and `digests`, which it
-            does not use: they make the cache depend on the content of the files.
+        read_rows: Generator of the rows. Its arguments are `paths` and `options` by name.
         features: Columns of the rows.
         paths: Paths of the files, by the names of the generator's arguments.
+        **options: What else the rows depend on, as JSON can hold it.
 
     Raises:
         FileNotFoundError: If a file does not exist.
         Exception: Any error of the generator, as the generator raised it.
     """
-    # A tuple: `from_generator` takes a list for shards.
-    digests = tuple(content_digest(path) for path in paths.values())
-    try:
-        return Dataset.from_generator(
-            read_rows, features=features, gen_kwargs={**paths, "digests": digests}
-        )
-    except DatasetGenerationError as error:
-        raise (error.__cause__ or error) from None
+    digests = [content_digest(path) for path in paths.values()]
+    made_by = [__version__, read_rows.__name__, features.to_dict(), digests, options]
+    key = text_digest(json.dumps(made_by))
+    path = cache_folder() / f"{key}.arrow"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows, schema = read_rows(**paths, **options), features.arrow_schema
+        chunks = iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
+        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
+    return Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
+
+
+def cache_folder() -> Path:
+    """Returns the folder of this package in the cache of `datasets`."""
+    return Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer")
 
 
 def load_text_pairs(source: str, target: str) -> Dataset:
@@ -60,7 +75,7 @@ def load_text_pairs(source: str, target: str) -> Dataset:
     return dataset_from_rows(_read_pairs, features, {"source": source, "target": target})
 
 
-def _read_pairs(source: str, target: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _read_pairs(source: str, target: str) -> Iterator[dict[str, str]]:
     number = 0
     for number, pair in enumerate(read_line_pairs(source, target), start=1):
         for path, line in zip((source, target), pair, strict=True):
@@ -68,7 +83,7 @@ def _read_pairs(source: str, target: str, digests: tuple[str, ...]) -> Iterator[
                 raise ValueError(
                     f"{path}, line {number}: NUL bytes are no text: the file is damaged."
                 )
-        yield dict(zip(("source", "target"), pair, strict=True))
+        yield {"source": pair[0], "target": pair[1]}
     if not number:
         raise ValueError(f"{source} and {target} are empty: give files with text.")
 
@@ -87,7 +102,7 @@ def load_table(path: str) -> Dataset:
     if suffix not in _BUILDERS or path.endswith(".parquet.gz"):
         raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
     # One folder per content: the cache of `load_dataset` only compares modification times.
-    cache = Path(datasets.config.HF_DATASETS_CACHE, "vanilla_transformer", content_digest(path))
+    cache = cache_folder() / content_digest(path)
     if suffix != ".parquet":
         _check_json_rows(path, suffix)
     try:
@@ -128,7 +143,7 @@ def _read_csv_header(path: str) -> list[str]:
     return header
 
 
-def _read_csv_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
     records = _read_csv_records(path)
     _, header = next(records)
     line = 1
@@ -196,7 +211,7 @@ def _parse_or_none(text: str) -> Any:
         return None
 
 
-def _read_json_rows(path: str, digests: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file of JSON lines, or of one JSON array."""
     text = "\n".join(read_lines(path))
     if text.lstrip().startswith("["):

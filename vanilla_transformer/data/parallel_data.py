@@ -5,8 +5,10 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from datasets import Dataset, DatasetDict, load_dataset, load_dataset_builder, load_from_disk
+from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
@@ -30,8 +32,8 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
 
     Returns:
         The splits "train", "validation" and "test" that are given, with the text columns "source"
-        and "target", and "references" (a list of texts) if the data have such a column. With links,
-        "train" also has the column "alignment".
+        and "target", and "references" (a list of texts) and "corpus" (a name) if the data have such
+        columns. With links, "train" also has the column "alignment".
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -41,7 +43,10 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
             the conditions of `add_links`.
         OSError: If the disk of the cache is full.
     """
-    loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
+    if args.corpora:
+        from vanilla_transformer.data.corpora import load_corpora  # which loads tables by this room
+
+        return load_corpora(args, links)
     limits = {
         "train": args.max_train_samples,
         "validation": args.max_eval_samples,
@@ -49,13 +54,19 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
     }
     splits = {}
     with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
-        for name, loaded in loaders[_choose_source(args)](args).items():
+        for name, loaded in _load_all_rows(args).items():
             if links is not None and name == "train":
                 loaded = add_links(loaded, links)
             files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
             pairs = drop_empty_pairs(loaded, name, files)
             splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
     return DatasetDict(splits)
+
+
+def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
+    """Loads the splits with the pairs that are skipped later."""
+    loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
+    return loaders[_choose_source(args)](args)
 
 
 def _choose_source(args: DataArguments) -> str:
@@ -127,17 +138,20 @@ def files_of_split(args: DataArguments, split: str) -> list[str]:
     return [path for path in given if path]
 
 
-def name_row(args: DataArguments, split: str, rows: Dataset, index: int) -> str:
+def name_row(args: DataArguments, split: str, index: int) -> str:
     """Returns where a row of a loaded split comes from, e.g. "Line 3 of a.en, a.de".
 
     Lines that were skipped count. If `args` name no data, it is the row of the split.
     """
     origin = ", ".join(files_of_split(args, split)) or args.dataset_name
+    if args.corpora:
+        row = load_parallel_data(args)[split][index]
+        return f"Line {row['line']} of the corpus {row['corpus']!r}"
     if origin is None:
         return f"Row {index + 1} of the {split} split"
     unit = "Line" if getattr(args, f"{split}_source") else "Row"
-    kept = rows._indices  # None: no row was skipped
-    return f"{unit} {1 + (index if kept is None else kept.column(0)[index].as_py())} of {origin}"
+    source, target = _sides_with_text(_load_all_rows(args)[split])
+    return f"{unit} {1 + np.flatnonzero(source & target)[index]} of {origin}"
 
 
 def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> Dataset:
@@ -145,7 +159,7 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
 
     Returns:
         The same rows with the text columns "source" and "target", and "references" (a list of
-        texts) if the data set has such a column.
+        texts) and "corpus" (a name) if the data set has such columns.
 
     Raises:
         ValueError: If a column is missing or does not hold text, if only one language is named, or
@@ -163,6 +177,8 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
         wanted = {args.source_column: "source", args.target_column: "target"}
     _check_columns(dataset, wanted, origin)
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
+    if _holds_text(dataset.features.get("corpus")) and "corpus" not in wanted:
+        kept.append("corpus")
     dataset = dataset.select_columns(kept)
     for number, texts in enumerate(dataset["references"] if "references" in kept else (), 1):
         if not texts or None in texts:
@@ -203,7 +219,7 @@ def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
     Raises:
         ValueError: If no pair is left.
     """
-    source, target = (_has_text(dataset, column) for column in ("source", "target"))
+    source, target = _sides_with_text(dataset)
     kept = source & target
     if not kept.any():
         raise ValueError(f"The {split} split has no pair with text on both sides: check {files}.")
@@ -214,12 +230,24 @@ def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
         f"(source {(~source).sum()}, target {(~target).sum()}). "
         f"The first of them is pair {np.flatnonzero(~kept)[0] + 1}."
     )
-    return dataset.select(np.flatnonzero(kept))
+    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
+    copied = dataset.with_format("arrow").map(
+        lambda table, rows: table.filter(pa.array(kept[rows])),
+        with_indices=True,
+        batched=True,
+        batch_size=10_000,
+        new_fingerprint=Hasher.hash([dataset._fingerprint, "with text on both sides"]),
+        desc="Skipping empty pairs",
+    )
+    return copied.with_format(None)
 
 
-def _has_text(dataset: Dataset, column: str) -> NDArray[np.bool_]:
-    """Returns, for each row of a column, whether it holds more than white space."""
-    tables = dataset.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
-    trimmed = (pc.utf8_trim_whitespace(table[column]) for table in tables)
-    masks = [pc.fill_null(pc.not_equal(text, ""), False).to_numpy() for text in trimmed]
-    return np.concatenate([np.zeros(0, np.bool_), *masks])
+def _sides_with_text(dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns, for each row, whether the source and the target hold more than white space."""
+    masks: dict[str, list[NDArray[np.bool_]]] = {"source": [], "target": []}
+    for table in dataset.select_columns([*masks]).with_format("arrow").iter(batch_size=10_000):
+        for column, found in masks.items():
+            has_text = pc.not_equal(pc.utf8_trim_whitespace(table[column]), "")
+            found.append(pc.fill_null(has_text, False).to_numpy())
+    source, target = (np.concatenate([np.zeros(0, np.bool_), *one]) for one in masks.values())
+    return source, target

@@ -1,20 +1,27 @@
-"""Reads UTF-8 text line by line, from files and binary streams; standard library only."""
+"""Reads UTF-8 text line by line, from files and binary streams.
+
+Only `.zst` needs more than the standard library: pyarrow.
+"""
 
 import codecs
 import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
+
+from vanilla_transformer.extras import optional_packages
 
 MOST_BYTES_OF_A_LINE = 2**30
 """A small `.gz` may hold a line that fills any memory."""
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 text file, plain or `.gz`, without their line ends.
+    r"""Yields the lines of a UTF-8 text file, plain, `.gz` or `.zst`, without their line ends.
 
     Only "\n" and "\r\n" end a line. Other characters that Unicode counts as line ends, such as
     U+2028, are part of the text. A byte order mark at the start of the file is dropped.
@@ -22,16 +29,41 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is not UTF-8 or a line is too long (the error names the line), or a
-            `.gz` is damaged.
+            packed file is damaged.
+    """
+    with open_bytes(path) as stream:
+        yield from decode_lines(stream, os.fspath(path))
+
+
+@contextmanager
+def open_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Opens a file, plain, `.gz` or `.zst`, as a stream of its unpacked bytes.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a packed file is damaged.
     """
     file = existing_file(path)
+    kind = {".gz": "gzip", ".zst": "zstd"}.get(file.suffix, "")
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            yield from decode_lines(cast(BinaryIO, stream), os.fspath(path))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with _open_packed(file, kind) as stream:
+            yield stream
+    except (EOFError, zlib.error, gzip.BadGzipFile, OSError) as error:
+        # An error of the system has a number, those of the decompressors have none.
+        if not kind or getattr(error, "errno", None):
+            raise
         raise ValueError(
-            f"{path} is not an intact gzip file ({error}): compress the text again."
+            f"{path} is not an intact {kind} file ({error}): compress the text again."
         ) from error
+
+
+def _open_packed(file: Path, kind: str) -> BinaryIO:
+    if kind == "zstd":
+        with optional_packages():
+            import pyarrow  # type: ignore[import-untyped]  # pyarrow ships no types
+
+        return cast(BinaryIO, BufferedReader(pyarrow.input_stream(str(file), compression="zstd")))
+    return cast(BinaryIO, gzip.open(file) if kind else file.open("rb"))
 
 
 def read_line_pairs(

@@ -6,6 +6,7 @@ differ in cost. A token-budget batch holds as many sentences of similar length a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import datasets
@@ -14,6 +15,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
+from vanilla_transformer.data.large_order import PAIRS_OF_A_BLOCK, LargeOrder
+from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.data.shards import SIDES, Shards
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
 Ints = NDArray[np.int64]
@@ -21,6 +25,7 @@ Ints = NDArray[np.int64]
 _JITTER = 0.1  # each length counts as up to 10% longer, at random, when an epoch is sorted
 _BAND = 1.12  # ratio of the longest to the shortest target of a band
 _SLACK = 1.005  # factor on the number of batches of the first draw; later draws may need more
+_SLACK_OF_MIXTURES = 4  # standard deviations of a sum of lengths that vary as much as their mean
 _DRAWS = 8  # draws per epoch before the batches of the first draw are used again
 _RULES = (
     at_least(1, "max_tokens", "num_processes", "max_sentences"),
@@ -44,6 +49,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     shuffled. Random jitter on the lengths before sorting makes an example meet other examples in
     each epoch.
 
+    More than a million examples are not sorted: `LargeOrder` draws their batches.
+
     The batches depend only on the lengths, the seed and the epoch. All epochs have the same number
     of batches, a multiple of `num_processes`; where a draw yields fewer, its largest batches are
     halved. No example is repeated or dropped.
@@ -58,6 +65,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         num_processes: Number of processes that share the batches.
         process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
             batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
+        mixture: Chooses the examples of each epoch. None: every example appears exactly once.
 
     Raises:
         ValueError: If the lengths differ in number, a single example exceeds `max_tokens`, there
@@ -76,21 +84,38 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         num_processes: int = 1,
         process_index: int | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
-        self.source_lengths = np.asarray(source_lengths, dtype=np.int64)
-        self.target_lengths = np.asarray(target_lengths, dtype=np.int64)
+        self.source_lengths = np.asarray(source_lengths)
+        self.target_lengths = np.asarray(target_lengths)
         self.max_tokens = max_tokens
         self.max_sentences = max_sentences
         self.shuffle = shuffle
         self.seed = seed
         self.num_processes = num_processes
         self.process_index = process_index
+        self.mixture = mixture
         self.epoch = 0
         check_rules(_RULES, self)
         self._check_lengths()
         self._step_between_batches = 1 if process_index is None else num_processes
-        self._first_draw = self._draw_batches(np.random.default_rng(seed))
-        self.num_batches = self._choose_num_batches(len(self._first_draw[1]) - 1)
+        self._large: LargeOrder | None = None
+        # A mixture draws other pairs in each epoch: the buckets of a large order count all pairs.
+        if shuffle and mixture is None and len(self.source_lengths) > PAIRS_OF_A_BLOCK:
+            self._large = LargeOrder(
+                self.source_lengths,
+                self.target_lengths,
+                max_tokens,
+                max_sentences,
+                num_processes,
+                self._cut_greedily,
+                _halve_largest_batches,
+            )
+            self.num_batches = self._large.num_batches
+            return
+        order, cuts = self._draw_batches(np.random.default_rng(seed))
+        self._first_draw = order.astype(np.uint32), cuts
+        self.num_batches = self._choose_num_batches(len(cuts) - 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, counted from 0, whose batches the next iteration yields."""
@@ -106,15 +131,20 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng((self.seed, self.epoch))
+        first, step = self.process_index or 0, self._step_between_batches
+        if self._large is not None:
+            for batch in islice(self._large.epoch(rng), first, None, step):
+                yield batch.tolist()
+            return
         order, cuts = self._draw_epoch(rng)
         cuts = _halve_largest_batches(cuts, self.num_batches)
         batches = np.arange(self.num_batches)
         if self.shuffle:
             rng.shuffle(batches)
-        for batch in batches[self.process_index or 0 :: self._step_between_batches]:
-            yield order[cuts[batch] : cuts[batch + 1]].tolist()
+        for number in batches[first::step]:
+            yield order[cuts[number] : cuts[number + 1]].tolist()
 
-    def _draw_epoch(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def _draw_epoch(self, rng: np.random.Generator) -> tuple[NDArray[Any], Ints]:
         """Draws until there are at most `num_batches` batches; else returns the first draw."""
         for _ in range(_DRAWS if self.shuffle else 0):
             order, cuts = self._draw_batches(rng)
@@ -124,12 +154,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns a sorted order of the examples and the positions that cut it into batches."""
-        count, jitter = len(self.source_lengths), _JITTER if self.shuffle else 0.0
-        source = (self.source_lengths + 1) * (1 + jitter * rng.random(count))
-        target = (self.target_lengths + 1) * (1 + jitter * rng.random(count))
+        count = len(self.source_lengths)
+        rows = np.arange(count) if self.mixture is None else self.mixture(self.epoch)
+        lengths = [
+            side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
+        ]
+        jitter = _JITTER if self.shuffle else 0.0
+        source, target = ((side + 1) * (1 + jitter * rng.random(count)) for side in lengths)
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
-        return order, self._cut_greedily(self.source_lengths[order], self.target_lengths[order])
+        return rows[order], self._cut_greedily(lengths[0][order], lengths[1][order])
 
     def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
         """Returns the positions that cut sorted lengths into the fewest batches in this order."""
@@ -147,7 +181,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     def _choose_num_batches(self, drawn: int) -> int:
         """Returns the number of batches of every epoch, given that of the first draw."""
         examples, processes = len(self.source_lengths), self.num_processes
-        wanted = int(np.ceil(drawn * _SLACK)) if self.shuffle else drawn
+        # The examples of a mixture differ from epoch to epoch, and so does their length.
+        slack = _SLACK + (0 if self.mixture is None else _SLACK_OF_MIXTURES / examples**0.5)
+        wanted = int(np.ceil(drawn * slack)) if self.shuffle else drawn
         number = min(-(-wanted // processes), examples // processes) * processes
         if number < drawn:
             raise ValueError(
@@ -183,8 +219,12 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
     Raises:
         ValueError: If an example exceeds the budget; the error names the longest.
     """
-    longest = int((source + target).argmax())
-    tokens = source[longest] + target[longest]
+    longest, tokens = 0, -1
+    for start in range(0, len(source), PAIRS_OF_A_BLOCK):
+        rows = slice(start, start + PAIRS_OF_A_BLOCK)
+        sums = np.add(source[rows], target[rows], dtype=np.int64)
+        if sums.max() > tokens:
+            longest, tokens = start + int(sums.argmax()), int(sums.max())
     if tokens > max_tokens:
         raise ValueError(
             f"{name(longest)} has {source[longest]} source and {target[longest]} target tokens, "
@@ -223,6 +263,8 @@ def token_lengths(
     rows: Any = getattr(dataset, "unsampled", dataset)
     if not isinstance(rows, datasets.Dataset):
         return np.fromiter((len(example[column]) for example in rows), dtype=np.int64)
+    if column in SIDES and (shards := Shards.of(rows)) is not None:
+        return shards.lengths()[:, SIDES.index(column)]
     if column not in rows.column_names:
         raise ValueError(
             f"The data set has no column {column!r}, only {rows.column_names}: tokenize it first."

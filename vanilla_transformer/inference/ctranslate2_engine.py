@@ -27,8 +27,8 @@ from vanilla_transformer.interop.ctranslate2 import (
     aligning_heads,
     convert_to_ctranslate2,
     end_token_of,
-    vocabularies_of,
 )
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.pipeline_vanilla_transformer import NO_LIMIT
 from vanilla_transformer.search import Search, start_token_of
 
@@ -86,8 +86,6 @@ class CTranslate2Engine:
         start_id: Id of the token before a target.
         end_id: Id of the token that ends a target.
         positions: Longest sequence in tokens.
-        compute_type: Type of the computation, e.g. "float32" or "int8".
-        device: "cpu", "cuda" or "cuda:1".
         aligns: Whether the attention that it returns is that of the heads that align.
         workers: Batches that are computed at the same time when several threads call.
     """
@@ -248,17 +246,6 @@ def load_ctranslate2(
 ) -> CTranslate2Engine:
     """Loads the export of a saved model, and makes it first where the cache does not hold it.
 
-    Args:
-        path: Directory of the saved model.
-        config: Its config.
-        tokenizer: Its tokenizer.
-        compute_type: One of CTranslate2's types.
-        device: "cpu", "cuda" or "cuda:1".
-        workers: Batches that are computed at the same time when several threads call.
-
-    Returns:
-        The engine.
-
     Raises:
         ValueError: If CTranslate2 cannot compute the model or use the device, or has no such type
             on this device.
@@ -277,7 +264,9 @@ def load_ctranslate2(
             f"CTranslate2 has no compute_type {compute_type!r} on this device: use one of "
             f"{possible}."
         )
-    positions = _positions_to_store(config, tokenizer)
+    positions, limit = int(config.max_position_embeddings), tokenizer.model_max_length
+    if config.position_embedding_type != "learned":  # at least what model and tokenizer state
+        positions = max(POSITIONS, positions, limit if limit < NO_LIMIT else 0)
     stored = "int8" if compute_type.startswith("int8") else "float32"
     version = f"{ctranslate2.__version__}-{LAYOUT}"
     exported = cache_directory() / f"{_model_digest(path)}-{stored}-{positions}-{version}"
@@ -303,23 +292,10 @@ def load_ctranslate2(
 
 
 def sees_gpu(device: str) -> bool:
-    """Returns whether CTranslate2 can use a GPU, which torch may have been built without.
-
-    Args:
-        device: "cuda" or "cuda:1".
-    """
+    """Returns whether CTranslate2 can use "cuda" or "cuda:1", even if torch cannot."""
     kind, _, index = device.partition(":")
     number = int(index) if index.isdecimal() else 0 if not index else -1
     return kind == "cuda" and 0 <= number < ctranslate2.get_cuda_device_count()
-
-
-def _positions_to_store(config: Any, tokenizer: Any) -> int:
-    """Returns the longest sequence of the export: at least what model and tokenizer state."""
-    most = int(config.max_position_embeddings)
-    if config.position_embedding_type == "learned":
-        return most
-    limit = tokenizer.model_max_length
-    return max(POSITIONS, most, limit if limit < NO_LIMIT else 0)
 
 
 def cache_directory() -> Path:
@@ -356,11 +332,7 @@ def _trusted_owners() -> set[int]:
 
 
 def _check_owners(exported: Path) -> None:
-    """Refuses an export that another user has written, or may write.
-
-    Raises:
-        CacheError: If a file is such one. The message names it.
-    """
+    """Refuses, by its name, a file of an export that another user has written, or may write."""
     owners = _trusted_owners()
     for file in (exported, *exported.iterdir()) if owners else ():
         found = file.lstat()
@@ -390,7 +362,6 @@ def _protect_export(made: Path, source: Path) -> None:
     """Records what was written, and lets those read it who can read the source; nobody else writes.
 
     Args:
-        made: The export.
         source: Directory of the saved model.
     """
     digests = {file.name: content_digest(file) for file in made.iterdir()}

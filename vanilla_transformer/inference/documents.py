@@ -8,7 +8,6 @@ between sentences stay as they are.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 _AFTER_SENTENCE = re.compile(
     r"""(?<=[.!?\u2026])["'\u00bb\u201d\u2019)\]]*(\s+)|(?<=[\u3002\uff01\uff1f])()"""
@@ -33,13 +32,10 @@ class Document:
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
-    r"""Splits texts into lines.
+    r"""Splits texts into documents, and the lines that are not blank, to which these refer.
 
     Args:
         texts: Texts of any number of lines, which end in "\n" or "\r\n".
-
-    Returns:
-        A document for each text, and all lines that are not blank, to which the documents refer.
     """
     documents: list[Document] = []
     lines: list[str] = []
@@ -64,7 +60,6 @@ def split_long_line(line: str, count_tokens: Callable[[str], int], limit: int) -
     """Splits a line into pieces that are short enough, and the white space between them.
 
     Args:
-        line: The line.
         count_tokens: Returns the number of tokens of a text.
         limit: Largest number of tokens of a piece. Only a single word may be longer.
 
@@ -99,7 +94,10 @@ def _group_units(
     first = 0
     while first < len(units):
         begin = units[first][0]
-        fits = partial(_fits_limit, text, begin, count_tokens, limit)
+
+        def fits(end: int, begin: int = begin) -> bool:
+            return count_tokens(text[begin:end]) <= limit
+
         last = _last_that_fits(units, first, fits)
         end = units[last][1] if last + 1 < len(units) else len(text)
         grouped.append(text[begin:end])
@@ -107,12 +105,6 @@ def _group_units(
         if first < len(units):
             grouped.append(text[end : units[first][0]])
     return grouped
-
-
-def _fits_limit(
-    text: str, begin: int, count_tokens: Callable[[str], int], limit: int, end: int
-) -> bool:
-    return count_tokens(text[begin:end]) <= limit
 
 
 def _last_that_fits(

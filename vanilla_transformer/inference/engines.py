@@ -69,7 +69,6 @@ class Engine(Protocol):
 
         Args:
             sources: Ids of each source, the end included.
-            search: Decides everything about the outputs.
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
             on_batch: Is called with the number of finished sources after each batch, by an engine
@@ -82,9 +81,7 @@ class Engine(Protocol):
         """Computes the log-probability in nats of each token of given targets.
 
         Args:
-            sources: Ids of each source, the end included.
             targets: Ids of each target, the end included, without the start.
-            batch_tokens: Largest size of a batch, in tokens with padding.
             start: The token before the first one.
         """
 
@@ -93,7 +90,6 @@ class TransformersEngine:
     """Computes with `model.generate()` of transformers.
 
     Args:
-        model: A sequence-to-sequence model.
         name: Name of the engine: "int8" for a model with weights of 8 bits.
         tokenizer: The tokenizer, which `stop_strings` needs. None: these are not possible.
     """
@@ -255,7 +251,6 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
     """Groups rows of similar length into batches.
 
     Args:
-        sizes: Tokens of each row.
         batch_tokens: Largest number of tokens of a batch, with padding. A longer row is a batch of
             its own.
 
@@ -270,12 +265,7 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 
 
 class EnsembleEngine(TransformersEngine):
-    """Computes with the mean of the probabilities of several models.
-
-    Args:
-        models: Models with one vocabulary. The first one drives the search.
-        tokenizer: Their tokenizer, which `stop_strings` needs.
-    """
+    """Averages the probabilities of models with one vocabulary; the first one drives the search."""
 
     def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
         super().__init__(models[0], "ensemble", tokenizer)
@@ -382,16 +372,7 @@ def _log_mean_exp(values: Sequence[float]) -> float:
 def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
-    """Checks that models can be averaged.
-
-    Args:
-        paths: Where the models lie, for the message.
-        tokenizers: The tokenizer of each.
-        settings: The saved settings of each.
-
-    Raises:
-        ValueError: If their vocabularies, or their start or end tokens differ.
-    """
+    """Refuses models whose vocabularies, or start or end tokens differ."""
     vocabularies = [
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
         for tokenizer in tokenizers

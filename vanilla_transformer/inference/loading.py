@@ -24,14 +24,11 @@ from vanilla_transformer.interop.checkpoint_files import RefusedPickleError, exp
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
-    """Loads a model and its tokenizer through the Auto classes, ready for inference.
+    """Loads (model, tokenizer) through the Auto classes, ready for inference.
 
     Args:
         path: Directory, or name on the Hub.
         device: Device of the model. None: a GPU if there is one, otherwise the CPU.
-
-    Returns:
-        (model, tokenizer).
 
     Raises:
         ValueError: If the directory holds another kind of model, or weights that cannot be read, or
@@ -45,14 +42,7 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 
 
 def usable_device(device: str | torch.device | None) -> str:
-    """Returns the name of a device that torch can use.
-
-    Args:
-        device: The device. None: a GPU if there is one, otherwise the CPU.
-
-    Raises:
-        ValueError: If the device cannot be used.
-    """
+    """Returns the name of a device that torch can use, or raises a ValueError."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
@@ -67,12 +57,6 @@ def usable_device(device: str | torch.device | None) -> str:
 
 def load_tokenizer(path: str) -> Any:
     """Loads a tokenizer through its Auto class.
-
-    Args:
-        path: Directory, or name on the Hub.
-
-    Returns:
-        The tokenizer.
 
     Raises:
         FileNotFoundError: If neither a directory nor a name on the Hub fits `path`, or if the
@@ -104,11 +88,7 @@ def load_weights(path: str, **changes: Any) -> Any:
     """Loads a model through its Auto class.
 
     Args:
-        path: Directory, or name on the Hub.
         **changes: Config fields to override, e.g. `dropout=0.3`.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: If the model has no encoder or no decoder, or if the weights cannot be read, or
@@ -167,11 +147,7 @@ def _check_stacks(path: str) -> None:
 
 @cache
 def _check_name(path: str) -> None:
-    """Asks the Hub for a name once; what loads the model asks again and again for minutes.
-
-    Raises:
-        OSError: If the Hub cannot be reached, or has no such model.
-    """
+    """Asks the Hub for a name once; what loads the model asks again and again for minutes."""
     is_here = Path(path).exists() or isinstance(try_to_load_from_cache(path, "config.json"), str)
     if not is_here and not is_offline_mode():
         try:
@@ -199,9 +175,6 @@ def with_int8_weights(model: Any) -> Any:
 
     The weights are rounded once. Each input is rounded to 8 bits when it comes, with a scale of its
     own ("dynamic quantization" in PyTorch). The embeddings, norms and attention stay as they are.
-
-    Args:
-        model: A model on the CPU, which is not changed.
 
     Returns:
         The quantized model, in evaluation mode. It cannot be trained or saved.

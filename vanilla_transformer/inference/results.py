@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import exp, inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vanilla_transformer.data.word_alignment import Links, count_words, format_links, word_links
 from vanilla_transformer.extras import optional_packages
@@ -22,7 +22,6 @@ class Translation:
     """An output with what was asked for besides its text.
 
     Attributes:
-        text: The output.
         score: Log-probability of the tokens in nats, divided by their number to the power of
             `length_penalty`.
         tokens: The tokens of the output; each segment that the model ended has its end.
@@ -45,11 +44,7 @@ class Translation:
 
     @property
     def pharaoh(self) -> str:
-        """The links of words in Pharaoh's format, such as "0-0 1-2".
-
-        Raises:
-            ValueError: If words were not aligned.
-        """
+        """The links of words in Pharaoh's format, such as "0-0 1-2"; an error if there are none."""
         if self.word_alignment is None:
             raise ValueError("This output has no links of words: ask for `return_word_alignment`.")
         return format_links(self.word_alignment)
@@ -101,14 +96,7 @@ class Score:
 
 
 def perplexity_of(scores: Iterable[Score]) -> float:
-    """Computes exp of the mean negative log-probability of a token; lower is better.
-
-    Args:
-        scores: What `Translator.score` returns. The ends of the targets count as tokens.
-
-    Returns:
-        The perplexity; 1 if there are no tokens.
-    """
+    """Computes exp of the mean negative log-probability of a token, ends included."""
     values = [value for score in scores for value in score.token_scores]
     mean = -sum(values) / max(len(values), 1)
     return exp(mean) if mean < 700 else inf
@@ -117,6 +105,15 @@ def perplexity_of(scores: Iterable[Score]) -> float:
 def finite_or_none(value: float | None) -> float | None:
     """Returns a score as JSON can hold it, which has no infinity and no NaN."""
     return value if value is not None and isfinite(value) else None
+
+
+def without_infinities(report: Any) -> Any:
+    """Returns a report of lists and mappings as JSON can hold it; see `finite_or_none`."""
+    if isinstance(report, Mapping):
+        return {name: without_infinities(value) for name, value in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [without_infinities(value) for value in report]
+    return finite_or_none(report) if isinstance(report, float) else report
 
 
 class Details(NamedTuple):
@@ -133,12 +130,7 @@ class SegmentOutput:
     """One output for one segment. What was not asked for is empty.
 
     Attributes:
-        text: The output.
-        tokens: Its tokens, with the end if the model ended it.
-        token_scores: Log-probability of each token.
         aligned: Index of a source token for each token but the end.
-        source_length: Tokens of the source, the end included.
-        source: The source.
         source_words: Words of each source token.
         words: Words of each token but the end.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
@@ -161,16 +153,10 @@ def join_segments(
     details: Details,
     length_penalty: float,
 ) -> Translation:
-    """Makes the output of a text from one output for each of its segments.
+    """Makes the output of a text from one for each of its segments; without any, an empty one.
 
     Args:
-        document: The text.
-        outputs: An output for each number of a segment.
-        details: What to return besides the text.
         length_penalty: Exponent of the number of tokens by which the score is divided.
-
-    Returns:
-        The output. A text without segments gives an empty one.
     """
     text = document.join(lambda number: outputs[number].text) if document.segments else ""
     parts = [outputs[number] for number in document.segments]
@@ -227,9 +213,6 @@ def metric_by_name(metric: str | Metric) -> Metric:
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
     others.
 
-    Args:
-        metric: One of `METRICS`, or a function.
-
     Raises:
         ValueError: If the name is unknown.
         ModuleNotFoundError: If sacreBLEU is not installed. The message tells how to install it.
@@ -245,15 +228,7 @@ def metric_by_name(metric: str | Metric) -> Metric:
 
 
 def least_risk(outputs: Sequence[str], metric: Metric) -> int:
-    """Chooses the output with the highest mean similarity to all outputs.
-
-    Args:
-        outputs: Candidates, which are also the references. One that occurs twice counts twice.
-        metric: The similarity.
-
-    Returns:
-        The index of the chosen output; of equal ones, the first.
-    """
+    """Returns the index of the first output with the highest mean similarity to all outputs."""
     counts = Counter(outputs)
     gains = {
         output: sum(count * metric(output, other) for other, count in counts.items())

@@ -84,8 +84,6 @@ class Translator:
 
     Args:
         engine: What computes the outputs.
-        tokenizer: The tokenizer of the model.
-        settings: The model's generation settings.
         source_limit: Longest source in tokens; longer lines are split.
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
@@ -143,9 +141,6 @@ class Translator:
             workers: Batches that CTranslate2 computes at the same time when several threads call;
                 the other engines compute in the threads that call.
 
-        Returns:
-            The translator.
-
         Raises:
             ValueError: If the engine is unknown or cannot compute the model, if the device cannot
                 be used, or if the models of an ensemble have different vocabularies.
@@ -189,10 +184,6 @@ class Translator:
         Args:
             model: A sequence-to-sequence model of transformers. It generates without dropout; its
                 mode is restored afterwards.
-            tokenizer: The tokenizer of the model.
-
-        Returns:
-            The translator, with the settings of the model and the engine "transformers".
         """
         return cls(
             TransformersEngine(model, tokenizer=tokenizer),
@@ -311,9 +302,6 @@ class Translator:
         Args:
             n_best: As for `resolve_search`, as `candidates` and `options` are.
             details: What to return besides the texts. None: nothing.
-            batch_tokens: Largest size of a batch, in tokens with padding.
-            candidates: See above.
-            **options: See above.
 
         Raises:
             ValueError: If an option is wrong, or not possible with the engine.
@@ -376,16 +364,7 @@ class Translator:
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
-        """Computes the outputs of segments.
-
-        Args:
-            segments: The segments.
-            call: What to compute.
-            on_batch: See `Engine.generate`.
-
-        Returns:
-            `n_best` outputs for each segment, best first.
-        """
+        """Computes `n_best` outputs for each segment, best first; see `Engine.generate`."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         found = [hypothesis for row in rows for hypothesis in row]
@@ -413,13 +392,7 @@ class Translator:
         outputs: Sequence[Sequence[SegmentOutput]],
         call: "TranslatorCall",
     ) -> list[Translation]:
-        """Makes the outputs of a text from those of its segments.
-
-        Args:
-            document: One text of `split_texts`.
-            outputs: What `compute_segments` returned for all of its segments.
-            call: What was computed.
-        """
+        """Makes the outputs of a text from those of its segments."""
         return [
             join_segments(
                 document,
@@ -513,6 +486,11 @@ class Translator:
         if not problems:
             return self.engine
         what = "; ".join(problems)
+        if isinstance(self.engine, EnsembleEngine):
+            raise ValueError(
+                f"An ensemble cannot do this search ({what}): leave the option out, or use one "
+                "model."
+            )
         if self._exact:
             raise ValueError(
                 f"The engine {self.engine.name!r} cannot do this search ({what}): use the engine "
@@ -551,14 +529,10 @@ class Translator:
                 num_done += len(chunk)
                 shown.reach(num_done)
         if num_cut:
-            self.tell_cut_outputs(num_cut, call.search.max_new_tokens)
-
-    def tell_cut_outputs(self, count: int, longest: int) -> None:
-        """Warns of outputs that have the longest length, in tokens, and no end."""
-        logger.warning(
-            f"Outputs that are cut off at the longest length of {longest} tokens: {count:,}. Give "
-            "a larger `max_new_tokens` (--max-new-tokens)."
-        )
+            logger.warning(
+                f"Outputs that are cut off at the longest length of {call.search.max_new_tokens} "
+                f"tokens: {num_cut:,}. Give a larger `max_new_tokens` (--max-new-tokens)."
+            )
 
     def _details_of(
         self,
@@ -630,12 +604,7 @@ class Translator:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the model gets at once: a line, or a part of a long line. Its length is in tokens.
-
-    Attributes:
-        text: The segment as written.
-        ids: Its token ids, the end included.
-    """
+    """What the model gets at once: a line, or a part of one, and its ids, the end included."""
 
     text: str
     ids: Ids
@@ -701,11 +670,7 @@ def _check_batch_tokens(value: Any) -> None:
 
 
 def _needed_start(settings: GenerationConfig) -> int:
-    """Returns the token before a target.
-
-    Raises:
-        ValueError: If the settings name none, as those of models for many languages may.
-    """
+    """Returns the token before a target; settings of models for many languages may lack it."""
     start = start_token_of(settings)
     if start is None:
         raise ValueError(

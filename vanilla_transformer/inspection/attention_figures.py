@@ -44,16 +44,11 @@ def plot_heads(
         rows: The tokens that attend, of length query_len. If there is no room for all, each second
             one is named, or each third, and so on.
         columns: The tokens that are attended to, of length key_len.
-        title: Text above the panels.
         top: Weight of the darkest colour. None: the largest weight in the picture, which shows
             more of long texts, where each weight is small.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
-
     Raises:
         ValueError: If the weights do not fit the tokens, or if there are none.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     weights = _check_weights(weights, (3, 4), len(rows), len(columns))
     panels = weights.flatten(0, -3)
@@ -105,16 +100,9 @@ def plot_alignment(
             heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
         links: Pairs (place in the source, place in the target) that get a dot, such as a word
             alignment. Places count from 0.
-        title: Text above the picture.
-        source_label: Name of the columns.
-        target_label: Name of the rows.
-
-    Returns:
-        A matplotlib figure. Save it with `.savefig("alignment.png")`, or as `.svg` or `.pdf`.
 
     Raises:
         ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
     margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
@@ -140,22 +128,11 @@ def draw_alignment(
     cell: float = 0.36,
     size: float = 11,
 ) -> Any:
-    """Draws an alignment into a part of a figure, for figures of several texts.
+    """Draws an alignment into a part of a figure; returns the image, for a colour bar.
 
     Args:
-        axes: Where to draw.
-        source: As in `plot_alignment`.
-        target: As in `plot_alignment`.
-        weights: As in `plot_alignment`.
-        links: As in `plot_alignment`.
         cell: Smaller side of a cell in inches; it decides how many tokens are named.
         size: Size of the tokens in points.
-
-    Returns:
-        The image, for a colour bar.
-
-    Raises:
-        ValueError: As `plot_alignment`.
     """
     weights = _check_weights(weights, (2,), len(target), len(source))
     for pair in links:
@@ -244,14 +221,9 @@ def plot_head_scores(
     Args:
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
         score: Name and unit of the score, such as "loss in nats".
-        title: Text above the panels.
-
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
 
     Raises:
         ValueError: If there are no changes, or not two dimensions of them.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     for name, change in changes.items():
         if change.dim() != 2 or change.numel() == 0:

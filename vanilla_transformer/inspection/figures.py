@@ -27,11 +27,7 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
 
     Args:
         size: Width and height in inches.
-        dpi: Pixels per inch.
         is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
-
-    Returns:
-        A matplotlib figure.
 
     Raises:
         ModuleNotFoundError: If matplotlib is not installed.
@@ -42,12 +38,7 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
 
 
 def add_title(figure: "Figure", title: str) -> None:
-    """Writes a title above a figure.
-
-    Args:
-        figure: The figure.
-        title: Any text; an empty one takes no room.
-    """
+    """Writes a title above a figure."""
     if title:
         labels = make_labels([title], longest=100)
         figure.suptitle(labels.texts[0], fontsize=12, **labels.style)
@@ -86,14 +77,7 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
     ends with `…`. Matplotlib draws a character that no installed font has as a box, and warns.
 
     Args:
-        texts: The texts, such as tokens.
         longest: Width at which a text is cut, in characters; a wide one, such as 한, counts twice.
-
-    Returns:
-        The labels.
-
-    Raises:
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     with optional_packages():
         from matplotlib import font_manager, rcParams
@@ -105,15 +89,11 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
 
 def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
-    """Chooses which of many labels are drawn, so that they do not overlap.
+    """Returns the indices of labels to draw: all, or at equal distances if there is no room.
 
     Args:
-        count: Number of labels.
         cell: Distance between two of them in inches.
         pitch: Room that a label needs, in inches.
-
-    Returns:
-        Indices at equal distances; all of them if there is room.
     """
     return list(range(0, count, max(1, math.ceil(pitch / cell - 0.05))))
 

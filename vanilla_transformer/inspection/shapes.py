@@ -44,7 +44,6 @@ class ShapeWalk:
     """The calls of all modules, in the order in which they started. `str()` makes a table.
 
     Attributes:
-        records: One record for each call.
         total_parameters: Number of parameters of the model. Tied parameters count once.
     """
 
@@ -75,11 +74,11 @@ class ShapeWalk:
             caller = f"{callers[-1]}.".lstrip(".") if callers else ""
             callers.append(record.name)
             name = f"{record.name.removeprefix(caller)} {record.kind}".strip()
-            flow = f"{_format_shapes(record.inputs)} -> {_format_shapes(record.outputs)}"
+            flow = f"{format_shapes(record.inputs)} -> {format_shapes(record.outputs)}"
             yield "  " * record.depth + name, f"{record.parameters:,}", flow
 
 
-def _format_shapes(shapes: Shapes) -> str:
+def format_shapes(shapes: Shapes) -> str:
     """Formats shapes on one line. A position in a tuple is not shown."""
     named = ((name if not name.isdigit() else "", shape) for name, shape in shapes.items())
     return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"
@@ -92,11 +91,7 @@ def shape_walk(model: nn.Module, inputs: Mapping[str, Any]) -> ShapeWalk:
     after an error, the hooks are removed and the mode of every module is restored.
 
     Args:
-        model: Any module.
         inputs: Arguments of the call by name, such as a tokenizer's output.
-
-    Returns:
-        The records, in the order in which the calls started.
 
     Raises:
         ValueError: If the model refuses the inputs.

@@ -1,32 +1,42 @@
-"""Converts packages of Argos Translate (`.argosmodel`), which LibreTranslate installs too.
+"""Reads and writes packages of Argos Translate (`.argosmodel`), which LibreTranslate installs too.
 
 A package is a zip file of one folder. Facts about it come from Argos Translate 1.11:
 
     metadata.json          languages: from_code, from_name, to_code, to_name; perhaps target_prefix
-    model/                 an encoder-decoder of CTranslate2, whose sources have no `</s>`
-    sentencepiece.model    cuts texts into pieces; or bpe.model, after the tokenizer of Moses
+    model/                 an encoder-decoder of CTranslate2; pieces are all that it is given, so
+                           that config.json tells whether sources get `</s>`
+    sentencepiece.model    cuts sources and joins outputs; or bpe.model, after Moses' tokenizer
     stanza/, minisbd/      cut texts into sentences; they are not needed here
+    target.spm             cuts targets, if that is another model: written and read here alone
 """
 
 import json
+import random
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any
+from unicodedata import normalize
 
 import torch
 
+from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.token_words import tokens_of_ids, vocabulary_of
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.probe import SourceLogits
+from vanilla_transformer.interop.sentencepiece_models import read_sentencepiece, sentencepiece_of
+from vanilla_transformer.interop.tokenizers import PROBES
+from vanilla_transformer.interop.vocabularies import find_pieces
 
-_NEEDED = re.compile(r"metadata\.json|sentencepiece\.model|bpe\.model|model/[\w.-]+")
+_NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/[\w.-]+")
 """Expression for the files of a package that are read."""
 
 _LARGEST_RATIO = 100
@@ -49,10 +59,13 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
             path.parent.mkdir(exist_ok=True)
             package.extract(member, path)
     metadata = read_metadata(Path(folder.name, "metadata.json"), source)
-    pieces = Path(folder.name, "sentencepiece.model")
-    imported = read_ctranslate2(
-        Path(folder.name, "model"), pieces if pieces.is_file() else None, False, changes
-    )
+    pieces, engine = Path(folder.name, "sentencepiece.model"), Path(folder.name, "model")
+    settings = read_object(engine / "config.json") if (engine / "config.json").is_file() else {}
+    ends = bool(settings.get("add_source_eos"))
+    cut = [pieces] if pieces.is_file() else []
+    if cut and (target := Path(folder.name, "target.spm")).is_file():
+        cut.append(target)
+    imported = read_ctranslate2(engine, cut or None, ends, changes)
     names = [
         metadata.get(f"{side}_name") or metadata.get(f"{side}_code") for side in ("from", "to")
     ]
@@ -173,3 +186,159 @@ def read_metadata(path: Path, source: str | Path) -> dict[str, Any]:
     if kind != "translate":
         raise ValueError(f"{str(source)!r} is of the type {kind!r}: only 'translate' is converted.")
     return dict(metadata)
+
+
+# Export -------------------------------------------------------------------------------------------
+
+ARGOS_VERSION = "1.11"
+"""The version of Argos Translate that packages are written for."""
+
+_TEXTS, _TOKENS = 200, 12  # random texts that must be cut alike, and their length
+_TAG = re.compile(r"<.*>|>>.*<<|__.*__|.*_.*")  # what Argos Translate cannot write
+
+
+def export_to_argos(
+    model: Any,
+    tokenizer: Any,
+    path: str | Path,
+    source: str | Path,
+    languages: Sequence[tuple[str, str]],
+    quantization: str = "int8",
+    positions: int | None = None,
+    sentencepiece: str | Path | None = None,
+) -> tuple[str, ...]:
+    """Writes a model and its tokenizer as a package of Argos Translate.
+
+    Args:
+        model: A `VanillaTransformerForConditionalGeneration`.
+        tokenizer: Its tokenizer.
+        path: The package to write.
+        source: Directory of the model, which may hold models of SentencePiece.
+        languages: Code and name of the language of sources, and of that of targets.
+        quantization: One of `QUANTIZATIONS`.
+        positions: See `convert_to_ctranslate2`.
+        sentencepiece: File of the model of SentencePiece. None: that in the directory, or else one
+            that is written from the tokenizer.
+
+    Returns:
+        What a user must know, one sentence each.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ModuleNotFoundError: If `ctranslate2` or an extra of `convert` is missing.
+        ValueError: If CTranslate2 cannot compute the model, or if SentencePiece would cut or join
+            other pieces than the tokenizer.
+    """
+    from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+
+    codes = [code for code, _ in languages]
+    pieces, notes = _pieces_for(tokenizer, source, sentencepiece)
+    first, last = _check_pieces(pieces[0], tokenizer)
+    metadata = {
+        "package_version": "1.0",
+        "argos_version": ARGOS_VERSION,
+        **dict(zip(("from_code", "from_name"), languages[0], strict=True)),
+        **dict(zip(("to_code", "to_name"), languages[1], strict=True)),
+    }
+    if (prefix := model.generation_config.forced_bos_token_id) is not None:
+        metadata["target_prefix"] = tokens_of_ids(tokenizer, [prefix], "target")[0]
+    readme = (
+        f"# {languages[0][1]} to {languages[1][1]}\n\n`vanilla-transformer export --to argos` made "
+        f"this package from `{Path(source).name}`, a vanilla Transformer with "
+        f"{model.num_parameters():,} parameters. Its weights are in {quantization}.\n"
+    )
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        convert_to_ctranslate2(model, tokenizer, folder / "model", quantization, positions)
+        config = folder / "model" / "config.json"
+        settings = {**read_object(config), "add_source_bos": first, "add_source_eos": last}
+        config.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+        for place, content in zip(("sentencepiece.model", "target.spm"), pieces, strict=False):
+            (folder / place).write_bytes(content)
+        (folder / "metadata.json").write_text(json.dumps(metadata, indent=2), encoding="utf-8")
+        (folder / "README.md").write_text(readme, encoding="utf-8")
+        # Argos Translate unpacks a package over one of the same name, and keeps its other files.
+        digest = content_digest(folder / "model" / "model.bin")[:8]
+        root = PurePosixPath(f"translate-{codes[0]}_{codes[1]}-1_0-{digest}")
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+                archive.write(file, str(root / file.relative_to(folder).as_posix()))
+    return (
+        f"SentencePiece cuts {_TEXTS + len(PROBES)} texts as the tokenizer does, and joins "
+        f"{_TEXTS} outputs as it does.",
+        *notes,
+    )
+
+
+def _pieces_for(
+    tokenizer: Any, folder: str | Path, given: str | Path | None
+) -> tuple[list[bytes], list[str]]:
+    """Returns the model of SentencePiece, perhaps that of targets, and sentences on them."""
+    found = [Path(given)] if given is not None else find_pieces(Path(folder))
+    if found:
+        return [read_sentencepiece(p).SerializeToString() for p in dict.fromkeys(found)], []
+    problem = f"the tokenizer is a {type(tokenizer).__name__}"
+    sides = [tokenizer]
+    if getattr(tokenizer, "separate_vocabularies", False):
+        sides.append(tokenizer.target_tokenizer())
+    try:
+        if all(hasattr(side, "backend_tokenizer") for side in sides):
+            models = [sentencepiece_of(side.backend_tokenizer, side.unk_token) for side in sides]
+            note = (
+                "The model of SentencePiece was written from the tokenizer. It takes several "
+                "spaces for one, and several unknown signs in a row for one; and it does not bring "
+                "texts into the normal form C."
+            )
+            return [model.SerializeToString() for model in models], [note]
+    except ValueError as error:
+        problem = str(error)
+    raise ValueError(
+        f"A package of Argos Translate needs a model of SentencePiece, but {problem}: name its "
+        "file with --sentencepiece."
+    )
+
+
+def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
+    """Checks that SentencePiece cuts sources and joins targets as the tokenizer does.
+
+    Returns:
+        Whether the tokenizer begins and ends a source with a special token.
+
+    Raises:
+        ValueError: If it cuts or joins one otherwise, apart from spaces.
+    """
+    with optional_packages():
+        import sentencepiece
+    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=pieces)
+    rng, unknown = random.Random(0), tokenizer.unk_token_id
+    ids, outputs = vocabulary_of(tokenizer, "source"), vocabulary_of(tokenizer, "target")
+    usable, joined = (sorted(t for t in v if not _TAG.fullmatch(t)) for v in (ids, outputs))
+    drawn = ["".join(rng.choices(usable, k=_TOKENS)).replace("▁", " ") for _ in range(_TEXTS)]
+    around = tokenizer("a")["input_ids"]
+    first = around[0] == tokenizer.bos_token_id
+    last = around[-1] == tokenizer.eos_token_id
+    for text in (" ".join(normalize("NFC", each).split()) for each in (*PROBES, *drawn)):
+        cut = [ids.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
+        found = [*[tokenizer.bos_token_id] * first, *cut, *[tokenizer.eos_token_id] * last]
+        expected = tokenizer(text)["input_ids"]
+        if _without_repeated(unknown, found) != _without_repeated(unknown, expected):
+            raise ValueError(
+                f"SentencePiece makes {found} of {text!r}, but the tokenizer {expected}: Argos "
+                "Translate cannot do more, so name the right file with --sentencepiece, or use "
+                "another format."
+            )
+    for tokens in (rng.choices(joined, k=_TOKENS) for _ in range(_TEXTS)):
+        text = processor.decode_pieces(tokens).replace("▁", " ")
+        options = {"side": "target"} if hasattr(tokenizer, "separate_vocabularies") else {}
+        expected = tokenizer.decode([outputs[token] for token in tokens], **options)
+        if text.split() != expected.split():
+            raise ValueError(
+                f"SentencePiece joins {tokens} to {text!r}, but the tokenizer to {expected!r}: "
+                "Argos Translate would write other texts than the model."
+            )
+    return first, last
+
+
+def _without_repeated(token: int, ids: Sequence[int]) -> list[int]:
+    """Returns ids with one token for several in a row."""
+    return [index for n, index in enumerate(ids) if index != token or ids[n - 1 : n] != [token]]

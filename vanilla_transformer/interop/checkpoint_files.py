@@ -129,7 +129,9 @@ def _load_tensors(path: Path) -> Any:
         if path.suffix == ".safetensors":
             return load_file(path)
         _refuse_packed_entries(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        # A map of the file takes no memory of its own; torch has none for its old layout.
+        is_mapped = zipfile.is_zipfile(path)
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
     except OSError:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
@@ -200,6 +202,22 @@ def read_yaml(path: str | Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """Reads YAML whose values stay texts: `no` is a word of a vocabulary, and not False.
+
+    No value stands for code, and no alias is multiplied.
+
+    Raises:
+        ValueError: If it is not YAML; the error gives the name.
+    """
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        return yaml.load(text, loader)  # a base loader makes texts, lists and dictionaries only
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise ValueError(f"{name} is not valid YAML: {problem}") from error
 
 
 def read_rename_rules(path: str | Path) -> dict[str, str | None]:

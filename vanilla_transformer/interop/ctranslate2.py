@@ -20,8 +20,9 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers.utils import logging
 
-from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS
 from vanilla_transformer.interop.supported_fields import fields_beyond
+from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import QUANTIZATIONS
 
@@ -33,19 +34,6 @@ POSITIONS = 2048
 LAYOUT = 3
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
-_ACTIVATIONS = {
-    "relu": common_spec.Activation.RELU,
-    "gelu": common_spec.Activation.GELU,
-    "gelu_python": common_spec.Activation.GELU,
-    "gelu_new": common_spec.Activation.GELUTanh,
-    "gelu_fast": common_spec.Activation.GELUTanh,
-    "gelu_pytorch_tanh": common_spec.Activation.GELUTanh,
-    "quick_gelu": common_spec.Activation.GELUSigmoid,
-    "silu": common_spec.Activation.SWISH,
-    "swish": common_spec.Activation.SWISH,
-    "tanh": common_spec.Activation.Tanh,
-    "sigmoid": common_spec.Activation.Sigmoid,
-}
 _VALUES = {
     "norm_placement": ("post", "pre"),
     "norm_type": ("layer_norm", "rms_norm"),
@@ -57,7 +45,7 @@ _VALUES = {
         "rope",
         "none",
     ),
-    "activation_function": tuple(_ACTIVATIONS),
+    "activation_function": tuple(ACTIVATIONS),
     "is_encoder_decoder": (True,),
 }
 _FREE_FIELDS = (
@@ -267,31 +255,6 @@ def end_token_of(config: VanillaTransformerConfig) -> int:
     return cast(int, ends[0] if isinstance(ends, list) else ends)
 
 
-def vocabularies_of(
-    config: VanillaTransformerConfig, tokenizer: Any
-) -> tuple[list[str], list[str]]:
-    """Returns the tokens of the source and of the target, in the order of their ids.
-
-    Raises:
-        ValueError: If the tokenizer has more ids than the model.
-    """
-    sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
-    vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
-    source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
-    return source, target
-
-
-def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
-    """Returns a vocabulary in the order of ids; rows without a token get a made-up one."""
-    by_id = {index: token for token, index in vocabulary.items()}
-    if by_id and max(by_id) >= size:
-        raise ValueError(
-            f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
-            "tokenizer that the model was trained with."
-        )
-    return [by_id.get(index, f"<row{index}>") for index in range(size)]
-
-
 def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any]:
     heads = getattr(config, f"{stack}_attention_heads")
     key_value_heads = getattr(config, f"{stack}_num_key_value_heads")
@@ -300,7 +263,7 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "num_heads": heads,
         # Only this makes room for a final norm; `pre_norm` is set afterwards.
         "pre_norm": bool(config.final_layer_norm),
-        "activation": _ACTIVATIONS[config.activation_function],
+        "activation": common_spec.Activation(ACTIVATIONS[config.activation_function]),
         "layernorm_embedding": config.normalize_embedding,
         "ffn_glu": config.gated_ffn,
         "rms_norm": config.norm_type == "rms_norm",

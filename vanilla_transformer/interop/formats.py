@@ -88,11 +88,16 @@ SOURCES: dict[str, Source] = {
     "argos": Source(
         "argos:read_argos", "package of Argos Translate (.argosmodel)", optional=("changes",)
     ),
+    "marian-npz": Source(
+        "marian_npz:read_marian",
+        "model of Marian itself (.npz), or its directory",
+        optional=("vocabularies", "changes"),
+    ),
     "table": Source(
         "rename_table:read_with_table",
         "state dict of your own model, with a table that renames its weights",
         ("table",),
-        ("key", "changes"),
+        ("key", "changes", "run_code"),
     ),
     "tutorials": Source(
         "tutorial_layouts:read_layout",

@@ -33,7 +33,8 @@ class Imported:
         source_model: The source, if it is a model of transformers: its greedy output is compared.
         notes: Sentences for the model card and the user.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
-        outcome: A sentence on the comparison, once the model is saved.
+        outcome: A sentence on the comparison, once the model is saved. Before: why the source does
+            not run; empty: it does, or nothing more is to be said.
     """
 
     model: Any
@@ -75,13 +76,29 @@ def convert(
         raise ValueError(f"`output_dir` {str(output)!r} is not empty: choose another directory.")
     imported = SOURCES[kind].load()(source, **options)
     with replaced_directory(output) as unfinished:
-        return save_imported(imported, kind, source, unfinished)
+        imported = save_imported(imported, unfinished)  # only one of both models stays in memory
+        return prove_imported(imported, kind, source, unfinished)
 
 
-def save_imported(
+def save_imported(imported: Imported, folder: str | Path) -> Imported:
+    """Saves a model with its tokenizer.
+
+    Returns:
+        The same with the model that was saved, whose weights lie in a map of the file.
+
+    Raises:
+        ValueError: If the saved tokenizer differs from that of the source.
+    """
+    imported.model.save_pretrained(folder)
+    if imported.tokenizer is not None:
+        save_tokenizer(imported.tokenizer, folder)
+    return replace(imported, model=type(imported.model).from_pretrained(folder))
+
+
+def prove_imported(
     imported: Imported, kind: str, source: str | Path, folder: str | Path
 ) -> Imported:
-    """Saves a model with its tokenizer, a probe and a card, and compares it with its source.
+    """Compares a saved model with its source, and writes a probe and a card.
 
     Args:
         imported: The model.
@@ -90,18 +107,12 @@ def save_imported(
         folder: Directory of the saved model.
 
     Returns:
-        The same with the saved model in float32 and the comparison.
+        The same with the comparison.
 
     Raises:
-        ValueError: If the source and what was saved compute different logits, or if the saved
-            tokenizer differs from that of the source.
+        ValueError: If the source and what was saved compute different logits.
     """
-    imported.model.save_pretrained(folder)
-    if imported.tokenizer is not None:
-        save_tokenizer(imported.tokenizer, folder)
-    imported = compare_with_source(
-        replace(imported, model=type(imported.model).from_pretrained(folder))
-    )
+    imported = compare_with_source(imported)
     compared = imported.comparison
     store_probe(
         imported.model,
@@ -146,7 +157,7 @@ def compare_with_source(imported: Imported) -> Imported:
         compared = compare_models(imported.source_model, imported.model)
     elif imported.source_logits is None:
         outcome = "The source was not run: the model is not compared with it."
-        return replace(imported, outcome=outcome)
+        return replace(imported, outcome=imported.outcome or outcome)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the source's library, about its own ways

@@ -1,18 +1,24 @@
 """Exports a model to ONNX, and generates with the exported graphs on onnxruntime.
 
-This module needs the extra `onnx`. A directory holds two graphs, the config, the generation config
-and the tokenizer:
+This module needs the extra `onnx`. A directory holds two graphs in its folder `onnx`, the config,
+the generation config and the tokenizer. Names, inputs and outputs are those that transformers.js
+reads for an encoder-decoder:
 
-- `encoder.onnx` takes `input_ids` and `attention_mask`, both (batch, source_len). It returns
-  `last_hidden_state` of shape (batch, source_len, d_model) and, for each decoder layer N, the keys
-  and values of the source: `source_key.N` and `source_value.N`.
-- `decoder.onnx` takes `input_ids` of shape (batch, target_len), `encoder_attention_mask` of shape
-  (batch, source_len), these keys and values, and those of earlier target tokens: `past_key.N` and
-  `past_value.N`. It returns `logits` of shape (batch, target_len, vocab), and `present_key.N` and
-  `present_value.N`, which hold the new tokens too. Before the first token, past_len is 0.
+- `encoder_model.onnx` takes `input_ids` and `attention_mask`, both (batch, source_len), and returns
+  `last_hidden_state` of shape (batch, source_len, d_model).
+- `decoder_model_merged.onnx` takes `input_ids` of shape (batch, target_len), these states as
+  `encoder_hidden_states`, the mask as `encoder_attention_mask`, and for each layer N the keys and
+  values of earlier calls: `past_key_values.N.decoder.key` and `.value` of the target tokens,
+  `past_key_values.N.encoder.key` and `.value` of the source. Before the first token both have the
+  length 0. It returns `logits` of shape (batch, target_len, vocab), and all keys and values as
+  `present.N...`; those of the source are computed once.
 
 Keys and values are (batch, key_value_heads, length, head_dim). All other sizes are dynamic: batch,
-source_len, target_len and past_len. The graphs are float32, of the opset `OPSET`.
+source_len, target_len and past_len. The graphs are of the opset `OPSET`, with float32 weights, or
+with 8 bits a weight (`encoder_model_quantized.onnx`, `decoder_model_merged_quantized.onnx`).
+
+transformers.js chooses its code by `model_type`, and knows no type of this package: config.json
+names `STAND_IN`, whose graphs have the same interface. All other fields are ours.
 """
 
 import copy
@@ -26,6 +32,8 @@ from typing import Any, cast
 
 import onnxruntime
 import torch
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import nn
 from torch.export import Dim
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
@@ -41,21 +49,38 @@ from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.names import MODEL_TYPE
 
 OPSET = 20
 """Version of ONNX's set of operators that the graphs use."""
 
-ENCODER_FILE, DECODER_FILE = "encoder.onnx", "decoder.onnx"
+FOLDER = "onnx"
+"""Sub-folder of the graphs in an export."""
+
+ENCODER, DECODER = "encoder_model", "decoder_model_merged"
+"""Names of the graphs, without the suffix for the type of their weights."""
+
+TYPES = {"float32": ("fp32", ""), "int8": ("q8", "_quantized")}
+"""The types of weights: the name of each in transformers.js, and its suffix in a file name."""
+
+STAND_IN = "marian"
+"""`model_type` of an export: transformers.js loads a class that it knows."""
+
+_JS_CONFIG = "transformers.js_config"
 
 _WITHOUT_EFFECT = ("return_dict", "cache_position", "use_cache")
 """Arguments that `generate()` passes, and that change nothing that the graphs compute."""
 
-_BATCH, _SOURCE, _TARGET = Dim("batch"), Dim("source_len"), Dim("target_len")
-_PAST = Dim("past_len", min=0)
+# transformers.js reads `batch_size`, and makes every other size of an empty cache 0.
+_BATCH, _SOURCE, _TARGET = Dim("batch_size"), Dim("source_len"), Dim("target_len")
+_KNOWN, _PAST = Dim("known_source_len", min=0), Dim("past_len", min=0)
 
 
 def export_to_onnx(
-    model: VanillaTransformerForConditionalGeneration, tokenizer: Any, output_dir: str | Path
+    model: VanillaTransformerForConditionalGeneration,
+    tokenizer: Any,
+    output_dir: str | Path,
+    quantization: str | None = None,
 ) -> Exported:
     """Writes the graphs of a model, its configs and its tokenizer, and compares both.
 
@@ -63,46 +88,53 @@ def export_to_onnx(
         model: The model. It is in float32 afterwards.
         tokenizer: Its tokenizer. None: it has none.
         output_dir: Directory to write.
+        quantization: Type of the weights, a key of `TYPES`. None: float32.
 
     Returns:
-        How far the graphs are from the model, and what a user must know about the tokenizer.
+        How far the graphs are from the model before a quantisation, and what a user must know:
+        what a quantisation changes, and notes on the tokenizer.
 
     Raises:
         ValueError: If the graphs compute something else than the model.
     """
     folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    _export_graphs(model, folder)
+    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    _export_graphs(model, folder / FOLDER)
     fields = {name: value for name, value in model.config.to_dict().items() if name != "auto_map"}
-    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    _write_config(folder, {**fields, "model_type": STAND_IN}, "float32")
     model.generation_config.save_pretrained(folder)
     notes = () if tokenizer is None else save_plain_tokenizer(tokenizer, folder)
     comparison = compare_models(model, OnnxModel.load(folder))
     check_agreement(comparison)
+    if quantization == "int8":
+        quantize_graphs(folder)
+        notes = (_describe_quantized(model, folder), *notes)
     return Exported("OnnxModel", comparison, notes)
 
 
-class EncoderGraph(nn.Module):
-    """What `encoder.onnx` computes: the encoder, and the source's keys and values."""
+def quantize_graphs(folder: Path) -> None:
+    """Replaces the graphs of an export in float32 by graphs with 8 bits a weight.
 
-    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Returns the states, then the key and the value of each decoder layer."""
-        stacks: Any = self.model.model
-        states = stacks.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
-        cross = [layer.encoder_attn for layer in stacks.decoder.layers]
-        projections = (each(states) for attn in cross for each in (attn.k_proj, attn.v_proj))
-        pairs = zip(projections, (attn for attn in cross for _ in range(2)), strict=True)
-        return states, *(attn.split_heads(projected) for projected, attn in pairs)
+    A graph computes the scales of its other numbers when it runs. Each column of a matrix has a
+    scale of its own, and uses 7 of the 8 bits: on processors with AVX2 alone, products of 8 bits
+    would not fit into the sums of 16 bits.
+    """
+    for name in (ENCODER, DECODER):
+        graph = _graph_path(folder, name, "float32")
+        with _without_messages():
+            quantize_dynamic(
+                graph,
+                _graph_path(folder, name, "int8"),
+                per_channel=True,
+                reduce_range=True,
+                weight_type=QuantType.QInt8,
+            )
+        graph.unlink()
+    _write_config(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")), "int8")
 
 
 class DecoderGraph(nn.Module):
-    """What `decoder.onnx` computes: some target tokens after others, whose keys are given."""
+    """What the decoder's graph computes: some target tokens after others, whose keys are given."""
 
     def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
         super().__init__()
@@ -112,22 +144,43 @@ class DecoderGraph(nn.Module):
         self,
         input_ids: torch.Tensor,
         encoder_attention_mask: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
         source: Sequence[torch.Tensor],
         past: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
-        """Returns the logits, then the keys and values of all target tokens, layer by layer."""
+        """Returns the logits, then the keys and values of source and target, layer by layer."""
+        # All positions of the source are new in the first call, and none is later.
+        new = self.project(encoder_hidden_states[:, source[0].shape[2] :])
+        length = encoder_hidden_states.shape[1]
+        source = [torch.cat(pair, 2)[:, :, :length] for pair in zip(source, new, strict=True)]
         cache = EncoderDecoderCache(_cache_of(past), _cache_of(source))
         cache.is_updated = dict.fromkeys(range(len(source) // 2), True)
-        # The source is in the cache: only the shape of its states counts.
-        outline = source[0][:, 0, :, :1].expand(-1, -1, self.model.config.d_model)
         output = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=outline),
+            encoder_outputs=BaseModelOutput(last_hidden_state=cast(Any, encoder_hidden_states)),
             attention_mask=encoder_attention_mask,
             decoder_input_ids=input_ids,
             past_key_values=cache,
             use_cache=True,
         )
-        return output.logits, *_tensors_of(cache.self_attention_cache)
+        return output.logits, *source, *_tensors_of(cache.self_attention_cache)
+
+    def project(self, states: torch.Tensor) -> list[torch.Tensor]:
+        """Returns the keys and values of the source, layer by layer."""
+        layers: Any = self.model.model.decoder.layers
+        cross = [layer.encoder_attn for layer in layers]
+        return [a.split_heads(each(states)) for a in cross for each in (a.k_proj, a.v_proj)]
+
+
+class EncoderGraph(nn.Module):
+    """What the encoder's graph computes."""
+
+    def __init__(self, model: VanillaTransformerForConditionalGeneration) -> None:
+        super().__init__()
+        self.encoder = model.model.encoder
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+        """Returns the states of the last layer."""
+        return self.encoder(input_ids, attention_mask=attention_mask).last_hidden_state
 
 
 class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
@@ -168,16 +221,22 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         folder, options = Path(path), onnxruntime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
+        found = (kind for kind in TYPES if _graph_path(folder, ENCODER, kind).is_file())
+        kind = next(found, "float32")
         sessions = []
-        for name in (ENCODER_FILE, DECODER_FILE):
-            if not (folder / name).is_file():
+        for name in (ENCODER, DECODER):
+            file = _graph_path(folder, name, kind)
+            if not file.is_file():
                 raise FileNotFoundError(
-                    f"{str(path)!r} holds no {name}: give a directory that "
+                    f"{str(path)!r} holds no {FOLDER}/{file.name}: give a directory that "
                     "`vanilla-transformer export --to onnx` wrote."
                 )
-            session = onnxruntime.InferenceSession(str(folder / name), options, list(providers))
+            session = onnxruntime.InferenceSession(str(file), options, list(providers))
             sessions.append(session)
-        model = cls(VanillaTransformerConfig.from_pretrained(folder), *sessions)
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        fields.pop(_JS_CONFIG, None)
+        config = VanillaTransformerConfig.from_dict({**fields, "model_type": MODEL_TYPE})
+        model = cls(config, *sessions)
         model.generation_config = GenerationConfig.from_pretrained(folder)
         model.train(False)
         return model
@@ -251,30 +310,37 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         cache = past_key_values
         if cache is None:
             cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        if not cache.cross_attention_cache.get_seq_length():
-            source = [each.contiguous() for each in encoder_outputs.source_states.unbind(1)]
-            _fill_cache(cache.cross_attention_cache, source)
-        feeds = {"input_ids": decoder_input_ids, "encoder_attention_mask": attention_mask}
-        feeds |= _feeds_of("source", _tensors_of(cache.cross_attention_cache))
-        feeds |= _feeds_of("past", self._past_of(cache, len(decoder_input_ids)))
+        states = encoder_outputs.last_hidden_state
+        feeds = {
+            "input_ids": decoder_input_ids,
+            "encoder_attention_mask": attention_mask,
+            "encoder_hidden_states": states,
+        }
+        parts = {"encoder": cache.cross_attention_cache, "decoder": cache.self_attention_cache}
+        for part, cached in parts.items():
+            names = _names_of("past_key_values", part, self.config.decoder_layers)
+            tensors = _tensors_of(cached) if cached.get_seq_length() else self._empty(names, states)
+            feeds |= dict(zip(names, tensors, strict=True))
         logits, *present = _run_graph(self.decoder_session, feeds)
-        _fill_cache(cache.self_attention_cache, present)
+        half = len(present) // 2
+        _fill_cache(cache.cross_attention_cache, present[:half])
+        _fill_cache(cache.self_attention_cache, present[half:])
         return Seq2SeqLMOutput(
             logits=cast(Any, logits),
             **named(None if use_cache is False else cache),
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_last_hidden_state=states,
         )
 
-    def _past_of(self, cache: EncoderDecoderCache, batch: int) -> list[torch.Tensor]:
-        """Returns keys and values of earlier target tokens; without any, they have no length."""
-        if cache.self_attention_cache.get_seq_length():
-            return _tensors_of(cache.self_attention_cache)
-        source = _tensors_of(cache.cross_attention_cache)
-        return [each.new_empty(batch, each.shape[1], 0, each.shape[3]) for each in source]
+    def _empty(self, names: Sequence[str], states: torch.Tensor) -> list[torch.Tensor]:
+        """Returns keys and values of no token, of the shapes that the graph names."""
+        shapes = {entry.name: entry.shape for entry in self.decoder_session.get_inputs()}
+        return [
+            states.new_empty(len(states), shapes[name][1], 0, shapes[name][3]) for name in names
+        ]
 
 
 class OnnxEncoder(nn.Module):
-    """`encoder.onnx` as a module."""
+    """The encoder's graph as a module."""
 
     main_input_name = "input_ids"
 
@@ -296,9 +362,7 @@ class OnnxEncoder(nn.Module):
             **kwargs: As in `OnnxModel.forward`.
 
         Returns:
-            `last_hidden_state`, and `source_states`: the keys and values of all layers, of shape
-            (batch, 2 * layers, key_value_heads, source_len, head_dim). `generate()` repeats both
-            for the beams.
+            `last_hidden_state`.
 
         Raises:
             ValueError: As `OnnxModel.forward`.
@@ -306,12 +370,9 @@ class OnnxEncoder(nn.Module):
         _check_arguments(kwargs)
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        states, *source = _run_graph(
-            self.session, {"input_ids": input_ids, "attention_mask": attention_mask}
-        )
-        output = BaseModelOutput(last_hidden_state=cast(Any, states))
-        output["source_states"] = torch.stack(source, dim=1)
-        return output
+        feeds = {"input_ids": input_ids, "attention_mask": attention_mask}
+        (states,) = _run_graph(self.session, feeds)
+        return BaseModelOutput(last_hidden_state=cast(Any, states))
 
 
 def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Path) -> None:
@@ -320,36 +381,37 @@ def _export_graphs(model: VanillaTransformerForConditionalGeneration, folder: Pa
     model.train(False)
     model.set_attn_implementation("sdpa")
     layers = model.config.decoder_layers
-    ids, mask = torch.zeros(2, 5, dtype=torch.long), torch.ones(2, 5, dtype=torch.long)
+    ids, mask = torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
     encoder, decoder = EncoderGraph(model), DecoderGraph(model)
+    parts = ("encoder", "decoder")
     with torch.no_grad(), _without_messages():
-        _, *source = encoder(ids, mask)
+        states = encoder(ids, mask)
+        source = decoder.project(states[:, :5])
         past = [each[:, :, :3] for each in source]
         _save_graph(
             encoder,
             (ids, mask),
             ({0: _BATCH, 1: _SOURCE}, {0: _BATCH, 1: _SOURCE}),
             ["input_ids", "attention_mask"],
-            ["last_hidden_state", *_names_of("source", layers)],
-            folder / ENCODER_FILE,
+            ["last_hidden_state"],
+            folder / f"{ENCODER}.onnx",
         )
         _save_graph(
             decoder,
-            (ids[:, :4], mask, source, past),
+            (ids[:, :4], mask, states, source, past),
             (
                 {0: _BATCH, 1: _TARGET},
                 {0: _BATCH, 1: _SOURCE},
-                [{0: _BATCH, 2: _SOURCE}] * len(source),
+                {0: _BATCH, 1: _SOURCE},
+                [{0: _BATCH, 2: _KNOWN}] * len(source),
                 [{0: _BATCH, 2: _PAST}] * len(past),
             ),
             [
-                "input_ids",
-                "encoder_attention_mask",
-                *_names_of("source", layers),
-                *_names_of("past", layers),
+                *("input_ids", "encoder_attention_mask", "encoder_hidden_states"),
+                *(name for part in parts for name in _names_of("past_key_values", part, layers)),
             ],
-            ["logits", *_names_of("present", layers)],
-            folder / DECODER_FILE,
+            ["logits", *(name for part in parts for name in _names_of("present", part, layers))],
+            folder / f"{DECODER}.onnx",
         )
 
 
@@ -371,21 +433,41 @@ def _save_graph(
         opset_version=OPSET,
         verbose=False,
     )
+    ClearMetadataAndDocStringPass()(program.model)  # it quotes the code that was traced, with paths
     program.save(path)
+
+
+def _graph_path(folder: Path, name: str, kind: str) -> Path:
+    return folder / FOLDER / f"{name}{TYPES[kind][1]}.onnx"
+
+
+def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
+    content = {**fields, _JS_CONFIG: {"dtype": TYPES[kind][0]}}
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _describe_quantized(model: Any, folder: Path) -> str:
+    found = compare_models(model, OnnxModel.load(folder))
+    return (
+        f"In 8 bits, the largest difference of two logits is {found.difference:.1e}, and the "
+        f"greedy output is {'equal' if found.equal_output else 'different'}."
+    )
 
 
 @contextmanager
 def _without_messages() -> Iterator[None]:
     """Hides what torch says about its own tracing."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", None)]  # onnxruntime's: the root
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _run_graph(session: Any, feeds: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -395,12 +477,9 @@ def _run_graph(session: Any, feeds: Mapping[str, torch.Tensor]) -> list[torch.Te
     return [torch.from_numpy(array) for array in session.run(None, arrays)]
 
 
-def _names_of(prefix: str, layers: int) -> list[str]:
-    return [f"{prefix}_{part}.{index}" for index in range(layers) for part in ("key", "value")]
-
-
-def _feeds_of(prefix: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    return dict(zip(_names_of(prefix, len(tensors) // 2), tensors, strict=True))
+def _names_of(prefix: str, part: str, layers: int) -> list[str]:
+    pairs = ((index, kind) for index in range(layers) for kind in ("key", "value"))
+    return [f"{prefix}.{index}.{part}.{kind}" for index, kind in pairs]
 
 
 def _cache_of(tensors: Sequence[torch.Tensor]) -> DynamicCache:

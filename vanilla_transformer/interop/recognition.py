@@ -72,9 +72,11 @@ def recognise(path: str | Path) -> Recognised:
             return _look_at_ctranslate2(path.parent)
         if _is_package(path):
             return _look_at_argos(path)
-        return _look_at_checkpoint(path)
+        return _look_at_marian(path) if path.suffix == ".npz" else _look_at_checkpoint(path)
     if (path / "model.bin").is_file():
         return _look_at_ctranslate2(path)
+    if not (path / "config.json").is_file() and any(path.glob("*.npz")):
+        return _look_at_marian(path)
     if not (path / "config.json").is_file():
         return Recognised((), {"holds": ", ".join(sorted(p.name for p in path.iterdir())[:8])})
     config = read_object(path / "config.json")
@@ -181,6 +183,26 @@ def _look_at_argos(path: Path) -> Recognised:
         "tokenizer": ", ".join(cut) or "none",
     }
     return Recognised(("argos",), {**languages, **inside})
+
+
+def _look_at_marian(path: Path) -> Recognised:
+    """Looks at a file of NumPy, or a directory that holds one; its arrays stay on the disk."""
+    from vanilla_transformer.interop.marian_npz import OPTIONS, find_model, read_options
+    from vanilla_transformer.interop.npz import read_npz
+
+    path = find_model(path)
+    stored = read_npz(path)
+    shapes = {name: (str(each.dtype), tuple(each.shape)) for name, each in stored.items()}
+    if OPTIONS not in stored:
+        return _look_at_weights(shapes, {})
+    options = read_options(stored, path)
+    tables = {name: str(shape) for name, (_, shape) in shapes.items() if name.endswith("Wemb")}
+    named = ("type", "transformer-decoder-autoreg", "dec-cell", "enc-depth", "dec-depth",
+             "transformer-heads", "transformer-ffn-activation", "transformer-preprocess",
+             "transformer-postprocess", "version")  # fmt: skip
+    facts = {"file": path.name, **{n: str(options[n]) for n in named if n in options}, **tables}
+    del shapes[OPTIONS]
+    return Recognised(("marian-npz",), {**facts, **_count_by_type(_sizes_by_type(shapes))})
 
 
 def _look_at_checkpoint(path: Path) -> Recognised:

@@ -26,12 +26,23 @@ for example. `weights` maps expressions for whole names of the source to one of 
 
 New names may refer to groups of the expression (`\1`), as in `re.sub`. The first expression that
 matches counts. A name that matches none must be a name of this package already.
+
+The table may also name your own code: `compare: module:function`, in a file beside the table or in
+an installed package. It runs only if the user asks for it. The function is called once, as
+`function(path, input_ids, attention_mask, decoder_input_ids)`, with the path of the weights, ids of
+shape (batch, source_len) and (batch, target_len), and 1 in the mask for a real token of the source.
+It returns the logits, of shape (batch, target_len, vocab).
 """
 
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_yaml
 from vanilla_transformer.interop.funnel import Imported
@@ -44,6 +55,7 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     rename_weights,
 )
+from vanilla_transformer.interop.probe import probe_inputs
 
 
 @dataclass(frozen=True)
@@ -54,11 +66,13 @@ class RenameTable:
         rules: What becomes of the weights, by expression, in their order.
         config: Fields of the config.
         zeros: Expressions for names of this package whose weights are zero in the source.
+        compare: Module and name of the function that runs the source: "module:name". None: none.
     """
 
     rules: Rules
     config: Mapping[str, Any]
     zeros: tuple[str, ...] = ()
+    compare: str | None = None
 
 
 def read_with_table(
@@ -66,6 +80,7 @@ def read_with_table(
     table: str | Path,
     key: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    run_code: bool = False,
 ) -> Imported:
     """Reads a file of weights with a table: see `interop.formats`.
 
@@ -74,12 +89,57 @@ def read_with_table(
         table: YAML file: see the module's docstring.
         key: Entry of the file that holds the weights.
         changes: Config fields that differ from the table's.
+        run_code: Whether to run the function that the table names, and to compare its logits.
     """
     read = read_table(table)
+    if run_code and read.compare is None:
+        raise ValueError(
+            f"There is no code to run: name your function in {str(table)!r}, as in "
+            "`compare: module:function`, or leave out --run-code."
+        )
     given = {**read.config, **(changes or {})}
     check_hidden_fields(given, f"Add them to `config` in {str(table)!r}.")
     renamed = rename_weights(read_state_dict(source, key), read.rules)
-    return Imported(build_model(*fit_weights(renamed, given, read.zeros)))
+    model = build_model(*fit_weights(renamed, given, read.zeros))
+    if read.compare is None:
+        return Imported(model)
+    if not run_code:
+        unrun = f"The source was not run: --run-code runs `{read.compare}` and compares the logits."
+        return Imported(model, outcome=unrun)
+    logits = _run_source(read.compare, Path(table).resolve().parent, source, model.config)
+    return Imported(
+        model, library=f"the source, run by `{read.compare}`,", source_logits=lambda _: logits
+    )
+
+
+def _run_source(name: str, folder: Path, source: str | Path, config: Any) -> torch.Tensor:
+    """Runs the user's own function on the inputs of the probe.
+
+    Raises:
+        ValueError: If it cannot be found, fails, or returns anything but logits.
+    """
+    module, function = name.split(":")
+    inputs = probe_inputs(config)
+    shape = (*inputs["decoder_input_ids"].shape, config.decoder_vocab_size or config.vocab_size)
+    sys.path.insert(0, str(folder))
+    try:
+        run = getattr(import_module(module), function)
+        with torch.no_grad():
+            logits = run(Path(source), **{key: each.clone() for key, each in inputs.items()})
+    except (Exception, SystemExit) as error:  # of code that is not ours
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ValueError(
+            f"`{name}` did not run ({reason}): correct it, or convert without --run-code."
+        ) from error
+    finally:
+        sys.path.remove(str(folder))
+    if not isinstance(logits, torch.Tensor) or logits.shape != shape:
+        found = f"shape {tuple(logits.shape)}" if hasattr(logits, "shape") else repr(logits)[:80]
+        raise ValueError(
+            f"`{name}` must return logits of shape {shape} (batch, target_len, vocab), and "
+            f"returned {type(logits).__name__} {found}."
+        )
+    return logits.detach().cpu()
 
 
 def read_table(path: str | Path) -> RenameTable:
@@ -91,13 +151,17 @@ def read_table(path: str | Path) -> RenameTable:
         )
     raise_problems(f"The table {str(path)!r} is wrong", list(_check_table(content)))
     rules = {pattern: _make_rule(value) for pattern, value in content["weights"].items()}
-    return RenameTable(rules, content.get("config") or {}, tuple(content.get("zeros") or ()))
+    zeros = tuple(content.get("zeros") or ())
+    return RenameTable(rules, content.get("config") or {}, zeros, content.get("compare"))
 
 
 def _check_table(content: Mapping[str, Any]) -> Iterator[str]:
     """Yields a sentence for each entry of a wrong form."""
-    for name in content.keys() - {"config", "zeros", "weights"}:
-        yield f"`{name}` is not known: choose from `config`, `zeros` and `weights`"
+    for name in content.keys() - {"config", "zeros", "weights", "compare"}:
+        yield f"`{name}` is not known: choose from `config`, `zeros`, `weights` and `compare`"
+    compare = content.get("compare")
+    if compare is not None and not re.fullmatch(r"[\w.]+:\w+", str(compare)):
+        yield f"`compare` must be of the form module:function, not {compare!r}"
     if not isinstance(content.get("config") or {}, dict):
         yield "`config` must be a mapping from fields to values"
     zeros = content.get("zeros") or []

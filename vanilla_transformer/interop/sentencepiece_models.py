@@ -1,11 +1,14 @@
-"""Makes tokenizers out of models of SentencePiece, whose pieces get the ids of a given vocabulary.
+"""Makes tokenizers out of models of SentencePiece, and models of SentencePiece out of tokenizers.
 
-A tokenizer normalises and cuts a text as `SentencePieceProcessor.encode` does. Needs the extra
-`convert`.
+A tokenizer normalises and cuts a text as `SentencePieceProcessor.encode` does, and its pieces get
+the ids of a given vocabulary. Needs the extra `convert`.
 """
 
+import base64
+import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +38,7 @@ def read_sentencepiece(path: str | Path) -> Any:
     """
     with optional_packages():
         from google.protobuf.message import DecodeError
-        from sentencepiece import sentencepiece_model_pb2
-    generated: Any = sentencepiece_model_pb2  # it makes its classes when it is imported
-    model = generated.ModelProto()
+    model = _empty_model()
     try:
         model.ParseFromString(Path(path).read_bytes())
     except DecodeError:
@@ -48,6 +49,13 @@ def read_sentencepiece(path: str | Path) -> Any:
             "give another file."
         )
     return model
+
+
+def _empty_model() -> Any:
+    with optional_packages():
+        from sentencepiece import sentencepiece_model_pb2
+    generated: Any = sentencepiece_model_pb2  # it makes its classes when it is imported
+    return generated.ModelProto()
 
 
 def sentencepiece_backend(
@@ -148,3 +156,80 @@ def _make_bpe(
         byte_fallback=model.trainer_spec.byte_fallback,
         ignore_merges=has_whole_pieces,
     )
+
+
+# Models out of tokenizers -------------------------------------------------------------------------
+
+_STEPS = {"NFC", "Precompiled", "Replace", "Prepend", "Metaspace", "Split"}
+"""Steps before a model that SentencePiece takes too, as far as they deal with spaces."""
+
+
+def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
+    """Makes the model of SentencePiece that cuts texts as a backend does.
+
+    That of BPE joins any neighbours that make a piece, where the backend joins listed pairs. Both
+    do the same with the pieces that the backend makes of their own characters: the parts of such a
+    piece stand side by side in a text only if they do so in the piece. The backend makes no other
+    pieces at all, so they are control tokens.
+
+    Args:
+        backend: A unigram or BPE backend that marks spaces by `▁`.
+        unk_token: The token for what no piece covers.
+
+    Returns:
+        A `ModelProto`. Texts lose spaces at both ends and beside other spaces; they are not brought
+        into the normal form C.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    content = json.loads(backend.to_str())
+    table = content["model"]
+    steps = [*_steps_of(content["normalizer"]), *_steps_of(content["pre_tokenizer"])]
+    others = sorted({step["type"] for step in steps} - _STEPS)
+    if table["type"] not in ("Unigram", "BPE") or others:
+        reason = f"the step {others[0]}" if others else f"the type {table['type']}"
+        raise ValueError(f"SentencePiece cuts no texts as this tokenizer does, which has {reason}")
+    if table["type"] == "Unigram":
+        scores = dict(table["vocab"])
+    else:
+        ranks = {tuple(pair): rank for rank, pair in enumerate(table["merges"])}
+        scores = {token: _score_of_join(token, ranks) for token in table["vocab"]}
+    model = _empty_model()
+    special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    byte_fallback = bool(table.get("byte_fallback"))
+    ids = backend.get_vocab()
+    for token in sorted(scores, key=ids.__getitem__):
+        kind = UNKNOWN if token == unk_token else NORMAL
+        if kind == NORMAL and (token in special or scores[token] == _NEVER):
+            kind = CONTROL
+        elif byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", token):
+            kind = BYTE
+        model.pieces.add(piece=token, score=scores[token] if kind == NORMAL else 0.0, type=kind)
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    trainer.model_type = 1 if table["type"] == "Unigram" else 2
+    trainer.byte_fallback, trainer.vocab_size = byte_fallback, len(scores)
+    trainer.unk_id = next(n for n, piece in enumerate(model.pieces) if piece.type == UNKNOWN)
+    normalizer.name, normalizer.precompiled_charsmap = "identity", b""
+    for step in steps:
+        if step["type"] == "Precompiled":
+            normalizer.name = "user_defined"
+            normalizer.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
+    return model
+
+
+def _score_of_join(piece: str, ranks: Mapping[tuple[str, ...], int]) -> float:
+    """Returns the score of the pair that is joined last to a piece, as BPE joins its characters."""
+    parts, last = list(piece), 0
+    while places := [(ranks[two], n) for n, two in enumerate(pairwise(parts)) if two in ranks]:
+        last, place = min(places)
+        parts[place : place + 2] = ["".join(parts[place : place + 2])]
+    return -float(last) if len(parts) == 1 else _NEVER
+
+
+def _steps_of(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Returns the parts of a normalizer or pre-tokenizer."""
+    if step is None:
+        return []
+    parts = step.get("normalizers", step.get("pretokenizers"))
+    return [step] if parts is None else [each for part in parts for each in _steps_of(part)]

@@ -8,14 +8,24 @@ with the embedding zero, and with a bias of the logits that never lets it win.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer, processors
 
-from vanilla_transformer.interop.match_weights import SOURCE_TABLE, TARGET_TABLE
+from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.interop.match_weights import (
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    RenamedWeights,
+    Weights,
+    are_equal,
+    build_model,
+    fit_weights,
+)
 from vanilla_transformer.interop.sentencepiece_models import sentencepiece_backend
 from vanilla_transformer.interop.tokenizers import load_tokenizer, word_backend
+from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 PADS = ("<pad>", "<blank>", "[PAD]")
@@ -186,6 +196,67 @@ def _rearrange_rows(values: torch.Tensor, order: Order, added: float = 0.0) -> t
     return new
 
 
+def build_with_vocabularies(
+    weights: Weights,
+    fields: Mapping[str, Any],
+    vocabularies: Vocabularies,
+    changes: Mapping[str, Any] | None = None,
+) -> Any:
+    """Builds a model, whose weights have our names and the former order of rows.
+
+    Args:
+        weights: The weights; `lm_head.weight` is among them. They are changed.
+        fields: Config fields, without those of tokens and of shared matrices.
+        vocabularies: The vocabularies in the new order.
+        changes: Config fields that differ.
+    """
+    rearrange_rows(weights, vocabularies)
+    fields = {
+        **fields,
+        "lm_head_bias": "lm_head.bias" in weights,
+        **_sharing_fields(weights),
+        **vocabularies.token_ids(),
+        **(changes or {}),
+    }
+    renamed = RenamedWeights(weights, {name: name for name in weights})
+    config, fitted = fit_weights(renamed, fields, [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"])
+    return build_model(config, fitted)
+
+
+def _sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+    """Returns whether tables are the same: a source has aliases, or equal values."""
+    source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
+    return {
+        "share_encoder_decoder_embeddings": are_equal(source, target),
+        "tie_word_embeddings": are_equal(target, output),
+    }
+
+
+def vocabularies_of(
+    config: VanillaTransformerConfig, tokenizer: Any
+) -> tuple[list[str], list[str]]:
+    """Returns the tokens of the source and of the target, in the order of their ids.
+
+    Raises:
+        ValueError: If the tokenizer has more ids than the model.
+    """
+    sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
+    vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
+    source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
+    return source, target
+
+
+def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
+    """Returns a vocabulary in the order of ids; rows without a token get a made-up one."""
+    by_id = {index: token for token, index in vocabulary.items()}
+    if by_id and max(by_id) >= size:
+        raise ValueError(
+            f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
+            "tokenizer that the model was trained with."
+        )
+    return [by_id.get(index, f"<row{index}>") for index in range(size)]
+
+
 # Tokenizers ---------------------------------------------------------------------------------------
 
 
@@ -200,7 +271,7 @@ class Made:
 def make_tokenizer(
     vocabularies: Vocabularies,
     folder: Path,
-    given: str | Path | None = None,
+    given: str | Path | Sequence[Path] | None = None,
     source_eos: bool | None = None,
 ) -> Made:
     """Makes the tokenizer of a model that was stored with vocabularies only.
@@ -208,8 +279,9 @@ def make_tokenizer(
     Args:
         vocabularies: The vocabularies of the model.
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
-        given: Model of SentencePiece, directory that holds one or two, or directory or name of a
-            tokenizer of transformers. None: what lies in the folder.
+        given: Model of SentencePiece, or that of the source and that of the target; directory that
+            holds one or two; directory or name of a tokenizer of transformers. None: what lies in
+            the folder.
         source_eos: Whether sources end with the end token. None: as the vocabularies say.
 
     Returns:
@@ -220,7 +292,10 @@ def make_tokenizer(
         OSError: If what was given cannot be loaded.
         ValueError: If it does not fit the vocabulary.
     """
-    place = folder if given is None else Path(given)
+    pair: tuple[Path, ...] = ()
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        pair = given = (given[0], given[-1])
+    place = folder if given is None else Path(given[0] if isinstance(given, tuple) else given)
     notes: list[str] = []
     if not place.exists() or any((place / name).is_file() for name in _TRANSFORMERS):
         found = load_tokenizer(place if place.exists() else str(given), ("sentencepiece",))
@@ -237,7 +312,7 @@ def make_tokenizer(
         special["unk_token"] not in words for words in (vocabularies.source, vocabularies.target)
     ):
         return Made(None, (*notes, f"The vocabulary lacks {special['unk_token']}."))
-    files = _find_pieces(place)
+    files = pair or find_pieces(place)
     if given is not None and not files:
         raise FileNotFoundError(
             f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or .spm), "
@@ -284,7 +359,7 @@ def _differing_tokens(tokenizer: Any, words: Sequence[str]) -> list[str]:
     ]
 
 
-def _find_pieces(place: Path) -> tuple[Path, ...]:
+def find_pieces(place: Path) -> tuple[Path, ...]:
     """Returns the models of SentencePiece for source and target; none, if there is no clear one."""
     if place.is_file():
         return (place, place)

@@ -2,6 +2,10 @@
 
 States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. They are
 projected in that shape; attention itself needs the padded one (see `token_layout`).
+
+Queries are (batch, heads, target_len, head_dim), keys and values (batch, key_value_heads,
+source_len, head_dim); each of these serves heads / key_value_heads neighbouring query heads.
+Weights are (batch, heads, target_len, source_len). Fused implementations return None for them.
 """
 
 import math
@@ -37,22 +41,14 @@ def eager_attention_forward(
     """Scaled dot-product attention, written out: softmax(scaling · QK^T) V (§3.2.1).
 
     Args:
-        module: The attention module that asks.
-        query: Of shape (batch, heads, target_len, head_dim).
-        key: Of shape (batch, key_value_heads, source_len, head_dim); each serves
-            heads / key_value_heads neighbouring query heads.
-        value: Of shape (batch, key_value_heads, source_len, head_dim).
         attention_mask: Added to the scores: 0 where attention is allowed, the most negative
             number of the type elsewhere; or True where it is allowed. Of shape (batch, 1,
             target_len, source_len).
-        scaling: Factor on the scores.
-        dropout: Probability of dropping an attention weight.
         position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
         **kwargs: Ignored here; other implementations of the same interface use them.
 
     Returns:
-        The mixed values, of shape (batch, target_len, heads, head_dim), and the attention weights,
-        of shape (batch, heads, target_len, source_len).
+        The mixed values, of shape (batch, target_len, heads, head_dim), and the weights.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -63,7 +59,11 @@ def eager_attention_forward(
     if position_bias is not None:
         scores = scores + position_bias
     if attention_mask is not None:
-        scores = scores + _additive_mask(attention_mask, scores.dtype)
+        if attention_mask.dtype == torch.bool:  # as callers may pass it
+            allowed, lowest = attention_mask, torch.finfo(scores.dtype).min
+            attention_mask = torch.zeros_like(allowed, dtype=scores.dtype)
+            attention_mask = attention_mask.masked_fill(~allowed, lowest)
+        scores = scores + attention_mask
     weights = _softmax_of_rows(scores).to(query.dtype)
     weights = drop_out(weights, dropout, module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
@@ -82,13 +82,6 @@ def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
     return padded.softmax(dim=-1)[..., :length]
 
 
-def _additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Turns a boolean mask, which callers may pass, into one that is added to the scores."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
-
-
 def choose_attention(
     config: VanillaTransformerConfig, output_attentions: bool = False
 ) -> tuple[VanillaTransformerConfig, AttentionFunction]:
@@ -96,10 +89,6 @@ def choose_attention(
 
     Fused implementations do not compute the attention weights: a call that asks for weights uses
     the eager one.
-
-    Args:
-        config: The model's config.
-        output_attentions: Whether the caller asked for the weights.
 
     Returns:
         The config for which masks are to be made, the given one or a shallow copy that names eager
@@ -118,9 +107,7 @@ class StackedLinear(nn.Linear):
     """Several linear maps of one input, stacked in one matrix.
 
     Args:
-        in_features: Width of the input.
         part_sizes: Output width of each map, in the order of the rows.
-        bias: Whether the maps have biases.
     """
 
     def __init__(self, in_features: int, part_sizes: tuple[int, ...], bias: bool) -> None:
@@ -132,7 +119,6 @@ class AttentionCore(nn.Module):
     """Base class of self- and cross-attention: projections, heads, the attention function.
 
     Args:
-        config: Gives width, biases and dropout.
         num_heads: Number of heads; without `config.head_dim` it divides `config.d_model`.
         layer_idx: Index of the layer in its stack, and of its part of the cache.
         is_causal: Whether tokens do not attend to later tokens.
@@ -182,19 +168,10 @@ class AttentionCore(nn.Module):
         context: CallContext,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Calls the attention implementation, and projects the result.
+        """Calls the attention implementation; returns the output, as the states, and the weights.
 
         Args:
-            query: Of shape (batch, heads, target_len, head_dim).
-            key: Of shape (batch, key_value_heads, source_len, head_dim).
-            value: Of shape (batch, key_value_heads, source_len, head_dim).
             mask: In the form that the implementation asks for.
-            context: What the layers of the call share.
-            **kwargs: More arguments of the implementation.
-
-        Returns:
-            The output, shaped as the states, and the attention weights of shape (batch, heads,
-            target_len, source_len); None from a fused implementation.
         """
         dropout = self.attention_dropout if self.training else 0.0
         mixed, weights = context.attend(
@@ -212,16 +189,7 @@ class SelfAttention(AttentionCore):
     def forward(
         self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends within a sequence.
-
-        Args:
-            hidden_states: States of the sequence.
-            context: What the layers of the call share; its cache gets rotated keys.
-
-        Returns:
-            The output, shaped as the input, and the attention weights of shape
-            (batch, heads, length, length with the past); None from a fused implementation.
-        """
+        """Attends within a sequence; returns the output, shaped as the input, and the weights."""
         states = map(context.layout.pad_for_attention, self.project(hidden_states))
         query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
@@ -236,15 +204,7 @@ class SelfAttention(AttentionCore):
         return self.attend(query, key, value, context.mask, context, position_bias=bias)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Projects a sequence to its queries, keys and values.
-
-        Args:
-            hidden_states: Of shape (batch, length, d_model).
-
-        Returns:
-            Queries of shape (batch, length, heads · head_dim), then keys and values, both of shape
-            (batch, length, key_value_heads · head_dim).
-        """
+        """Projects a sequence to its queries, keys and values, before `split_heads`."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         return tuple(projection(hidden_states) for projection in projections)
 
@@ -264,7 +224,7 @@ class FusedSelfAttention(SelfAttention):
         )
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Projects a sequence to its queries, keys and values, as `SelfAttention.project` does."""
+        """Projects as `SelfAttention.project` does."""
         stacked: torch.Tensor = self.qkv_proj(hidden_states)
         return torch.split(stacked, self.part_sizes, dim=-1)
 
@@ -281,18 +241,7 @@ class CrossAttention(AttentionCore):
         context: CallContext,
         encoder_hidden_states: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends from the target to the source.
-
-        Args:
-            hidden_states: States of the target.
-            context: What the layers of the call share; its `source_cache` holds the source's keys
-                and values after the first call.
-            encoder_hidden_states: States of the source.
-
-        Returns:
-            The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
-            target_len, source_len); None from a fused implementation.
-        """
+        """Attends to the source; returns the output, shaped as the target, and the weights."""
         count = context.rows_per_source
         query = context.layout.pad_for_attention(self.q_proj(hidden_states))
         if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
@@ -309,14 +258,9 @@ class CrossAttention(AttentionCore):
     def project_source(
         self, encoder_hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Projects the source to its keys and values, or takes those of an earlier call.
+        """Returns keys and values of each source, whose rows are equal, from now or a call before.
 
-        Args:
-            encoder_hidden_states: States of the source, the same for all rows of a source.
-            context: What the layers of the call share.
-
-        Returns:
-            Keys and values, of shape (sources, key_value_heads, source_len, head_dim).
+        Their shape is (sources, key_value_heads, source_len, head_dim).
         """
         cache = context.source_cache
         if cache is not None and cache.is_updated.get(self.layer_idx):

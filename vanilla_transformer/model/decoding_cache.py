@@ -78,9 +78,6 @@ def decoding_cache_for(
 
     Args:
         cache: The empty cache that transformers has made for the call, or None.
-        generation_config: What the call asks for.
-        mode: The search.
-        attention: Name of the attention implementation.
 
     Returns:
         The caches of this file in place of each `DynamicCache`. Assisted decoding, which takes
@@ -111,8 +108,6 @@ def mask_per_source(mask: Any, rows_per_source: int, target_len: int) -> Any:
 
     Args:
         mask: Of shape (rows, 1, target_len or 1, source_len), or None.
-        rows_per_source: Number of neighbouring rows that decode the same source.
-        target_len: Number of positions of a row.
 
     Returns:
         A mask of shape (sources, 1, rows_per_source · target_len, source_len), or None.
@@ -129,9 +124,6 @@ class GrowingCache(DynamicCache):
     A `DynamicCache` joins all tokens anew for each new one, and copies all of them when beams
     change their order. This cache moves only what differs between the beams of a source. Calls
     with gradients are the base class's; after those, and after changed rows, room is made anew.
-
-    Args:
-        rows_per_source: Number of neighbouring rows that decode the same source.
     """
 
     layers: list[Any]
@@ -258,9 +250,6 @@ class SourceCache(DynamicCache):
     """Keys and values of the sources, one copy for all rows that decode the same source.
 
     Attention gives the rows of a source to its copy as queries of several positions.
-
-    Args:
-        rows_per_source: Number of neighbouring rows that decode the same source.
     """
 
     def __init__(self, rows_per_source: int = 1) -> None:

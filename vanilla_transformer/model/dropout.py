@@ -19,12 +19,7 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
     work as usual. Other devices, tensor subclasses and traced calls use torch's own dropout.
 
     Args:
-        states: A tensor of any shape.
-        p: Probability of zeroing a unit.
-        training: Whether to apply dropout. If False, nothing changes.
-
-    Returns:
-        A tensor of the same shape and type.
+        states: A tensor of any shape; the result has its shape and type.
     """
     if not training:
         return states
@@ -32,26 +27,18 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
     is_plain = type(states) is torch.Tensor and states.device.type == "cpu"
     if not 0 < dropped < LEVELS or not is_plain or is_tracing():
         return F.dropout(states, p)
-    keep = _draw_int16(states.numel()).view(states.shape) >= dropped - LEVELS // 2
+    words = torch.empty((states.numel() + 3) // 4, dtype=torch.int64, device="cpu")
+    words.random_(-(2**63), None)
+    drawn = words.view(torch.int16)[: states.numel()].view(states.shape)
+    keep = drawn >= dropped - LEVELS // 2
     scale, kept = LEVELS / (LEVELS - dropped), keep.to(states.dtype)
     if states.dtype.itemsize < 4:  # half precision would round the scale, and bias the mean
         return states * scale * kept
     return states * kept.mul_(scale)
 
 
-def _draw_int16(count: int) -> torch.Tensor:
-    """Draws uniform 16-bit integers, four from each random 64-bit word."""
-    words = torch.empty((count + 3) // 4, dtype=torch.int64, device="cpu")
-    words.random_(-(2**63), None)
-    return words.view(torch.int16)[:count]
-
-
 class Dropout(nn.Dropout):
-    """Dropout as a module.
-
-    Args:
-        p: Probability of zeroing a unit.
-    """
+    """Dropout as a module."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Applies `dropout` in training mode."""
@@ -62,7 +49,6 @@ class ScaledDropout(Dropout):
     """Dropout on a sublayer's output, followed by a constant factor.
 
     Args:
-        p: Probability of zeroing a unit.
         scale: The factor, applied in training and evaluation. A factor of 1/sqrt(layers) keeps the
             residual stream of a deep stack from growing with its depth (Radford et al. 2019, §2.3,
             scale the weights so at initialisation).

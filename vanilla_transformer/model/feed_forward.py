@@ -3,7 +3,7 @@
 Both map (..., d_model) to the same shape, each position by itself.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -15,20 +15,12 @@ LEARNED_ACTIVATIONS = (nn.PReLU, XIELUActivation)
 """The activations in `ACT2FN` that have trainable parameters."""
 
 
-def make_activation(name: str) -> nn.Module:
-    """Creates an activation by its name in `ACT2FN`; its parameters have torch's default type."""
-    activation: nn.Module = ACT2FN[name]
-    return activation.to(torch.get_default_dtype())
-
-
 class FeedForward(nn.Module):
     """Two linear projections with an activation between them: fc2(act(fc1(x))) (§3.3).
 
     Args:
-        d_model: Width of input and output.
         ffn_dim: Width between the two projections.
         activation: A name in `ACT2FN`.
-        bias: Whether every projection has a bias.
         dropout: Dropout probability after the activation.
         output_dropout: Dropout probability after the second projection.
     """
@@ -44,7 +36,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, ffn_dim, bias=bias)
-        self.activation = make_activation(activation)
+        self.activation = ACT2FN[activation].to(torch.get_default_dtype())
         self.dropout = Dropout(dropout)
         self.fc2 = nn.Linear(ffn_dim, d_model, bias=bias)
         self.output_dropout = Dropout(output_dropout)
@@ -59,29 +51,14 @@ class GatedFeedForward(FeedForward):
     """A feed-forward sublayer with a multiplicative gate: fc2(act(gate(x)) · fc1(x)).
 
     With "silu" it is SwiGLU, with "gelu" GEGLU, with "relu" ReGLU (Shazeer 2020, "GLU Variants
-    Improve Transformer", eq. 6, where W is `gate` and V is `fc1`).
-
-    Args:
-        d_model: Width of input and output.
-        ffn_dim: Width between the projections. With two thirds of the width of a plain feed-forward
-            sublayer, the three projections have as many parameters as its two.
-        activation: A name in `ACT2FN`.
-        bias: Whether every projection has a bias.
-        dropout: Dropout probability on the gated product.
-        output_dropout: Dropout probability after the last projection.
+    Improve Transformer", eq. 6, where W is `gate` and V is `fc1`). With two thirds of the width of
+    a plain feed-forward sublayer, the three projections have as many parameters as its two.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        ffn_dim: int,
-        activation: str,
-        bias: bool,
-        dropout: float,
-        output_dropout: float = 0.0,
-    ) -> None:
-        super().__init__(d_model, ffn_dim, activation, bias, dropout, output_dropout)
-        self.gate = nn.Linear(d_model, ffn_dim, bias=bias)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        d_model, ffn_dim = self.fc1.in_features, self.fc1.out_features
+        self.gate = nn.Linear(d_model, ffn_dim, bias=self.fc1.bias is not None)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Computes fc2(act(gate(x)) · fc1(x)), with dropout on the product and at the end."""

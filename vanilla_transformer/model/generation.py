@@ -67,17 +67,13 @@ class TwoVocabularyGeneration(GenerationMixin):
         beam_indices: torch.Tensor | None = None,
         normalize_logits: bool = False,
     ) -> torch.Tensor:
-        """Computes the score of each generated token.
+        """Scores each generated token, of shape (batch · sequences per source, new tokens).
 
         Args:
             sequences: The generated ids, of shape (batch · sequences per source, target_len).
             scores: One tensor for each generated token, of shape (batch · beams, vocab).
             beam_indices: The beam of each token, of shape (batch · sequences per source, new
                 tokens). None: not a beam search.
-            normalize_logits: Whether to turn the scores into log probabilities.
-
-        Returns:
-            Scores of shape (batch · sequences per source, new tokens).
         """
         config = config_with(self.config, vocab_size=scores[0].shape[-1])
         stand_in = SimpleNamespace(config=config)  # the base class reads only this attribute
@@ -87,13 +83,6 @@ class TwoVocabularyGeneration(GenerationMixin):
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         """Prepares `generate_batch()`.
-
-        Args:
-            *args: As for the base class.
-            **kwargs: As for the base class.
-
-        Returns:
-            The manager of the requests.
 
         Raises:
             ValueError: If the model has an encoder, or a bias on the scores.
@@ -278,15 +267,7 @@ class _FirstLayersGenerator(EarlyExitCandidateGenerator):
     """Guesses tokens with the first layers of the model; the base class would change its config."""
 
     def get_candidates(self, input_ids: Any, **kwargs: Any) -> Any:
-        """Guesses tokens.
-
-        Args:
-            input_ids: The tokens so far, of shape (1, target_len).
-            **kwargs: Not used.
-
-        Returns:
-            The tokens with the guessed ones, and the logits of the guessed ones.
-        """
+        """Guesses tokens."""
         return AssistedCandidateGenerator.get_candidates(self, input_ids, **kwargs)
 
 
@@ -295,13 +276,6 @@ def first_layers(model: Any, count: int) -> Any:
 
     The final norm and the output projection follow the last of these layers. The given model is
     not changed.
-
-    Args:
-        model: A model that generates.
-        count: Number of layers.
-
-    Returns:
-        The model, with a config of its own.
 
     Raises:
         ValueError: If the model's modules are spread over devices by hooks.
@@ -338,10 +312,6 @@ class StopStrings(StopStringCriteria):
 
     The base class asks the tokenizer for tokens that spell "abcdef". It fails with most
     vocabularies that cannot spell it.
-
-    Args:
-        tokenizer: The tokenizer of the generated ids.
-        stop_strings: One or more texts.
     """
 
     @staticmethod
@@ -353,8 +323,6 @@ class StopStrings(StopStringCriteria):
         """Returns the text of each token, as it follows other text, and the ids of the tokens.
 
         Args:
-            tokenizer: The tokenizer of the generated ids.
-            static_prefix: Not used.
             stop_string_matching_mode: "byte_level" or "byte_fallback" if tokens may hold parts of
                 characters; their texts are then bytes. None: texts.
 
@@ -380,14 +348,6 @@ class StopStrings(StopStringCriteria):
 
         The tokens only serve as the key of that cache. The decoder is added to the key, because two
         vocabularies with equal tokens may join them in different ways.
-
-        Args:
-            token_list: The tokens.
-            token_indices: Their ids.
-            tokenizer: The tokenizer.
-
-        Returns:
-            What the base class returns.
         """
         decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
         key = (*token_list, type(self).__name__, repr(decoder))
@@ -402,7 +362,6 @@ def take_stop_strings(
 
     Args:
         config: What `generate()` was asked for. It is not changed.
-        criteria: Criteria of the caller, or None.
         tokenizer: The tokenizer of the model, or None. One with two vocabularies is taken as that
             of the target.
 

@@ -46,17 +46,15 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
     embeddings. "normal" draws projections, embeddings and positions with std 0.02. The others
     multiply the matrices of the layers by the gains of `set_gains`, and "t_fixup" also the
     embeddings.
-
-    Args:
-        module: A module of the model.
-        config: The model's config.
     """
     is_normal = config.initializer == "normal"
     std = NORMAL_STD if is_normal else config.d_model**-0.5
     if isinstance(module, nn.Linear):
         _draw_projection(module, config.initializer)
     elif isinstance(module, nn.Embedding):
-        init.normal_(module.weight, std=std * _gain_of_embeddings(config))
+        common = _COMMON_GAINS.get(config.initializer, 1.0)
+        gain = _t_fixup_gain("decoder", config) if config.initializer == "t_fixup" else common
+        init.normal_(module.weight, std=std * gain)
         if module.padding_idx is not None and not _was_loaded(module.weight):
             init.zeros_(module.weight[module.padding_idx])
     elif isinstance(module, LearnedPositions):
@@ -72,12 +70,6 @@ def set_initial_values(module: nn.Module, config: VanillaTransformerConfig) -> N
     elif isinstance(module, LEARNED_ACTIVATIONS):
         for name, value in type(module)().state_dict().items():
             init.copy_(getattr(module, name), value)
-
-
-def _gain_of_embeddings(config: VanillaTransformerConfig) -> float:
-    if config.initializer == "t_fixup":
-        return _t_fixup_gain("decoder", config)
-    return _COMMON_GAINS.get(config.initializer, 1.0)
 
 
 def _draw_projection(module: nn.Linear, initializer: str) -> None:
@@ -119,8 +111,6 @@ def set_gains(layer: nn.Module, config: VanillaTransformerConfig, stack: str, nu
 
     Args:
         layer: The layer; its projections get the attribute `initial_gains`, a factor for each part.
-        config: The model's config.
-        stack: "encoder" or "decoder".
         number: Number of the layer in its stack, from 1.
     """
     sublayers = 3 if hasattr(layer, "encoder_attn") else 2

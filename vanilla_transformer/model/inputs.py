@@ -89,9 +89,7 @@ def select_arguments(
     """Selects the further arguments of a stack's forward that are used below.
 
     Args:
-        kwargs: The further arguments.
         implementation: The attention implementation, which may have arguments of its own.
-        is_causal: Whether the stack is a decoder.
 
     Returns:
         The arguments to hand down, in a dictionary of their own, with `is_causal` only where it is
@@ -157,8 +155,6 @@ def check_mask(
     """Returns a mask in a form that every implementation of attention reads in the same way.
 
     Args:
-        name: Name of the argument, for messages.
-        mask: In any form.
         length: Number of the current tokens of a row. None: it is checked elsewhere.
         past: Number of tokens in the cache. A tensor, as of a static cache, is not read.
         is_causal: Whether the mask is a decoder's: with one line for all of its tokens, a mask of
@@ -335,10 +331,7 @@ def given_position_ids(
     """Returns the positions that a caller gives in one form or another.
 
     Args:
-        name: Name of the argument, for messages.
-        position_ids: Of any shape, or None.
         attention_mask: With one, a row is one sequence.
-        embeds: Embeddings of the current tokens.
         arguments: May hold the boundaries of sequences instead: `cu_seq_lens_q` holds 0 and the
             end of each sequence of the only row, `seq_idx` the number of its sequence for each
             token, of shape (batch, length).
@@ -422,13 +415,7 @@ def attend_within(sequences: torch.Tensor | None, batch: int) -> MaskFunction | 
 def check_token_ids(
     name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
 ) -> None:
-    """Refuses ids outside the vocabulary.
-
-    Args:
-        name: Name of the argument, for the message.
-        ids: Of any shape.
-        vocab_size: Ids must lie in [0, vocab_size).
-        ignore_index: One more legal id.
+    """Refuses ids outside the vocabulary, [0, vocab_size).
 
     Raises:
         ValueError: If there are no ids, or if an id lies outside the vocabulary.
@@ -469,9 +456,6 @@ def shift_right(
             not changed.
         pad_token_id: Replaces -100.
         decoder_start_token_id: The first token of every sequence.
-
-    Returns:
-        A tensor of shape (batch, target_len).
     """
     start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
@@ -479,11 +463,7 @@ def shift_right(
 
 
 def problem_type_of(labels: torch.Tensor, num_labels: int) -> ProblemType:
-    """Infers the kind of classification from labels, by transformers' rules.
-
-    Args:
-        labels: As in `losses.sequence_loss`.
-        num_labels: Number of outputs.
+    """Infers the kind of classification from labels, as transformers does.
 
     Returns:
         "regression" for one output, "single_label_classification" for one integer per row,

@@ -1,9 +1,9 @@
 """The two layers of the paper's figure 1, and one without cross-attention; read bottom to top.
 
-States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training.
+States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. A layer takes
+those of the layer below and returns its own, in the same shape. `layer_idx` is its index in its
+stack, and `context` is what the layers of a call share.
 """
-
-from functools import partial
 
 import torch
 from torch import nn
@@ -15,12 +15,19 @@ from .context import CallContext
 from .dropout import Dropout, ScaledDropout
 from .feed_forward import FEED_FORWARDS, FeedForward
 from .initialization import set_gains
-from .normalization import make_norm, norm_slots
+from .normalization import make_norm
 
 
 def _make_norm_slots(config: VanillaTransformerConfig) -> tuple[nn.Module, nn.Module]:
-    make = partial(make_norm, config.norm_type, config.d_model, config.layer_norm_eps)
-    return norm_slots(config.norm_placement, make)
+    """Makes the modules for the slots before a sublayer and after its residual sum.
+
+    The unused slot is an identity. A layer's forward is then one straight line for every placement,
+    and the checkpoint keys show the placement that a model was trained with.
+    """
+    norm = make_norm(config.norm_type, config.d_model, config.layer_norm_eps)
+    pre = norm if config.norm_placement == "pre" else nn.Identity()
+    post = norm if config.norm_placement == "post" else nn.Identity()
+    return pre, post
 
 
 def _make_self_attention(
@@ -52,12 +59,7 @@ def _make_residual_dropout(config: VanillaTransformerConfig, stack: str) -> Drop
 
 
 class EncoderLayer(GradientCheckpointingLayer):
-    """Self-attention, then feed-forward, each with its residual sum (Vaswani et al. §3.1).
-
-    Args:
-        config: The model's config.
-        layer_idx: Index of the layer in its stack.
-    """
+    """Self-attention, then feed-forward, each with its residual sum (Vaswani et al. §3.1)."""
 
     stack = "encoder"
 
@@ -71,15 +73,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         set_gains(self, config, self.stack, layer_idx + 1)
 
     def forward(self, hidden_states: torch.Tensor, context: CallContext) -> torch.Tensor:
-        """Runs the layer.
-
-        Args:
-            hidden_states: The states of the layer below.
-            context: What the layers of the call share.
-
-        Returns:
-            States of the same shape.
-        """
+        """Runs the layer."""
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
         hidden_states, _ = self.self_attn(hidden_states, context)
@@ -98,22 +92,13 @@ class CausalLayer(EncoderLayer):
     It is an encoder layer with the decoder's sizes, under a causal mask (Liu et al. 2018,
     "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its parameters have
     the same names as in `DecoderLayer`.
-
-    Args:
-        config: The model's config.
-        layer_idx: Index of the layer in its stack.
     """
 
     stack = "decoder"
 
 
 class DecoderLayer(GradientCheckpointingLayer):
-    """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. §3.1).
-
-    Args:
-        config: The model's config.
-        layer_idx: Index of the layer in its stack.
-    """
+    """Masked self-attention, attention to the encoder, feed-forward (Vaswani et al. §3.1)."""
 
     stack = "decoder"
 
@@ -135,16 +120,7 @@ class DecoderLayer(GradientCheckpointingLayer):
         context: CallContext,
         encoder_hidden_states: torch.Tensor,
     ) -> torch.Tensor:
-        """Runs the layer.
-
-        Args:
-            hidden_states: The states of the layer below.
-            context: What the layers of the call share.
-            encoder_hidden_states: The encoder's states.
-
-        Returns:
-            States of the same shape as `hidden_states`.
-        """
+        """Runs the layer."""
         residual = hidden_states
         hidden_states = self.self_attn_pre_norm(hidden_states)
         hidden_states, _ = self.self_attn(hidden_states, context)

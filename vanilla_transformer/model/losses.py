@@ -119,7 +119,6 @@ def sequence_loss(
         problem_type: One of these three.
         label_smoothing: For "single_label_classification": share of the probability spread over
             all classes (Szegedy et al. 2016, §7).
-        num_items_in_batch: As in `token_loss`.
 
     Returns:
         A scalar: cross-entropy in nats per sequence or per label, or the mean squared error.
@@ -351,7 +350,6 @@ class LazyTensor:
     """A tensor of an output that is computed when it is read.
 
     Args:
-        compute: Computes it.
         head: The module that `compute` calls, if any: its weights must not have changed by then.
     """
 

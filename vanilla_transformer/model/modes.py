@@ -25,9 +25,6 @@ def is_tracing() -> bool:
 def has_readable_values(tensor: torch.Tensor) -> bool:
     """Returns whether a check may read the values of a tensor without cost.
 
-    Args:
-        tensor: Any tensor.
-
     Returns:
         True for a plain tensor on the CPU outside compilation. False for tensors on other devices,
         where reading would wait for the device, for fake tensors, which hold no values, and for

@@ -1,4 +1,4 @@
-"""The norms, and the two norm slots of a sublayer.
+"""The norms.
 
 Every norm maps (..., d_model) to the same shape and normalises the last axis.
 """
@@ -48,28 +48,5 @@ def make_norm(norm_type: str, d_model: int, eps: float) -> nn.Module:
     Args:
         norm_type: "layer_norm" (Ba et al. 2016), "rms_norm" (Zhang and Sennrich 2019) or
             "unbiased_std" (The Annotated Transformer).
-        d_model: Length of the normalised axis.
-        eps: Small number that keeps the divisor above 0.
-
-    Returns:
-        The norm.
     """
     return NORMS[norm_type](d_model, eps=eps)
-
-
-def norm_slots(placement: str, make_norm: Callable[[], nn.Module]) -> tuple[nn.Module, nn.Module]:
-    """Creates the modules for the norm slots before a sublayer and after its residual sum.
-
-    The unused slot is an identity. A layer's forward is then one straight line for every placement,
-    and the checkpoint keys show the placement that a model was trained with.
-
-    Args:
-        placement: "post" (Vaswani et al. 2017, §3.1), "pre" (Xiong et al. 2020) or "none".
-        make_norm: Creates one norm.
-
-    Returns:
-        The modules for the slot before and the slot after.
-    """
-    pre = make_norm() if placement == "pre" else nn.Identity()
-    post = make_norm() if placement == "post" else nn.Identity()
-    return pre, post

@@ -78,7 +78,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
     options of `generate()`.
 
     Args:
-        *args: See `transformers.Pipeline`.
         **kwargs: See `transformers.Pipeline`; also the options above.
 
     Raises:
@@ -110,12 +109,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
 
         Args:
             inputs: A text, a list or tuple of texts, or another iterable of texts.
-            *args: Not used.
             **kwargs: `num_workers`, and options that override those of the pipeline.
-
-        Returns:
-            A list of outputs, a list of such lists, or an iterator over such lists, as described in
-            the class.
 
         Raises:
             ValueError: If an input is not a text, or `generate()` refuses an option.
@@ -135,15 +129,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
-        """Pushes the model, tokenizer and code, and the card that was saved with the same weights.
-
-        Args:
-            repo_id: Name of the repository. It is created if it does not exist.
-            **kwargs: See `Pipeline.push_to_hub`.
-
-        Returns:
-            The Hub's information on the commit of the weights.
-        """
+        """Pushes the model, tokenizer and code, and the card that was saved with these weights."""
         pushed: Any = super().push_to_hub(repo_id, **kwargs)  # typed as a text, but a commit
         options = {name: kwargs.get(name) for name in ("token", "revision")}
         push_card(self.model, pushed, **options)
@@ -181,7 +167,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
         """Encodes a text with the source vocabulary.
 
         Args:
-            input_: The text.
             truncation: Whether to truncate the text to the tokenizer's limit. None: True if the
                 tokenizer has a limit.
 
@@ -236,11 +221,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
             model_outputs: `sequences` of shape (1, sequences per source, target_len), `blank` of
                 shape (1), and optionally `scores` of shape (1, sequences per source).
             return_tensors: Whether to return lists of ids instead of texts.
-            skip_special_tokens: Whether to leave special tokens out of the texts.
-            clean_up_tokenization_spaces: See the tokenizer's `decode`.
-
-        Returns:
-            One dictionary per sequence.
         """
         sequences = model_outputs["sequences"][0].tolist()
         scores = model_outputs["scores"][0].tolist() if "scores" in model_outputs else []

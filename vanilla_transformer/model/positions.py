@@ -5,7 +5,7 @@ number of keys: the cached ones and the new ones. rotated_dim is the number of d
 that RoPE rotates, at most head_dim.
 
 Every forward takes `position_ids`, the positions of the tokens or queries; `dtype`, the type of the
-result; and `key_position_ids`, those of the keys, of shape (batch or 1, length with the past). Only
+result; and `key_ids`, the positions of the keys, of shape (batch or 1, length with the past). Only
 a bias needs them. None: equal to `position_ids`. It returns an encoding with one part.
 """
 
@@ -50,9 +50,6 @@ class PositionEncoding(NamedTuple):
 
         Args:
             states: Queries or keys of shape (batch, heads, length, head_dim).
-
-        Returns:
-            A tensor of the same shape and type, rotated in float32.
         """
         if self.rotation is None:
             return states
@@ -75,10 +72,7 @@ class NoPositions(nn.Module):
     """No positions: only the causal mask conveys the order of tokens (Haviv et al. 2022)."""
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Returns an empty encoding."""
         return NO_POSITIONS
@@ -91,10 +85,6 @@ class SinusoidalPositions(nn.Module):
     d_model) in radians. The table is computed in float32 for the given positions only. It is never
     stored, has no maximum length, and does not lose precision with half-precision weights. An odd
     `d_model` ends with a sine.
-
-    Args:
-        d_model: Width of the embedding.
-        offset: Position of the first token.
     """
 
     def __init__(self, d_model: int, offset: int = 0) -> None:
@@ -103,10 +93,7 @@ class SinusoidalPositions(nn.Module):
         self.offset = offset
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes an embedding for the given positions."""
         frequencies = self._frequencies_on(position_ids.device)
@@ -128,10 +115,6 @@ class HalfSinusoidalPositions(SinusoidalPositions):
 
     The frequencies are those of the paper, as in transformers' Marian and Pegasus models. An odd
     `d_model` has one more sine than cosines.
-
-    Args:
-        d_model: Width of the embedding.
-        offset: Position of the first token.
     """
 
     def _join_waves(self, sines: torch.Tensor, cosines: torch.Tensor) -> torch.Tensor:
@@ -148,7 +131,6 @@ class FairseqSinusoidalPositions(HalfSinusoidalPositions):
 
     Args:
         d_model: Width of the embedding, at least 4.
-        offset: Position of the first token.
     """
 
     def _frequencies_on(self, device: torch.device) -> torch.Tensor:
@@ -168,7 +150,6 @@ class RotaryPositions(nn.Module):
     frequencies as `transformers.modeling_rope_utils` defines it.
 
     Args:
-        head_dim: Width of a head.
         max_positions: Trained length in tokens, used by some scaled types.
         rope_parameters: `rope_type`, `rope_theta`, and the parameters of the type.
     """
@@ -205,10 +186,7 @@ class RotaryPositions(nn.Module):
         return self.frequencies
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes a rotation, in float32; keys are rotated before they are cached."""
         angles = position_ids[..., None].float() * self._frequencies_at(position_ids)
@@ -261,17 +239,10 @@ def rotary_positions(
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns the ALiBi slope of each head: 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
+    """Returns ALiBi's slopes, of shape (heads,): 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
 
     If the number of heads is not a power of 2, the slopes of the next lower power come first, then
     every other slope of the next higher power, as in the authors' code.
-
-    Args:
-        num_heads: Number of heads, n.
-        device: Device of the result.
-
-    Returns:
-        Slopes of shape (heads,).
     """
     power = 2 ** int(math.log2(num_heads))
     exponents = torch.arange(1, power + 1, dtype=torch.float32, device=device) / power
@@ -284,9 +255,6 @@ class AlibiPositions(nn.Module):
 
     The distance is |i - j|. Under the decoder's causal mask this equals the paper's i - j, and in
     the encoder it gives the symmetric form.
-
-    Args:
-        num_heads: Number of heads of the stack.
     """
 
     def __init__(self, num_heads: int) -> None:
@@ -294,13 +262,10 @@ class AlibiPositions(nn.Module):
         self.num_heads = num_heads
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Computes the biases between queries and keys."""
-        keys = position_ids if key_position_ids is None else key_position_ids
+        keys = position_ids if key_ids is None else key_ids
         distances = (position_ids[:, None, :, None] - keys[:, None, None, :]).abs()
         slopes = alibi_slopes(self.num_heads, position_ids.device)
         return PositionEncoding(bias=(-slopes[:, None, None] * distances).to(dtype))
@@ -312,12 +277,6 @@ class RelativePositions(nn.Module):
     A decoder has `num_buckets` for the distances to earlier tokens. An encoder has half of them for
     earlier and half for later tokens. In each direction, half of the buckets hold one distance
     each; the rest grow logarithmically up to `max_distance`, and the last holds all that is beyond.
-
-    Args:
-        num_heads: Number of heads of the stack.
-        num_buckets: Number of buckets, at least 4.
-        max_distance: Distance in tokens from which on all distances are in the last bucket.
-        is_causal: Whether tokens do not attend to later tokens.
     """
 
     def __init__(
@@ -330,13 +289,10 @@ class RelativePositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Looks up the biases between queries and keys."""
-        keys = position_ids if key_position_ids is None else key_position_ids
+        keys = position_ids if key_ids is None else key_ids
         buckets = self._buckets_of(keys[:, None, :] - position_ids[:, :, None])
         bias = F.embedding(buckets, self.weight)  # (batch or 1, queries, keys, heads)
         return PositionEncoding(bias=bias.permute(0, 3, 1, 2).to(dtype))
@@ -361,7 +317,6 @@ class LearnedPositions(nn.Module):
 
     Args:
         num_positions: Number of positions that have a vector.
-        d_model: Width of the embedding.
         offset: Position of the first token. The table has this many more rows, which are not used.
     """
 
@@ -371,10 +326,7 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_positions + offset, d_model))
 
     def forward(
-        self,
-        position_ids: torch.Tensor,
-        dtype: torch.dtype,
-        key_position_ids: torch.Tensor | None = None,
+        self, position_ids: torch.Tensor, dtype: torch.dtype, key_ids: torch.Tensor | None = None
     ) -> PositionEncoding:
         """Looks up an embedding for the given positions.
 
@@ -457,17 +409,16 @@ def _is_finite_above(bound: float, value: object) -> bool:
     return is_number and bound < cast(float, value) < math.inf
 
 
-def _are_factors(value: object) -> bool:
-    return isinstance(value, list) and all(_is_finite_above(0, number) for number in value)
-
-
 ROPE_VALUES: dict[tuple[str, ...], tuple[Callable[[Any], bool], str]] = {
     ("rope_theta", TRAINED_LENGTH): (partial(_is_finite_above, 1), "a finite number above 1"),
     (
         *("partial_rotary_factor", "factor", "attention_factor", "low_freq_factor"),
         *("high_freq_factor", "beta_slow", "beta_fast", "mscale", "mscale_all_dim"),
     ): (partial(_is_finite_above, 0), "a finite number above 0"),
-    FACTOR_LISTS: (_are_factors, "a list of finite numbers above 0"),
+    FACTOR_LISTS: (
+        lambda value: isinstance(value, list) and all(_is_finite_above(0, x) for x in value),
+        "a list of finite numbers above 0",
+    ),
     ("factor",): (lambda value: value >= 1, "a number of at least 1"),
     ("partial_rotary_factor",): (lambda value: value <= 1, "a number up to 1"),
     ("truncate",): (lambda value: isinstance(value, bool), "True or False"),
@@ -481,15 +432,7 @@ ROPE_ORDER = (("low_freq_factor", 1, "high_freq_factor", 2), ("beta_slow", 1, "b
 def with_rope_defaults(
     parameters: Mapping[str, Any] | None, max_position_embeddings: int
 ) -> dict[str, Any]:
-    """Returns a copy of RoPE parameters with the missing defaults filled in.
-
-    Args:
-        parameters: The given parameters. None: plain RoPE.
-        max_position_embeddings: Trained length in tokens, for the types that use one.
-
-    Returns:
-        The parameters; nothing has been checked yet.
-    """
+    """Returns a copy of RoPE parameters, with the missing defaults filled in; None: plain RoPE."""
     complete = {"rope_type": "default", "rope_theta": 10000.0, **(parameters or {})}
     scaled = [name for name, kind in ROPE_TYPES.items() if kind.has_trained_length]
     if complete["rope_type"] in scaled:
@@ -498,18 +441,15 @@ def with_rope_defaults(
 
 
 def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
-    """Checks the names and values of RoPE parameters.
+    """Checks the names and values of complete parameters, as `with_rope_defaults` returns them.
 
     Warns, once, of a trained length that the type does not use.
-
-    Args:
-        parameters: Complete parameters, as `with_rope_defaults` returns them.
 
     Raises:
         ValueError: If the type is unknown, a parameter is unknown, missing, of the wrong type or
             out of range.
     """
-    if problem := _find_name_problem(parameters) or _find_value_problem(parameters):
+    if problem := _find_problem(parameters):
         raise ValueError(f"`rope_parameters` {parameters!r} {problem}.")
     name = parameters["rope_type"]
     if TRAINED_LENGTH in parameters and not ROPE_TYPES[name].has_trained_length:
@@ -519,8 +459,8 @@ def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
         )
 
 
-def _find_name_problem(parameters: Mapping[str, Any]) -> str | None:
-    """Describes an unknown type, or unknown or missing parameters."""
+def _find_problem(parameters: Mapping[str, Any]) -> str | None:
+    """Describes an unknown type, unknown or missing parameters, or a wrong value."""
     name = parameters["rope_type"]
     if not isinstance(name, str) or name not in ROPE_TYPES:
         return f"has an unknown `rope_type`: choose one of {sorted(ROPE_TYPES)}"
@@ -530,15 +470,10 @@ def _find_name_problem(parameters: Mapping[str, Any]) -> str | None:
         return f"has unknown keys for {name!r}, {unknown}: choose from {sorted(legal)}"
     if missing := set(kind.required) - parameters.keys():
         return f"must have {sorted(missing)} for `rope_type` {name!r}"
-    return None
-
-
-def _find_value_problem(parameters: Mapping[str, Any]) -> str | None:
-    """Describes a value of the wrong type or out of its range."""
     for names, (is_legal, demand) in ROPE_VALUES.items():
-        for name in names:
-            if name in parameters and not is_legal(parameters[name]):
-                return f"must have {demand} for `{name}`"
+        for key in names:
+            if key in parameters and not is_legal(parameters[key]):
+                return f"must have {demand} for `{key}`"
     for low, low_default, high, high_default in ROPE_ORDER:
         if not parameters.get(low, low_default) < parameters.get(high, high_default):
             return (
@@ -552,13 +487,6 @@ def check_rope_fits_heads(
     parameters: Mapping[str, Any], d_model: int, heads_field: str, num_heads: int, head_dim: int
 ) -> None:
     """Checks that RoPE can rotate the heads of one stack.
-
-    Args:
-        parameters: Checked parameters.
-        d_model: Width of the model.
-        heads_field: Name of the config field with the number of heads, for the error message.
-        num_heads: Number of heads of the stack.
-        head_dim: Width of a head of the stack.
 
     Raises:
         ValueError: If the number of rotated dimensions of a head is odd or too small, or differs

@@ -98,12 +98,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         directions, takes none, nor does a call that is traced, a replica of `nn.DataParallel`
         (whose outputs are gathered), or a model under NEFTune (which scales its noise by the padded
         length).
-
-        Args:
-            kwargs: The further arguments of the call.
-
-        Returns:
-            The shortcuts.
         """
         asked = {
             name: getattr(self.config, name) if kwargs.get(name) is None else kwargs[name]
@@ -174,14 +168,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     ) -> nn.Embedding:
         """Resizes the vocabulary of `input_ids`, with all that depends on it.
 
-        Args:
-            new_num_tokens: New number of rows.
-            pad_to_multiple_of: Rounds that number up to a multiple of this.
-            mean_resizing: Draws new rows around the mean of the old ones.
-
-        Returns:
-            The resized embedding.
-
         Raises:
             ValueError: If a special token would lie outside, or if the model is a part of another.
         """
@@ -229,14 +215,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
         With separate vocabularies `resize_token_embeddings` resizes the source's. With a shared
         one it resizes both.
-
-        Args:
-            new_num_tokens: New number of rows.
-            pad_to_multiple_of: Rounds that number up to a multiple of this.
-            mean_resizing: Draws new rows around the mean of the old ones.
-
-        Returns:
-            The resized embedding.
 
         Raises:
             ValueError: If both sides share a matrix, if the model has only one vocabulary, if a
@@ -296,12 +274,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {"input_ids": ids, "attention_mask": mask, **target}
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **kwargs: Any) -> None:  # type: ignore[override]  # the options are the base class's
-        """Saves weights, configs and code, and removes the probe of the weights before them.
-
-        Args:
-            save_directory: The directory to write to. It is created if it does not exist.
-            **kwargs: See `PreTrainedModel.save_pretrained`.
-        """
+        """Saves weights, configs and code, and removes the probe of the weights before them."""
         kind = type(self)
         if kind.__name__.startswith("FSDP"):  # torch has made this class; the saved code names ours
             ours = kind.__bases__[-1]
@@ -310,15 +283,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, **kwargs)
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
-        """Pushes weights, configs and code, and the card that was saved with the same weights.
-
-        Args:
-            repo_id: Name of the repository; it is created if it does not exist.
-            **kwargs: See `PreTrainedModel.push_to_hub`.
-
-        Returns:
-            The Hub's information on the commit of the weights.
-        """
+        """Pushes weights, configs and code, and the card that was saved with the same weights."""
         push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
         pushed = push(repo_id, **kwargs)
         options = {name: kwargs.get(name) for name in ("token", "revision")}

@@ -36,6 +36,7 @@ Without an end, newer versions give no warning: nothing is known against them.
 
 UNFILLED_FIELD = "[More Information Needed]"
 PATH_LINE = re.compile(r'^path = ".*"$', re.MULTILINE)
+"""The line of a card's example that names what it loads: on the Hub, the repository."""
 
 AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -95,7 +96,6 @@ def collect_pipelines(
     """Collects the pipelines of the saved architectures and those that the user set.
 
     Args:
-        architectures: Names of model classes.
         user_pipelines: Entries by task; they override those of the architectures.
 
     Returns:
@@ -122,12 +122,7 @@ def choose_bare_model(
     the class in `auto_map`.
 
     Args:
-        architectures: Names of the saved model classes.
         auto_map: Class names by Auto class. An `AutoModel` class that the user set is kept.
-        is_encoder_decoder: Whether the model has both stacks.
-
-    Returns:
-        The new `architectures` and the new `auto_map`.
     """
     names = list(architectures or [])
     is_encoder = not is_encoder_decoder and any(name in ENCODER_ARCHITECTURES for name in names)
@@ -159,16 +154,17 @@ def current_versions() -> dict[str, str]:
     }
 
 
-def warn_of_untested_versions(saved_with: Mapping[str, str] | None) -> None:
+def warn_of_untested_versions(saved_with: object) -> None:
     """Warns of installed versions that the tests have not run with; nothing is refused.
 
     Args:
         saved_with: Versions that the model was saved with, by name. One that is installed again
-            gives no warning. None: they are not known.
+            gives no warning. Anything but a mapping: they are not known.
     """
     installed = current_versions()
+    known_versions = saved_with if isinstance(saved_with, Mapping) else {}
     for library, (first, end) in TESTED.items():
-        found, recorded = installed[library], (saved_with or {}).get(library)
+        found, recorded = installed[library], known_versions.get(library)
         is_old = _parse_version(found) < _parse_version(first)
         is_new = end is not None and _parse_version(found) >= _parse_version(end)
         if found != recorded and (is_old or is_new):
@@ -205,8 +201,6 @@ def push_card(
     Args:
         model: The pushed model. Without a card in the directory it was loaded from, nothing
             happens.
-        pushed: The commit of the push.
-        token: Access token of the Hub. None: the saved token.
         revision: Branch of the push. None: the main branch. For a pull request, its own branch is
             used.
     """
@@ -222,7 +216,7 @@ def push_card(
     card = ModelCard.load(path)
     card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *(empty_card.data.tags or [])]))
     api.upload_file(
-        path_or_fileobj=card_for(str(card), repo_id).encode(),
+        path_or_fileobj=PATH_LINE.sub(f'path = "{repo_id}"', str(card)).encode(),
         path_in_repo=path.name,
         repo_id=repo_id,
         token=token,
@@ -233,10 +227,6 @@ def push_card(
 
 def is_as_saved(model: Any, folder: Path) -> bool:
     """Returns whether a model has the class and the weights that a directory holds.
-
-    Args:
-        model: A model.
-        folder: Directory of a saved model.
 
     Returns:
         False also if the directory holds no model, or if weights of the model are not in memory.
@@ -256,16 +246,3 @@ def is_as_saved(model: Any, folder: Path) -> bool:
         saved[name].dtype == value.dtype and torch.equal(saved[name], value.cpu())
         for name, value in own.items()
     )
-
-
-def card_for(text: str, repo_id: str) -> str:
-    """Changes the example of a card so that it loads the model from the Hub.
-
-    Args:
-        text: The card.
-        repo_id: Name of the repository.
-
-    Returns:
-        The card, with `repo_id` in the line `path = "..."`.
-    """
-    return PATH_LINE.sub(f'path = "{repo_id}"', text)

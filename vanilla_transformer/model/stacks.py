@@ -3,22 +3,8 @@
 States are (batch, length, d_model). In padding-free training the states between the embeddings and
 the final norm are (1, tokens, d_model); see `token_layout`.
 
-Arguments that the forwards share:
-
-    input_ids: Tokens, (batch, length); with a cache, those that are not in it.
-    attention_mask: 1 for a token, 0 for padding, (batch, length); with a cache, the past included.
-        Or a mask of four dimensions; see `inputs`.
-    position_ids: Positions of the tokens, (batch or 1, length). None: counted from the mask.
-        Without a mask, a row whose positions begin anew holds concatenated sequences; see `inputs`.
-    inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not yet scaled.
-    past_key_values: Keys and values of earlier tokens, and of the source.
-    use_cache: Whether to return the keys and values of this call too.
-    **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of the
-        attention implementation.
-
-Every forward raises a ValueError if the batch is empty, ids lie outside the vocabulary, both or
-neither of ids and embeddings are given, a sequence is too long for learned positions, a mask or
-positions have the wrong shape, or nothing would use an argument.
+The arguments that the forwards share, and what they refuse, are those of the public models: see the
+top of `modeling_vanilla_transformer`.
 """
 
 import math
@@ -85,11 +71,8 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
     """Base class of the stacks: embeddings, positions, dropout, layers and the final norm.
 
     Args:
-        config: The model's config.
-        vocab_size: Rows of the embedding.
         stack: "encoder" or "decoder".
         layerdrop: Probability of leaving a layer out of a training step.
-        layers: The layers, from bottom to top.
     """
 
     prefix = ""
@@ -134,14 +117,8 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
 
         Args:
             embeds: In the layout; only the shape, type and device count.
-            attention_mask: As in the forward.
-            position_ids: As in the forward.
-            layout: The layout of the states.
-            kwargs: The further arguments of the call.
             cache: Keys and values of earlier tokens, and of the source.
             source: The encoder's states, in their layout; None: the stack has no cross-attention.
-            source_mask: The mask of the source, as in the forward.
-            source_layout: The layout of the encoder's states.
 
         Returns:
             The context. Its mask hides padding, other sequences of the row, and in a decoder later
@@ -214,17 +191,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None,
         layout: TokenLayout = PADDED,
     ) -> torch.Tensor:
-        """Looks the tokens up, or takes the given embeddings, and scales them (§3.4).
-
-        Args:
-            input_ids: Of shape (batch, length).
-            inputs_embeds: Of shape (batch, length, d_model), not yet scaled.
-            layout: The layout of the result.
-
-        Returns:
-            Embeddings, without positions.
-
-        """
+        """Returns the embeddings of tokens, or the given ones, scaled (§3.4), without positions."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
             hint = _HINT_FOR_MISSING_IDS.get(name, "") if input_ids is None else ""
@@ -240,11 +207,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         return embeds * self.embed_scale
 
     def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
-        """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4).
-
-        Returns:
-            The input of the first layer, in the layout of the scaled token embeddings.
-        """
+        """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4)."""
         if context.positions.embedding is not None:
             # (batch or 1, length, d_model) -> (1, tokens, d_model) in padding-free training
             embeds = embeds + context.layout.remove_padding(context.positions.embedding)
@@ -404,7 +367,6 @@ class VanillaTransformerDecoder(CausalStack):
         Args:
             encoder_hidden_states: Of shape (batch, source_len, d_model), or in `encoder_layout`.
             encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
-            layout: The layout of the result.
             encoder_layout: The layout of `encoder_hidden_states`.
 
         Returns:
@@ -458,12 +420,7 @@ class VanillaTransformerCausalDecoder(CausalStack):
         position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
-        """Runs the stack.
-
-        Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
-            was asked for.
-        """
+        """Runs the stack; the result is that of `VanillaTransformerDecoder`, without `layout`."""
         embeds = self.embed(input_ids, inputs_embeds)
         cache = self.make_cache(past_key_values, bool(use_cache))
         context = self.make_context(embeds, attention_mask, position_ids, PADDED, kwargs, cache)

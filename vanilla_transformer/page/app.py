@@ -29,11 +29,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def build_page(models: PageModels, text: str = "") -> gr.Blocks:
-    """Builds the page. `launch_page` serves it; so does `launch(**launch_options())`.
-
-    Returns:
-        The page, as Gradio's `Blocks`.
-    """
+    """Builds the page, `Blocks`. `launch_page` serves it; so does `launch(**launch_options())`."""
     page = gr.Blocks(title="vanilla-transformer", analytics_enabled=False)
     with page:
         parts = make_parts(models, text)
@@ -80,7 +76,6 @@ def launch_page(
     """Serves the page until the process is interrupted; call it from the main thread.
 
     Args:
-        page: What `build_page` returned.
         host: Address to listen at; "127.0.0.1" admits only this machine.
         port: Port to listen at. None: the first free one from 7860.
         announce: Called with the address of the page when it can be opened.

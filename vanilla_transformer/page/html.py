@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.attention_maps import AttentionMaps
-from vanilla_transformer.inspection.shapes import ShapeRecord, Shapes, ShapeWalk
+from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, format_shapes
 from vanilla_transformer.page.models import Found, HeadsOff, PageModel, PageResult
 
 Matrix = Sequence[Sequence[float]]
@@ -38,10 +38,8 @@ class Choice:
     """Which attention is drawn.
 
     Attributes:
-        align_layer: Layer of the alignment.
         align_head: Head of the alignment, or `MEAN`.
         kind: Key of `KINDS`, for the maps of all heads.
-        layer: Layer of these maps.
     """
 
     align_layer: int
@@ -128,11 +126,7 @@ def outputs_html(result: PageResult) -> str:
 
 
 def ablation_html(output: Translation, whole: Translation) -> str:
-    """Writes an output with heads off, and below it the output with all heads.
-
-    Returns:
-        HTML.
-    """
+    """Writes an output with heads off, and below it the output with all heads."""
     return (
         f'<div class="vt-ablation" role="status"><p class="vt-text" dir="auto">'
         f"{_text_html(output)}</p>{_comparison_html(output, whole)}</div>"
@@ -176,11 +170,7 @@ def percent_text(probability: float) -> str:
 
 
 def draw_found(found: Found, choice: Choice) -> Drawings:
-    """Draws the view of an output.
-
-    Returns:
-        The drawings; a message where there is no view, or no such layer or head.
-    """
+    """Draws the view of an output, or a message where there is none, or no such layer or head."""
     result, ablation = found.result, ""
     if result.request.heads_off:
         rows = (result.outputs, result.whole)
@@ -225,9 +215,6 @@ def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix
         source: Tokens of the source, of length source_len.
         target: Tokens of the output, of length target_len.
         weights: Cross-attention of shape (target_len, source_len).
-
-    Returns:
-        HTML.
     """
     upright = " vt-upright" if max(map(len, source), default=0) > 4 else ""
     heads = "".join(
@@ -280,10 +267,6 @@ def heads_html(
         rows: Tokens that attend.
         columns: Tokens that are attended to.
         weights: Weights of shape (heads, rows, columns).
-        off: Heads that are switched off.
-
-    Returns:
-        HTML.
     """
     figures = []
     for head, one in enumerate(weights):
@@ -327,11 +310,7 @@ def shapes_html(walk: ShapeWalk, sizes: Mapping[str, int]) -> str:
     """Writes the calls of all modules as a tree that opens and closes.
 
     Args:
-        walk: The calls.
         sizes: Names of the sizes in the shapes, such as `source_len`.
-
-    Returns:
-        HTML.
     """
     named = "".join(
         f"<div><dt>{escape_text(name)}</dt><dd>{size:,}</dd></div>" for name, size in sizes.items()
@@ -353,7 +332,7 @@ def _calls_html(calls: Iterable[_Call], caller: str) -> str:
     items = []
     for record, inner in calls:
         name = record.name.removeprefix(f"{caller}.".lstrip(".")) or "model"
-        flow = f"{_shapes_text(record.inputs)} → {_shapes_text(record.outputs)}"
+        flow = f"{format_shapes(record.inputs)} → {format_shapes(record.outputs)}"
         head = (
             f'<span class="vt-name">{escape_text(name)}</span> '
             f'<span class="vt-kind">{escape_text(record.kind)}</span> '
@@ -367,9 +346,3 @@ def _calls_html(calls: Iterable[_Call], caller: str) -> str:
         else:
             items.append(f'<div class="vt-call">{head}</div>')
     return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
-
-
-def _shapes_text(shapes: Shapes) -> str:
-    """Writes the shapes on one line. A position in a tuple is not shown."""
-    named = (("" if name.isdigit() else name, shape) for name, shape in shapes.items())
-    return ", ".join(f"{name} {shape}".strip() for name, shape in named) or "-"

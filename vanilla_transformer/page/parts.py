@@ -70,11 +70,7 @@ class Parts:
 
 
 def make_parts(models: PageModels, text: str) -> Parts:
-    """Lays out the page. To be called in a `with gr.Blocks()`.
-
-    Returns:
-        The components.
-    """
+    """Lays out the page. To be called in a `with gr.Blocks()`."""
     first = models.get(models.names[0])
     parts: dict[str, Any] = {"title": _html_part("title", title_html(models.names[0], first))}
     with gr.Row():

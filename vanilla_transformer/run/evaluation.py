@@ -1,18 +1,21 @@
 """Scores the outputs of a model for the texts of a split: a saved model, or that of a training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import INFO
 from typing import Any
 
 from accelerate.utils import gather_object
+from datasets import Dataset, disable_progress_bars
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.progress import shows_bars
+from vanilla_transformer.inference.results import Details, Translation
+from vanilla_transformer.inference.translator import Translator, TranslatorCall
+from vanilla_transformer.progress import Progress, shows_bars
+from vanilla_transformer.run.comparison import Comparison, compare_outputs
 from vanilla_transformer.training.metrics import GenerationMetrics, score_texts
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
 
@@ -24,7 +27,8 @@ class Evaluation:
     """The outputs of a model for a split, and their scores.
 
     Attributes:
-        scores: For each metric all values that it computes, such as score and signature.
+        scores: For each metric all values that it computes, such as score, signature and the ends
+            of the 95% interval.
         sources: Source texts of the split.
         predictions: The model's output for each source.
     """
@@ -66,53 +70,127 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong or has no effect.
     """
-    data = load_parallel_data(data_arguments)
-    if split not in data:
-        raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
-    sources = list(data[split]["source"])
-    limit = data_arguments.max_source_length
+    if progress:
+        disable_progress_bars()  # they call each split "train"
+    rows = _load_split(data_arguments, split)
+    sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(
-        model_name_or_path, engine, device, max_source_tokens=limit
+        model_name_or_path, engine, device, max_source_tokens=data_arguments.max_source_length
     )
     predictions = translator.translate(
         sources, batch_tokens=batch_tokens, progress=progress, **search
     )
-    column = "references" if "references" in data[split].column_names else "target"
-    references = list(data[split][column])
-    scores = {name: score_texts(name, predictions, references) for name in metrics}
+    scores = {
+        name: score_texts(name, predictions, references, with_interval=True) for name in metrics
+    }
     return Evaluation(scores, sources, predictions)
 
 
-class _TrainingTranslator(Translator):
-    """A translator of a training, which tells itself how many outputs are cut off."""
+def compare_models(
+    models: Sequence[str],
+    data_arguments: DataArguments,
+    *,
+    split: str = "test",
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    **options: Any,
+) -> Comparison:
+    """Evaluates several models on the same texts, and tests their differences.
 
-    def tell_cut_outputs(self, count: int, longest: int) -> None:
-        """Tells nothing."""
+    The arguments are those of `evaluate_model`, with several models. A search that is not given is
+    that of each model.
+
+    Raises:
+        ValueError: As `evaluate_model`, if a model is named twice, or if there are too many texts
+            for the bootstrap.
+    """
+    if len(set(models)) < len(models):
+        raise ValueError(f"The models {list(models)} name one twice: give different ones.")
+    outputs = {
+        model: evaluate_model(model, data_arguments, split=split, metrics=(), **options)
+        for model in models
+    }
+    rows = _load_split(data_arguments, split)
+    return compare_outputs(
+        list(rows["source"]),
+        {model: found.predictions for model, found in outputs.items()},
+        _references_of(rows),
+        metrics,
+        list(rows["corpus"]) if "corpus" in rows.column_names else None,
+    )
+
+
+def _load_split(data_arguments: DataArguments, split: str) -> Dataset:
+    data = load_parallel_data(data_arguments)
+    if split not in data:
+        raise ValueError(f"`split` {split!r} is not in the data: choose from {sorted(data)}.")
+    return data[split]
+
+
+def _references_of(rows: Dataset) -> list[Any]:
+    return list(rows["references" if "references" in rows.column_names else "target"])
 
 
 def score_training(
-    trainer: TokenBudgetSeq2SeqTrainer, scorer: GenerationMetrics, sources: Sequence[str]
+    trainer: TokenBudgetSeq2SeqTrainer,
+    scorer: GenerationMetrics,
+    sources: Sequence[str],
+    reference_lengths: Sequence[int],
 ) -> dict[str, float]:
     """Scores the model of a training as `evaluate_model` scores the saved one.
 
     Each process translates a share of the sources with its whole model. The scorer keeps how many
-    outputs are cut off.
+    outputs are cut off. As long as the training goes on, outputs are cut off at about twice the
+    length of their references: see `Search.for_references`.
+
+    Args:
+        trainer: The trainer.
+        scorer: What scores the outputs.
+        sources: The texts to translate.
+        reference_lengths: Tokens of the reference of each source.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size
     tokenizer: Any = scorer.tokenizer
-    translator = _TrainingTranslator.from_model(trainer.model, tokenizer)
-    shown = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
-    progress = shown and (shows_bars() or logger.isEnabledFor(INFO))
-    with _without_mixed_precision(trainer):
-        share = translator.translate(
-            list(sources[rank::world]), return_tokens=True, progress=progress
-        )
-    shares = gather_object([share]) if world > 1 else [share]
-    outputs = [shares[number % world][number // world] for number in range(len(sources))]
+    translator = Translator.from_model(trainer.model, tokenizer)
+    call = translator.plan_call(details=Details(tokens=True))
+    own = range(rank, len(sources), world)
+    groups = [(call, list(own))]
+    if trainer.is_in_train:
+        groups = list(_groups_by_length(call, own, reference_lengths))
+    shows = trainer.is_world_process_zero() and not trainer.args.disable_tqdm
+    shows = shows and (shows_bars() or logger.isEnabledFor(INFO))
+    found: dict[int, Translation] = {}
+    with (
+        _without_mixed_precision(trainer),
+        Progress(len(own), "texts", work="Scoring", shown=shows) as progress,
+    ):
+        for call, numbers in groups:
+            split = translator.split_texts([sources[number] for number in numbers])
+
+            def on_batch(count: int, before: int = len(found), most: int = len(numbers)) -> None:
+                progress.reach(before + min(count, most))
+
+            computed = translator.compute_segments(split.segments, call, on_batch)
+            for number, document in zip(numbers, split.documents, strict=True):
+                (found[number],) = translator.join_outputs(document, computed, call)
+            progress.reach(len(found))
+    shares = gather_object([found]) if world > 1 else [found]
+    outputs = [shares[number % world][number] for number in range(len(sources))]
     scorer.num_cut = sum(not output.is_complete for output in outputs)
     special = set(tokenizer.all_special_tokens)
     lengths = [sum(token not in special for token in output.tokens) for output in outputs]
     return scorer.score([output.text for output in outputs], lengths)
+
+
+def _groups_by_length(
+    call: TranslatorCall, numbers: Iterable[int], lengths: Sequence[int]
+) -> Iterator[tuple[TranslatorCall, list[int]]]:
+    """Yields the sources whose references are similarly long, with a search that fits these."""
+    groups: dict[int, list[int]] = {}
+    for number in numbers:
+        groups.setdefault(int(lengths[number]).bit_length(), []).append(number)
+    for group in groups.values():
+        search = call.search.for_references(max(lengths[number] for number in group))
+        yield replace(call, search=search), group
 
 
 @contextmanager

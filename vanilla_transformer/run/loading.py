@@ -1,10 +1,12 @@
 """Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
 
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict
+import numpy as np
+from datasets import Dataset
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -34,12 +36,31 @@ _FREE_TO_CHANGE = {
 _VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
 
 
-def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: str | None) -> Any:
-    """Loads the tokenizer of a run, or trains one on the training split.
+def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
+    """Draws the pairs that a tokenizer is trained on: the same ones of the same data."""
+    if len(rows) <= size:
+        return rows
+    drawn = np.random.default_rng(0).choice(len(rows), size, replace=False)
+    return rows.select(np.sort(drawn))
+
+
+def make_tokenizer(
+    options: TokenizerArguments,
+    sample: Dataset | None,
+    init_from: str | None,
+    tags: Sequence[str] = (),
+) -> Any:
+    """Loads the tokenizer of a run, or trains one.
+
+    Args:
+        options: Selects the tokenizer.
+        sample: Pairs that a new one is trained on; None: there are no training data.
+        init_from: Saved model that the run starts from; None: a new model.
+        tags: Words that sources begin with; a new tokenizer gets each as a token.
 
     Raises:
         ValueError: If a tokenizer must be trained without a training split, or a saved one
-            contradicts the options or the saved model.
+            contradicts the options or the saved model, or has a tag not as a token.
     """
     given = options.tokenizer_name_or_path
     if (path := given or init_from) is not None:
@@ -52,16 +73,39 @@ def make_tokenizer(options: TokenizerArguments, data: DatasetDict, init_from: st
         _check_training_options(options.training_options(), tokenizer, path)
         if given is not None and init_from is not None:
             _check_same_tokens(tokenizer, given, init_from)
+        _check_tags(tokenizer, tags, path)
         return tokenizer
-    if "train" not in data:
+    if sample is None:
         raise ValueError(
             "A new tokenizer needs a training split: give one, or `--tokenizer_name_or_path`."
         )
     if options.target_tokenizer_kind and not options.separate_vocabularies:
         raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
-    return VanillaTransformerTokenizer.train(
-        data["train"]["source"], data["train"]["target"], **options.training_options()
+    sources = _texts_of(sample, "source")
+    if tags:
+        begins = tuple(f"{tag} " for tag in tags)
+        sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
+    tokenizer = VanillaTransformerTokenizer.train(
+        sources, _texts_of(sample, "target"), **options.training_options()
     )
+    tokenizer.add_tokens(list(tags), special_tokens=True)
+    return tokenizer
+
+
+def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
+    """Refuses a tag that a saved tokenizer cuts into pieces or does not know."""
+    for tag in tags:
+        ids = tokenizer(tag, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+            raise ValueError(
+                f"`corpora`: the tag {tag!r} is no token of the tokenizer in {path!r}: add it with "
+                f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
+            )
+
+
+def _texts_of(rows: Dataset, side: str) -> Iterator[str]:
+    for batch in rows.select_columns([side]).iter(batch_size=1000):
+        yield from batch[side]
 
 
 def limit_length(tokenizer: Any, positions: int | None) -> Any:

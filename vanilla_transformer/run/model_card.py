@@ -16,10 +16,12 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.corpora import entries_of, reports_of
 from vanilla_transformer.data.parallel_data import files_of_split
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.run.comparison import score_with_interval
 from vanilla_transformer.run.parsing import ARCHITECTURE_FIELDS
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.checkpoints import TRAINER_STATE
@@ -68,6 +70,7 @@ def write_model_card(
         results=_results_table(plan.metrics, results, signatures),
         command=_code_block(wrapped_command(plan.options.command), "bash"),
         recipe=recipe,
+        corpora=_corpora_table(plan, results),
         defaults=_chosen_defaults(plan),
         procedure=_training_procedure(plan, results),
         architecture=_architecture_table(cast(VanillaTransformerConfig, model.config)),
@@ -114,6 +117,8 @@ def _dataset_name(plan: RunPlan) -> str:
     data = plan.options.data
     if name := plan.options.card.dataset_label or data.dataset_name:
         return name
+    if data.corpora:
+        return ", ".join(corpus.name for corpus in entries_of(data))
     files = [name for split in SPLITS for name in files_of_split(data, split)]
     return ", ".join(Path(name).name for name in files) or "data that a program has passed"
 
@@ -161,12 +166,44 @@ def _results_table(
 ) -> str:
     rows = ["| metric | validation | test | better | signature |", "|---|---|---|---|---|"]
     for metric in metrics:
-        scores = [results.get(f"{prefix}_{metric}") for prefix in _SPLITS]
-        cells = ["-" if score is None else f"{score:.2f}" for score in scores]
+        cells = [_score_cell(f"{prefix}_{metric}", results) for prefix in _SPLITS]
         better = "lower" if metric in ERROR_RATES else "higher"
         signature = f"`{signatures[metric]}`".replace("|", r"\|") if metric in signatures else "-"
         rows.append(f"| {metric} | {' | '.join(cells)} | {better} | {signature} |")
-    return "\n".join(rows)
+    return "\n".join(
+        [*rows, "", "In brackets: the 95% interval of the score, by sacrebleu's bootstrap."]
+    )
+
+
+def _score_cell(name: str, results: Mapping[str, float]) -> str:
+    if name not in results:
+        return "-"
+    ends = [results[end] for end in (f"{name}_low", f"{name}_high") if end in results]
+    return score_with_interval(results[name], ends)
+
+
+def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
+    """Lists the corpora of a recipe, what the filters have dropped, and the scores of each."""
+    if not (reports := reports_of(plan.splits["train"])):
+        return ""
+    rows = [
+        "| corpus | pairs | used | of an epoch | dropped | scores |",
+        "|---|---|---|---|---|---|",
+    ]
+    for report in reports:
+        dropped = ", ".join(f"{name} {count:,}" for name, count in report["dropped"].items())
+        scores = ", ".join(
+            f"{split} {metric} {results[name]:.2f}"
+            for prefix, split in _SPLITS.items()
+            for metric in plan.metrics
+            if (name := f"{prefix}_{metric}_{report['corpus']}") in results
+        )
+        cells = [report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}"]
+        cells += [f"{report['share']:.1%}", dropped or "-", scores or "-"]
+        rows.append(
+            f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+        )
+    return "\n".join(["The corpora, and what the filters have dropped of them:", "", *rows, ""])
 
 
 def _chosen_defaults(plan: RunPlan) -> str:

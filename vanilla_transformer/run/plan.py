@@ -5,12 +5,17 @@ from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
 
-from vanilla_transformer.data.file_contents import rows_digest
+from vanilla_transformer.data.corpora import reports_of
+from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
@@ -62,20 +67,34 @@ class RunPlan:
         """Names of the scores, the main one first."""
         return tuple(self.options.model.metrics)
 
-    def inputs(self) -> dict[str, Any]:
+    @property
+    def shares(self) -> dict[str, float] | None:
+        """The share of each corpus in an epoch, by name; None: each pair is used once."""
+        reports = reports_of(self.splits["train"]) if "train" in self.splits else []
+        is_mixed = any(report["is_mixed"] for report in reports)
+        return {one["corpus"]: one["share"] for one in reports} if is_mixed else None
+
+    def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
 
         It holds a digest of the texts of each split, the length limits, and the search; and the
         defaults that the run has chosen, which a resumed run keeps.
+
+        Args:
+            encoded: The splits as token ids.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value
             for name, default in _SEARCH_SETTINGS.items()
         }
         limits = {name: getattr(self, name) for name in ("max_source_length", "max_target_length")}
-        digests = {split: rows_digest(rows) for split, rows in self.splits.items()}
+        digests = {
+            split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
+        }
         defaults = None if (made := self.options.defaults) is None else asdict(made)
-        return {**digests, **limits, "search": json.dumps(settings), "defaults": defaults}
+        shares = {} if self.shares is None else {"shares": self.shares}
+        search = json.dumps(settings)
+        return {**digests, **limits, **shares, "search": search, "defaults": defaults}
 
 
 def splits_in_use(
@@ -123,7 +142,12 @@ def make_plan(
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
 ) -> RunPlan:
-    """Makes the plan of a run; its errors are those of `plan_search`."""
+    """Makes the plan of a run.
+
+    Raises:
+        ImportError: If the attention implementation needs a package that is missing.
+        ValueError: If the model does not take it, or under the conditions of `plan_search`.
+    """
     training, positions = arguments.training, learned_positions(config)
     limits = [
         min((n for n in (given, positions) if n is not None), default=None)
@@ -139,6 +163,10 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
+    attention = arguments.model.attn_implementation
+    if attention is not None:
+        with torch.device("meta"):  # without memory for weights
+            VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
         directory=directory,
@@ -148,7 +176,7 @@ def make_plan(
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
-        attention=arguments.model.attn_implementation or default_attention(training),
+        attention=attention or default_attention(training),
         training=resolved,
     )
 

@@ -123,8 +123,12 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     words: list[str] = []
     for name, value in values.items():
         if isinstance(value, list):
-            words += [f"--{name}", *(str(item) for item in value)]
+            words += [f"--{name}", *map(_value_as_word, value)]
         elif value is not None:
             # One word, because argparse takes a value that begins with a hyphen for an option.
-            words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+            words.append(f"--{name}={_value_as_word(value)}")
     return Recipe(path, text, words)
+
+
+def _value_as_word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)

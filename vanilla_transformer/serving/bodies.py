@@ -50,7 +50,6 @@ def content_type(request: Request, takes_forms: bool = False) -> str:
     """Returns the type of a body: JSON, or one of the types of forms.
 
     Args:
-        request: The request.
         takes_forms: Whether it may be a form; without a type, values are in the address alone.
 
     Raises:
@@ -129,7 +128,6 @@ def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Give
     """Checks the values of a body.
 
     Args:
-        fields: What may be given.
         values: What `parse_body` returned. In JSON, null counts as not given; in a form, so does a
             blank text.
         kind: What `content_type` returned; the texts of a form may mean numbers.

@@ -44,8 +44,6 @@ class Guard:
     """An ASGI application around another one.
 
     Args:
-        application: The application.
-        metrics: Counts the requests.
         limits: What a client that is refused may still send.
     """
 

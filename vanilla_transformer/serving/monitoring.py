@@ -65,8 +65,6 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Logs an event of the server.
 
     Args:
-        event: Its name.
-        level: Level of the record.
         **fields: What is known of it; None is left out. `exception` is described.
     """
     given = {name: value for name, value in fields.items() if value is not None}
@@ -141,7 +139,6 @@ class Metrics:
         """Returns the counters for the batches of a model.
 
         Args:
-            model: Name of the model.
             accepted: Returns how many requests it has accepted and not yet answered.
         """
         self.queued.labels(model).set_function(accepted)

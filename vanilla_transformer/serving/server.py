@@ -30,7 +30,6 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
     """Loads the models and answers requests until SIGTERM or SIGINT.
 
     Args:
-        settings: The settings.
         on_started: Is called with the server's address when it answers.
 
     Raises:

@@ -28,7 +28,6 @@ class RateLimit:
 
     Args:
         per_minute: Requests per minute, which is also how many may come at once; None: any number.
-        clock: Returns seconds.
     """
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,14 +60,7 @@ class RateLimit:
 
 @dataclass(frozen=True)
 class Service:
-    """A server without its routes.
-
-    Attributes:
-        models: The models.
-        settings: The settings.
-        metrics: Counts what happens.
-        rate: Counts the requests of each client.
-    """
+    """A server without its routes."""
 
     models: Models
     settings: Settings
@@ -77,10 +69,6 @@ class Service:
 
     def admit(self, request: Request, given_key: str | None = None) -> None:
         """Checks the key of a request, counts the request, and looks for room in the queues.
-
-        Args:
-            request: The request.
-            given_key: A key in its body; None: the one of its headers.
 
         Raises:
             RequestError: With status 401, 403, 429 or 503.
@@ -95,7 +83,6 @@ class Service:
         A request without a right key counts for its address, so that keys cannot be tried out.
 
         Args:
-            request: The request.
             given_key: A key in its body; None: the one of its headers.
 
         Raises:
@@ -135,11 +122,7 @@ class Service:
         return answers
 
     def check_size(self, texts: list[str]) -> None:
-        """Checks the number and the length of the texts of a request.
-
-        Raises:
-            RequestError: With status 400 if they are too many or too long.
-        """
+        """Refuses, with status 400, a request whose texts are too many or too long."""
         limits = self.settings.limits
         for count, most, what in (
             (len(texts), limits.max_texts, "texts"),
@@ -157,9 +140,6 @@ class Service:
         Args:
             request: The request, whose body is read.
             work: The work; it is cancelled when nobody waits for it.
-
-        Returns:
-            The result of the work.
 
         Raises:
             RequestError: With status 504 after the time, 499 if the client is gone.

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from vanilla_transformer.data.arguments import option
 
 ANY = "any"
 """Code of the source language of a model that is given without a direction."""
@@ -18,10 +19,7 @@ class ModelSource:
     """A model to serve.
 
     Attributes:
-        path: Directory, or name on the Hub.
         name: Name by which `/v1/generate` chooses it.
-        source: Code of the source language.
-        target: Code of the target language.
     """
 
     path: str
@@ -30,27 +28,21 @@ class ModelSource:
     target: str
 
 
-def _option_field(default: Any, meaning: str) -> Any:
-    return field(default=default, metadata={"help": meaning})
-
-
 @dataclass(frozen=True)
 class Limits:
     """What one request and one client may ask for; options of the command line."""
 
-    max_body: int = _option_field(1_000_000, "bytes of the body")
-    max_characters: int = _option_field(20_000, "characters of all texts")
-    max_texts: int = _option_field(1_000, "texts")
-    max_tokens: int = _option_field(20_000, "source tokens of all texts")
-    max_new_tokens: int = _option_field(512, "largest max_new_tokens, in tokens")
-    max_beams: int = _option_field(10, "largest beam width, and most outputs per text")
-    timeout: float = _option_field(
-        60.0, "seconds until an answer is there, or the request is given up"
-    )
-    read_timeout: float = _option_field(10.0, "seconds for the head of a request, and for its body")
-    max_connections: int = _option_field(1_000, "open connections")
-    rate_limit: int | None = _option_field(
-        None, "requests per minute of a key, or of an address where there are no keys"
+    max_body: int = option("bytes of the body", 1_000_000)
+    max_characters: int = option("characters of all texts", 20_000)
+    max_texts: int = option("texts", 1_000)
+    max_tokens: int = option("source tokens of all texts", 20_000)
+    max_new_tokens: int = option("largest max_new_tokens, in tokens", 512)
+    max_beams: int = option("largest beam width, and most outputs per text", 10)
+    timeout: float = option("seconds until an answer is there, or the request is given up", 60.0)
+    read_timeout: float = option("seconds for the head of a request, and for its body", 10.0)
+    max_connections: int = option("open connections", 1_000)
+    rate_limit: int | None = option(
+        "requests per minute of a key, or of an address where there are no keys"
     )
 
 
@@ -65,14 +57,14 @@ class Computation:
     compute_type: str = "float32"
     device: str | None = None
     batch_tokens: int = 4096
-    num_beams: int | None = _option_field(
-        None, "beam width of requests that name none (default: as saved with the model)"
+    num_beams: int | None = option(
+        "beam width of requests that name none (default: as saved with the model)"
     )
-    batch_wait: float = _option_field(0.0, "milliseconds that a batch waits for further requests")
-    queue_size: int = _option_field(
-        256, "requests that a model accepts before the first of them is answered"
+    batch_wait: float = option("milliseconds that a batch waits for further requests", 0.0)
+    queue_size: int = option(
+        "requests that a model accepts before the first of them is answered", 256
     )
-    workers: int = _option_field(1, "batches of a model that are computed at the same time")
+    workers: int = option("batches of a model that are computed at the same time", 1)
 
 
 @dataclass(frozen=True)
@@ -80,11 +72,7 @@ class Settings:
     """All settings of a server.
 
     Attributes:
-        models: The models.
-        host: Address to listen on.
         port: Port to listen on; 0: a free one.
-        limits: What clients may ask for.
-        computation: How the models compute.
         api_keys: Keys, one of which a request must have; empty: none is needed.
         allowed_origins: Origins whose web pages may ask this server (CORS).
         trusted_proxies: Addresses whose `X-Forwarded-For` names the client.
@@ -107,9 +95,6 @@ def parse_models(words: Sequence[str]) -> tuple[ModelSource, ...]:
         words: The arguments. Language codes that hold a hyphen need the colon. A `MODEL` alone has
             the name of its directory. If that is a pair of codes such as `en-de`, it is the
             direction; otherwise the source is "any" and the target is the name.
-
-    Returns:
-        The models.
 
     Raises:
         ValueError: If a part is missing or holds other characters, or if a name or a direction
@@ -159,9 +144,6 @@ def _parse_model(word: str) -> ModelSource:
 
 def read_api_keys(path: str) -> tuple[str, ...]:
     """Reads a file with one key per line; blank lines and lines that begin with # are left out.
-
-    Returns:
-        The keys.
 
     Raises:
         OSError: If the file cannot be read.

@@ -56,8 +56,6 @@ def select_checkpoints(
     """Selects checkpoints of the training of a run: its last ones, or those with the best scores.
 
     Args:
-        run: Output directory of the run.
-        count: Number of checkpoints.
         metric: Name of a validation score, with or without "eval_". None: the last checkpoints,
             the oldest of them first. Otherwise the best ones, the best last; of equal scores, the
             later checkpoint is better.

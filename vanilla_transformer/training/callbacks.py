@@ -34,10 +34,6 @@ class EarlyStopping(EarlyStoppingCallback):
 
     A resumed run uses its own patience, which may differ from that of the interrupted run. A run
     that had already stopped trains no further step.
-
-    Args:
-        early_stopping_patience: Number of evaluations without a better score before the training
-            stops.
     """
 
     def on_train_begin(
@@ -47,8 +43,7 @@ class EarlyStopping(EarlyStoppingCallback):
         super().on_train_begin(args, state, control, **kwargs)  # type: ignore[no-untyped-call]
         self.early_stopping_patience_counter = 0  # a Trainer may train several times
         counts = cast("dict[str, Any]", state.stateful_callbacks)
-        # Earlier versions saved the count under the name of the base class.
-        saved = counts.get(type(self).__name__, counts.get("EarlyStoppingCallback"))
+        saved = counts.get(type(self).__name__)
         if state.global_step and isinstance(saved, dict):
             count = saved["attributes"]["early_stopping_patience_counter"]
             self.early_stopping_patience_counter = count
@@ -126,7 +121,6 @@ class ShowTranslations(TrainerCallback):
 
     Args:
         trainer: Trainer with a tokenizer (`processing_class`).
-        sources: Texts to translate.
         references: Translations of the sources.
         every: Number of optimizer steps between two shows.
 
@@ -169,9 +163,14 @@ class ShowTranslations(TrainerCallback):
                     stack.enter_context(callback.in_model())
             stack.enter_context(_scored_weights(self.trainer.optimizer))
             stack.enter_context(evaluation_mode(model))
-            stack.enter_context(_preserved_random_state(model.device))
+            kind = model.device.type  # generators of the CPU are always restored
+            devices = [] if kind == "cpu" else [model.device]
+            kind = "cuda" if kind == "cpu" else kind
+            stack.enter_context(torch.random.fork_rng(devices, device_type=kind))
             text = self.describe(model, state.global_step)
-        tqdm.write(_as_printable(text))  # print would break a progress bar
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # it may lack characters
+        printable = text.encode(encoding, "backslashreplace").decode(encoding)
+        tqdm.write(printable)  # print would break a progress bar
         for callback in callbacks:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 preformatted = "".join(f"    {line}\n" for line in text.splitlines())
@@ -207,15 +206,12 @@ class ShowTranslations(TrainerCallback):
         return batch.to(model.device)
 
     def _generate_greedily(self, model: Any, batch: BatchEncoding) -> torch.Tensor:
-        """Generates at most about twice as many tokens as the longest reference has."""
-        longest = 2 * batch["labels"].shape[1] + 8
         greedy = {"num_beams": 1, "do_sample": False}
-        saved = Search.resolve(model.generation_config, greedy, config=model.config)
-        given = {**greedy, "max_length": min(longest, saved.max_new_tokens + 1)}
+        search = Search.resolve(model.generation_config, greedy, config=model.config)
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
-            generation_config=Search.resolve(saved.settings, given).settings,
+            generation_config=search.for_references(batch["labels"].shape[1]).settings,
         )
         return ids
 
@@ -227,12 +223,6 @@ class ShowTranslations(TrainerCallback):
                 del row[row.index(self.tokenizer.eos_token_id) :]
         texts = target_side(self.tokenizer).batch_decode(rows, skip_special_tokens=True)
         return list(texts)
-
-
-def _as_printable(text: str) -> str:
-    """Replaces the characters that the encoding of the standard output lacks."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 @contextmanager
@@ -257,12 +247,3 @@ def _scored_weights(optimizer: Any) -> Iterator[None]:
         with torch.no_grad():
             for weight, copied in zip(weights, copies, strict=True):
                 weight.copy_(copied)
-
-
-@contextmanager
-def _preserved_random_state(device: torch.device) -> Iterator[None]:
-    """Restores torch's generators, on the CPU and on the device, after the block."""
-    on_cpu = device.type == "cpu"
-    devices = [] if on_cpu else [device]
-    with torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type):
-        yield

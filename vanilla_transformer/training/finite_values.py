@@ -29,15 +29,12 @@ class FiniteValues:
         self._losses.append(loss.detach())
 
     def check(self, norm: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a loss since the last check, or a norm of the gradient, that is not finite.
+        """Refuses a loss since the last check, or a norm, that is not finite.
 
         Args:
             norm: The norm of the gradient: a number, a tensor of one, or None.
             step: Number of steps that are complete.
             has_scaler: Whether fp16's loss scaler skips a step whose gradient is not finite.
-
-        Raises:
-            DivergenceError: If a number is not finite.
         """
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         values = [*self._losses, torch.as_tensor(0.0 if norm is None else norm)]
@@ -55,11 +52,7 @@ class FiniteValues:
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Refuses to save weights that are not finite.
-
-    Raises:
-        DivergenceError: If a weight is not finite; the error names it.
-    """
+    """Refuses to save weights that are not finite; the DivergenceError names the first."""
     found = {}
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter

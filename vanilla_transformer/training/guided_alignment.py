@@ -128,7 +128,6 @@ class RecordedHeads:
         """Computes the logarithms of the attention weights of some heads.
 
         Args:
-            heads: The heads.
             visible: Which source positions a target position may attend to, of shape (batch, 1 or
                 target_len, source_len); of one copy of the batch. None: all of them.
 
@@ -191,11 +190,8 @@ def guided_loss(
     -100, does not count.
 
     Args:
-        record: Queries and keys of the layer; of the batch, or of two copies of it.
-        guide: The head.
         inputs: Arguments of the model's forward, with "labels" of shape (batch, target_len), and
             with "alignment" of shape (batch, links, 2) unless the model's own links are taken.
-        config: The model's config.
 
     Returns:
         The sum over the target tokens, in nats; the mean of both sums if there are two copies.

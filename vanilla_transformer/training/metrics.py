@@ -1,10 +1,11 @@
 """Scores of generated text, also as the `compute_metrics` of a `Seq2SeqTrainer`.
 
 All scores are in percent. BLEU, chrF and TER are computed by sacrebleu; word error rate and phoneme
-error rate are defined as for grapheme-to-phoneme conversion.
+error rate are defined as for grapheme-to-phoneme conversion, and are metrics of sacrebleu too:
+sacrebleu does the statistics of all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import sacrebleu
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
+from sacrebleu.metrics.base import Metric, Score
+from sacrebleu.significance import _bootstrap_resample, estimate_ci
 from torch import distributed
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import nested_concat
@@ -21,35 +24,102 @@ from vanilla_transformer.names import METRIC_NAMES
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference per example, or several, whose number may differ between examples."""
 
-_SCORES_OF_SACREBLEU: dict[str, Callable[..., Any]] = {
+_MOST_RESAMPLES, _LEAST_RESAMPLES = 1000, 100
+_RESAMPLED_TEXTS = 10**7
+"""Texts of all resamples together: sacrebleu holds up to 72 bytes for each in memory."""
+
+
+class _ErrorRate(Score):
+    """An error rate with the numbers that it is the quotient of, by their names."""
+
+    counts: dict[str, float]
+
+
+class _WordErrors(Metric):
+    """The share of words whose predicted pronunciation equals none of the references.
+
+    This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
+    speech recognition. Pronunciations are compared phoneme by phoneme, so spacing does not matter.
+    """
+
+    name, counts = "WER", ("wrong", "total")
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"references": [text.split() for text in refs]}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        return [int(hypothesis.split() not in ref_kwargs["references"]), 1]
+
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[int]]) -> _ErrorRate:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> _ErrorRate:
+        score = _ErrorRate(self.name, 100 * float(stats[0]) / max(float(stats[1]), 1))
+        score.counts = dict(zip(self.counts, stats, strict=True))
+        return score
+
+
+class _PhonemeErrors(_WordErrors):
+    """The edits to the closest reference, per phoneme of that reference.
+
+    PER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in
+    phonemes separated by white space (Yao & Zweig 2015). Of equally close references the first
+    counts.
+    """
+
+    name, counts = "PER", ("edits", "phonemes")
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        candidates = ref_kwargs["references"]
+        distances = [Levenshtein.distance(hypothesis.split(), one) for one in candidates]
+        return [min(distances), len(candidates[distances.index(min(distances))])]
+
+
+METRICS: Mapping[str, Callable[..., Metric]] = {
     "bleu": sacrebleu.BLEU,
     "chrf": sacrebleu.CHRF,
     "ter": sacrebleu.TER,
+    "wer": _WordErrors,
+    "per": _PhonemeErrors,
 }
+"""The metrics of sacrebleu by `names.METRIC_NAMES`."""
+
+
+def number_of_resamples(texts: int) -> int:
+    """Returns how often sacrebleu's bootstrap resamples texts; 0: they are too many for it."""
+    fitting = _RESAMPLED_TEXTS // max(texts, 1)
+    return min(fitting, _MOST_RESAMPLES) if fitting >= _LEAST_RESAMPLES else 0
 
 
 def score_texts(
-    name: str, predictions: Sequence[str], references: References, **options: Any
+    name: str,
+    predictions: Sequence[str],
+    references: References,
+    *,
+    with_interval: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
     """Scores predicted texts against one or several reference texts each.
 
     Args:
-        name: One of `names.METRIC_NAMES`.
-        predictions: Predicted texts.
         references: One or several reference texts for each prediction.
+        with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
         **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
 
     Returns:
-        The score, by `name`, and its details: for the scores of sacrebleu "signature"; for BLEU
-        also "brevity_penalty", "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and
-        "ref_len" (in tokens of sacrebleu); for "wer" also "wrong" and "total" (in words), for "per"
-        "edits" and "phonemes".
+        The score, by `name`, and its details: "signature"; for BLEU also "brevity_penalty",
+        "precisions" (of 1-grams to 4-grams, in percent), and "hyp_len" and "ref_len" (in tokens of
+        sacrebleu); for "wer" also "wrong" and "total" (in words), for "per" "edits" and "phonemes".
+        "interval" holds the ends of the 95% interval; it is left out for more than 100,000 texts.
 
     Raises:
         ValueError: If there is nothing to score, predictions and references differ in number, if an
             example has no reference, or if the references hold no phoneme for "per".
     """
-    lists = _as_lists(references)
+    lists = as_lists(references)
     if not predictions:
         raise ValueError("There are 0 predictions to score: give at least one.")
     if len(predictions) != len(lists):
@@ -59,56 +129,42 @@ def score_texts(
         )
     if not all(lists):
         raise ValueError(f"Example {lists.index([])} has no reference: give at least one.")
-    if name == "wer":
-        return _word_errors(predictions, lists)
-    if name == "per":
-        return _phoneme_errors(predictions, lists)
-    metric = _SCORES_OF_SACREBLEU[name](**options)
-    # One stream per position of a reference, padded by None if examples differ in number.
-    streams = [
-        [texts[i] if i < len(texts) else None for texts in lists]
-        for i in range(max(map(len, lists)))
-    ]
-    score = metric.corpus_score(predictions, streams)
+    metric = METRICS[name](**options)
+    resamples = number_of_resamples(len(lists)) if with_interval else 0
+    # As `corpus_score`, whose mean of resamples fails where they are of two types.
+    stats = metric._extract_corpus_statistics(predictions, reference_streams(lists))
+    score = metric._aggregate_and_compute(stats)
+    if resamples:
+        metric.seed, resampled = _bootstrap_resample(stats, metric, resamples)
+        metric.n_bootstrap = resamples
+    if name == "per" and not score.counts["phonemes"]:
+        raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
     found = {name: score.score, "signature": str(metric.get_signature())}
+    if resamples:
+        scores = np.array([one.score for one in resampled], dtype=np.float64)
+        found["interval"] = interval_ends(*estimate_ci(scores))
     if name == "bleu":
         found |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
         found |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
-    return found
+    return found | (score.counts if isinstance(score, _ErrorRate) else {})
 
 
-def _word_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
-    """Computes the share of words whose predicted pronunciation equals none of the references.
-
-    This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
-    speech recognition. Pronunciations are compared phoneme by phoneme, so spacing does not matter.
-    """
-    pairs = zip(predictions, references, strict=True)
-    wrong = sum(p.split() not in [text.split() for text in texts] for p, texts in pairs)
-    total = len(predictions)
-    return {"wer": 100 * wrong / total, "wrong": wrong, "total": total}
+def interval_ends(mean: float, half: float) -> list[float]:
+    """Returns the ends of an interval of sacrebleu."""
+    return [float(mean - half), float(mean + half)]
 
 
-def _phoneme_errors(predictions: Sequence[str], references: list[list[str]]) -> dict[str, Any]:
-    """Computes the edits to the closest reference, per phoneme of that reference.
-
-    PER = 100 x (sum of edit distances) / (sum of the lengths of the closest references), in
-    phonemes separated by white space (Yao & Zweig 2015). Of equally close references the first
-    counts.
-    """
-    edits = phonemes = 0
-    for prediction, texts in zip(predictions, references, strict=True):
-        candidates = [text.split() for text in texts]
-        distances = [Levenshtein.distance(prediction.split(), one) for one in candidates]
-        edits += min(distances)
-        phonemes += len(candidates[distances.index(min(distances))])
-    if phonemes == 0:
-        raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
-    return {"per": 100 * edits / phonemes, "edits": edits, "phonemes": phonemes}
-
-
-def _as_lists(references: References) -> list[list[str]]:
+def as_lists(references: References) -> list[list[str]]:
+    """Returns a list of references for each example."""
     return [[texts] if isinstance(texts, str) else list(texts) for texts in references]
+
+
+def reference_streams(lists: Sequence[Sequence[str]]) -> Any:
+    """Returns one stream per position of a reference, padded by None if examples differ."""
+    return [
+        [texts[i] if i < len(texts) else None for texts in lists]
+        for i in range(max(map(len, lists)))
+    ]
 
 
 class GenerationMetrics:
@@ -119,7 +175,6 @@ class GenerationMetrics:
     padding token.
 
     Args:
-        tokenizer: Decodes the target side.
         names: Names of the scores, of `names.METRIC_NAMES`.
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
@@ -130,7 +185,11 @@ class GenerationMetrics:
         references: As above. Assign the texts of another split before evaluating on it.
         last_predictions: Decoded predictions of the last call.
         num_cut: How many of them were cut off at the longest length, where the caller counts them.
-        signatures: Signature of each score of sacrebleu in the last call, by name.
+        signatures: Signature of each score in the last call, by name.
+        corpora: Name of the corpus of each example; where there are several, each has scores of its
+            own, such as "bleu_app". None: they are not told apart.
+        with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
+            and "bleu_high".
 
     Raises:
         ValueError: If a name is unknown, or the tokenizer has no padding token.
@@ -154,6 +213,8 @@ class GenerationMetrics:
         self.last_predictions: list[str] = []
         self.num_cut = 0
         self.signatures: dict[str, str] = {}
+        self.corpora: Sequence[str] | None = None
+        self.with_intervals = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
         """Scores one evaluation.
@@ -185,7 +246,7 @@ class GenerationMetrics:
         """
         if self.references is None:
             raise ValueError("`references` is None: set it.")
-        return self._score_texts(list(predictions), lengths, _as_lists(self.references))
+        return self._score_texts(list(predictions), lengths, as_lists(self.references))
 
     def _score_texts(
         self, predictions: list[str], lengths: Sequence[int], references: list[list[str]]
@@ -193,19 +254,29 @@ class GenerationMetrics:
         self.last_predictions = predictions
         scores = {}
         for name in self.names:
-            found = score_texts(name, predictions, references, **self.options[name])
+            options = {"with_interval": self.with_intervals, **self.options[name]}
+            found = score_texts(name, predictions, references, **options)
             scores[name] = float(found[name])
-            if "signature" in found:
-                self.signatures[name] = found["signature"]
+            scores |= zip((f"{name}_low", f"{name}_high"), found.get("interval", ()), strict=False)
+            self.signatures[name] = found["signature"]
+            for corpus, rows in self._rows_of_corpora(len(predictions)):
+                outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
+                part = score_texts(name, outputs, wanted, **self.options[name])
+                scores[f"{name}_{corpus}"] = float(part[name])
         return {**scores, "gen_len": float(np.mean(lengths))}
+
+    def _rows_of_corpora(self, count: int) -> Iterator[tuple[str, list[int]]]:
+        names = list(self.corpora or ())[:count]
+        for corpus in dict.fromkeys(names) if len(set(names)) > 1 else ():
+            yield corpus, [row for row, name in enumerate(names) if name == corpus]
 
     def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
         """Returns the references of each example: those given, or else the decoded labels."""
         if self.references is None:
             if prediction.label_ids is None:
                 raise ValueError("`references` is None: set it, or give the data set labels.")
-            return _as_lists(self._decode_ids(self._to_token_ids(prediction.label_ids)))
-        references = _as_lists(self.references)
+            return as_lists(self._decode_ids(self._to_token_ids(prediction.label_ids)))
+        references = as_lists(self.references)
         # Several processes repeat the first examples at the end, to get equally many each.
         may_repeat = distributed.is_initialized() and distributed.get_world_size() > 1
         if len(references) != count and not (may_repeat and len(references) < count):

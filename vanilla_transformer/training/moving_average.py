@@ -60,9 +60,10 @@ class ExponentialMovingAverage(TrainerCallback):
         """Starts the average at the weights, or resumes it from a checkpoint; called by Trainer."""
         refuse_sharded_weights("ExponentialMovingAverage", "train without it")
         optimizer = kwargs.get("optimizer")
-        if hasattr(getattr(optimizer, "optimizer", optimizer), "eval"):
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        if hasattr(optimizer, "eval"):
             raise ValueError(
-                f"A schedule-free optimizer (`optim` {str(args.optim)!r}) evaluates a mean of the "
+                f"A schedule-free optimizer ({type(optimizer).__name__}) evaluates a mean of the "
                 "weights already: leave out `ema_decay`, or choose another `optim`."
             )
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -231,12 +231,8 @@ def make_muon(
 
     Args:
         model: Any model whose layers are in a `ModuleList`.
-        lr: Learning rate of AdamW.
         muon_lr: Learning rate of Muon. A tall matrix takes a step that is larger by the root of
             rows/columns, as in `torch.optim.Muon`.
-        momentum: Muon's momentum.
-        betas: AdamW's betas.
-        eps: AdamW's epsilon.
         weight_decay: In a step, weights are multiplied by 1 - learning rate · weight decay.
         decayed: Names of the parameters with weight decay. None: all but vectors.
 

@@ -32,7 +32,6 @@ def rdrop_loss(
         model: Model in train mode; in eval mode both passes are equal.
         inputs: Tensors whose first dimension is the batch, with "labels" and "decoder_input_ids".
         alpha: Weight of the divergence; 5 in the paper for translation.
-        label_smoothing: Label smoothing of the cross-entropy.
         num_items_in_batch: Divisor of the sums: the number of tokens to predict over all steps of
             gradient accumulation. None: the number of tokens to predict in this batch.
 
@@ -56,14 +55,11 @@ def rdrop_loss(
 
 
 def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Computes the sum of KL(p₁‖p₂) + KL(p₂‖p₁) over the tokens to predict.
+    """Computes KL(p₁‖p₂) + KL(p₂‖p₁), summed over the tokens to predict: a scalar in nats.
 
     Args:
         logits: Of shape (2 · batch, target_len, vocab): the first pass, then the second.
         labels: Of shape (batch, target_len); positions with -100 do not count.
-
-    Returns:
-        A scalar in nats.
     """
     counted = labels != IGNORE_INDEX
     sum_type = torch.promote_types(logits.dtype, torch.float32)
@@ -81,7 +77,6 @@ def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[
     and reads the mixture. The labels do not change.
 
     Args:
-        model: The model, not wrapped.
         inputs: Arguments of its forward, with "labels" of shape (batch, target_len).
         rate: Probability, independent for each token, that the token is replaced.
 

@@ -25,7 +25,6 @@ def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -
 
     Args:
         step: Number of the update, counted from 1.
-        d_model: Width of the model.
         warmup_steps: Number of steps in which the rate grows; 4000 in the paper.
         factor: Factor on the rate; 1 in the paper.
     """
@@ -42,10 +41,6 @@ class NoamSchedule(LRScheduler):
     `Trainer(..., optimizers=(optimizer, NoamSchedule(optimizer, d_model=512, warmup_steps=4000)))`.
 
     Args:
-        optimizer: Optimizer whose learning rate is set.
-        d_model: Width of the model.
-        warmup_steps: Number of steps in which the rate grows.
-        factor: Factor on the rate.
         last_epoch: Number of updates that were made before. -1: none.
 
     Raises:
@@ -98,11 +93,7 @@ def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[s
 
 
 def check_schedule(args: TrainingArguments) -> None:
-    """Makes the schedule for a parameter that is not trained, and refuses what fails.
-
-    Raises:
-        ValueError: If `lr_scheduler_kwargs` do not fit the schedule.
-    """
+    """Makes the schedule for a parameter that is not trained, and refuses what fails."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
     try:
         options = schedule_options(args, _FEW_STEPS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import gather_object
@@ -28,6 +29,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
@@ -96,19 +98,22 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
     further step. A training that diverges stops with a `DivergenceError` and saves no bad weights.
 
-    Evaluations with `args.predict_with_generate` search as `Translator` does. The loss of an
-    evaluation is the mean over all its labels, whatever its batches and processes are.
+    Evaluations with `args.predict_with_generate` search as `Translator` does; those within a
+    training cut outputs off at about twice the length of the labels. The loss of an evaluation is
+    the mean over all its labels, whatever its batches and processes are.
 
     Attributes:
         record: What the training has done, also before a resumption.
         num_tokens: Source and target tokens that this process has trained on since the last call of
             `train`, without padding.
+        mixture: Chooses the examples of each epoch. None: all of them.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
 
     num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
+    mixture: Mixture | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -188,8 +193,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             resume_from_checkpoint: Directory of a checkpoint; True: the newest one in the output
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
-            *args: Passed on, as are the options.
-            **options: Passed on.
         """
         self._examples = self.num_tokens = 0
         found_callbacks = self.callback_handler.callbacks
@@ -227,11 +230,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Returns the norm of the gradient.
-
-        Raises:
-            DivergenceError: If it is not finite, or if the loss of a batch of this step is not.
-        """
+        """Returns the norm of the gradient; it and the losses of the step must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
         self._finite.check(norm, self.state.global_step, has_scaler)
@@ -349,6 +348,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
+            if self.mixture is not None:
+                raise ValueError("Corpora with shares need batches by tokens: set `max_tokens`.")
             return super().get_train_dataloader()
         if self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1:
             raise ValueError(
@@ -360,6 +361,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             "num_processes": self.args.world_size,
             "process_index": self.args.process_index,
         }
+        if self.mixture is not None:
+            order["mixture"] = self.mixture
         loader: DataLoader[Any]
         if has_length(self.train_dataset):  # all but the batches is as in the stock loader
             stock = super().get_train_dataloader()
@@ -406,18 +409,31 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             return stock
         dataset: Any = stock.dataset
         columns = getattr(dataset, "column_names", None) or []
-        if len(dataset) < self.args.world_size or not {"input_ids", "labels"} <= {*columns}:
+        if not {"input_ids", "labels"} <= {*columns}:
             return stock
         source, target = (token_lengths(dataset, column) for column in ("input_ids", "labels"))
-        sampler = TokenBudgetBatchSampler(
-            source,
-            target,
-            max(budget, int((source + target).max())),
-            shuffle=False,
-            num_processes=self.args.world_size,
-            process_index=self.args.process_index,
-        )
+        longest = int(np.add(source, target, dtype=np.int64).max())
+        try:
+            sampler = TokenBudgetBatchSampler(
+                source,
+                target,
+                max(budget, longest),
+                shuffle=False,
+                num_processes=self.args.world_size,
+                process_index=self.args.process_index,
+            )
+        except ValueError:  # there are too few examples
+            return stock
         return self._prepare_loader(_loader_like(stock, sampler))
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **options: Any) -> Any:
+        """Returns a stock loader; only those of a training drop the examples of a last batch."""
+        drops = self.args.dataloader_drop_last
+        self.args.dataloader_drop_last = drops and is_training
+        try:
+            return cast(Any, super())._get_dataloader(*args, is_training=is_training, **options)
+        finally:
+            self.args.dataloader_drop_last = drops
 
     def _prepare_loader(self, loader: DataLoader[Any]) -> DataLoader[Any]:
         """Prepares a loader of which each process reads only its own batches.
@@ -457,14 +473,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Returns the optimizer that `args.optim` names.
-
-        Args:
-            model: Model to train. None: that of the trainer.
-
-        Raises:
-            ValueError: If Muon is asked for, and the matrices are or become sharded.
-        """
+        """Returns the optimizer that `args.optim` names; Muon needs whole matrices."""
         if self.accelerator.is_fsdp2:
             group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None
@@ -503,10 +512,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
         "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
         tenth of the training.
-
-        Args:
-            num_training_steps: Number of optimizer steps of the training.
-            optimizer: Optimizer whose learning rate is set. None: that of the trainer.
         """
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
         chosen = cast(Any, optimizer or self.optimizer)
@@ -534,9 +539,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Returns the stock loss; in training, with what the arguments add to it.
 
         Args:
-            model: The model, possibly wrapped.
             inputs: Arguments of its forward, and optionally the links of tokens.
-            return_outputs: Whether to return the outputs of the model too.
             num_items_in_batch: Number of tokens to predict over all steps of gradient
                 accumulation. None: that of this batch.
 
@@ -671,7 +674,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if (labels := inputs.get("labels")) is not None:
             labels = inputs["labels"] = self._without_repetitions(labels)
         if self._search is not None and options.keys() <= {"ignore_keys"}:
-            options = {**options, "generation_config": self._search.settings}
+            search = self._search
+            if self.is_in_train and labels is not None:
+                search = search.for_references(labels.shape[1])
+            options = {**options, "generation_config": search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import DynamoBackend
 from transformers import Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import (
     INTEGRATION_TO_CALLBACK,
@@ -42,7 +43,10 @@ _PACKAGES_OF_OPTIMIZERS = {  # by what the names of the optimizers begin with
     "lomo_optim": ("lomo", "adalomo"),
     "optimi": ("stable_",),
     "schedulefree": ("schedule_free_",),
+    "torch_npu": ("adamw_torch_npu_fused",),
+    "torch_xla": ("adamw_torch_xla",),
     "torchao": ("adamw_torch_4bit", "adamw_torch_8bit"),
+    "torchdistx": ("adamw_anyprecision",),
 }
 
 
@@ -237,6 +241,11 @@ RULES_BEFORE = (
         "`{name}` is {value}: it must be from 0 to below 1.",
     ),
     Rule(
+        ("seed", "data_seed"),
+        lambda value, _: not 0 <= value < 2**32,
+        "`{name}` is {value}: it must be from 0 to below 2**32.",
+    ),
+    Rule(
         ("scheduled_sampling",),
         lambda value, _: not 0 <= value <= 1,
         "`{name}` is {value}: it must be from 0 to 1.",
@@ -263,9 +272,17 @@ RULES_BEFORE = (
         "`{name}` {value!r} needs the package deepspeed: install it, or leave the option out.",
     ),
     Rule(
+        ("torch_compile_backend",),
+        lambda value, _: (
+            value.upper() not in DynamoBackend.__members__
+            or value not in torch.compiler.list_backends(())
+        ),
+        "`{name}` {value!r} is no backend that is installed: leave it out.",
+    ),
+    Rule(
         ("report_to",),
         lambda value, _: (
-            not _program_names(value) - {"flyte"}
+            not _program_names(value) - ({"flyte"} if find_spec("flytekit") else set())
             <= {*cast(Any, get_available_reporting_integrations)()}
         ),
         "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
@@ -300,7 +317,10 @@ RULES_AFTER = (
     ),
     Rule(
         ("lr_scheduler_kwargs",),
-        lambda value, options: options.lr_scheduler_type == NOAM and not _are_positive(value),
+        lambda value, options: (
+            options.lr_scheduler_type == NOAM
+            and not all(isinstance(x, int | float) and 0 < x < math.inf for x in value.values())
+        ),
         "`{name}` {value}: each must be a number above 0.",
     ),
     Rule(
@@ -391,10 +411,6 @@ RULES_AFTER = (
 """The rules that are checked after transformers has read the options and derived others."""
 
 
-def _are_positive(numbers: dict[str, Any]) -> bool:
-    return all(isinstance(one, int | float) and 0 < one < math.inf for one in numbers.values())
-
-
 def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
     """Refuses options that begin like a JSON object and are none, and those of no Accelerate."""
     for name in _JSON_OPTIONS:
@@ -420,11 +436,7 @@ def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
 
 
 def check_direction(metric: str, greater_is_better: bool | None) -> None:
-    """Refuses a direction that contradicts a score whose direction is known.
-
-    Raises:
-        ValueError: If the best model would be the worst.
-    """
+    """Refuses a direction that contradicts a score whose direction is known."""
     name = metric.rpartition("_")[2]
     if greater_is_better is None or name not in ("loss", *METRIC_NAMES):
         return

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
@@ -16,7 +17,7 @@ logger = logging.get_logger(__name__)
 
 _LONGEST_EXAMPLE = 70
 """Characters of an example that a line shows."""
-_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch")
+_NO_SCORES = ("runtime", "per_second", "preparation_time", "gen_len", "epoch", "_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class TrainingLog(TrainerCallback):
     the logger of this module, and only the main process has any.
 
     Args:
-        trainer: The trainer.
         scorer: What scores the outputs, and keeps those of the last evaluation.
         sources: Texts that are evaluated. A short one is the example. None: there is none.
     """
@@ -53,7 +53,7 @@ class TrainingLog(TrainerCallback):
         short = (row for row, text in enumerate(self.sources) if len(text) <= _LONGEST_EXAMPLE)
         self.example = next(short, 0)
         self._progress: Progress | None = None
-        self._seconds_of_evaluations = 0.0
+        self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0  # of all, of the last one
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -67,7 +67,7 @@ class TrainingLog(TrainerCallback):
                 bar=False if args.disable_tqdm else None,
                 print_line=logger.info,
             )
-            self._seconds_of_evaluations = 0.0
+            self._seconds_of_evaluations = self._seconds_of_evaluation = 0.0
             self._last_line = self._last_evaluation = self._current_moment()
 
     def on_step_end(
@@ -75,6 +75,8 @@ class TrainingLog(TrainerCallback):
     ) -> None:
         """Shows the progress; called by Trainer."""
         if self._progress is not None:
+            to_come = _evaluations_to_come(args, state)
+            self._progress.seconds_besides = to_come * self._seconds_of_evaluation
             self._progress.reach(state.global_step, self._describe_recent_steps)
 
     def on_evaluate(
@@ -90,7 +92,10 @@ class TrainingLog(TrainerCallback):
             return
         figures = metrics or {}
         runtimes = (value for name, value in figures.items() if name.endswith("_runtime"))
-        self._seconds_of_evaluations += sum(runtimes)
+        seconds = self._seconds_of_evaluation = sum(runtimes)
+        self._seconds_of_evaluations += seconds
+        self._progress.wait_for_next_line(seconds)
+        self._progress.seconds_besides = seconds * _evaluations_to_come(args, state)
         now = self._current_moment()
         scores = describe_figures(figures, "eval_")
         left = f"{found} left" if (found := self._progress.time_left()) else ""
@@ -103,7 +108,6 @@ class TrainingLog(TrainerCallback):
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
         logger.info(f"{where}: {'; '.join(filter(None, parts))}.{self._describe_example()}")
         self._last_line = self._last_evaluation = now
-        self._progress.wait_for_next_line()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -146,13 +150,18 @@ class TrainingLog(TrainerCallback):
         return ' "{}" → "{}"'.format(*texts)
 
 
-def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
-    """Returns the loss and the scores of an evaluation in words: "loss 2.104, bleu 37.20".
+def _evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
+    """Returns how often a training is evaluated until its end, with the evaluation after it."""
+    if args.eval_strategy == IntervalStrategy.EPOCH:
+        return 1 + max(0, state.num_train_epochs - int(state.epoch or 0))
+    if args.eval_strategy == IntervalStrategy.STEPS and state.eval_steps:
+        every = int(state.eval_steps)
+        return 1 + state.max_steps // every - state.global_step // every
+    return 1
 
-    Args:
-        figures: What `Trainer.evaluate` returned.
-        prefix: The beginning of their names.
-    """
+
+def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
+    """Returns the loss and the scores of an evaluation in words: "loss 2.104, bleu 37.20"."""
     named = {name.removeprefix(prefix): value for name, value in figures.items()}
     return ", ".join(
         f"{name} {value:.{3 if name == 'loss' else 2}f}"

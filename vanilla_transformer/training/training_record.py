@@ -77,6 +77,7 @@ CHANGES = (
     Change("max_source_length", "`max_source_length`", (ORDER, SCORES)),
     Change("max_target_length", "`max_target_length`", (ORDER, SCORES)),
     Change("train", "training data", (ORDER,)),
+    Change("shares", "shares of the corpora", (ORDER,)),
     Change("validation", "validation data", (SCORES,)),
     Change("test", "test data", (SCORES,)),
     Change("search", "search settings", (SCORES,)),
@@ -95,7 +96,6 @@ def list_changes(own: Mapping[str, Any], saved: Mapping[str, Any], effect: str) 
     Args:
         own: Values of this training, by the fields of `CHANGES`. Other names are ignored.
         saved: Values of the checkpoint. What it does not have has not changed.
-        effect: The effect of the changes to list.
 
     Returns:
         For example "`seed` (42, now 7), training data"; "" without a change.
@@ -170,13 +170,18 @@ class TrainingRecord(TrainerCallback, ExportableState):
 def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
     schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
     named = ("learning_rate", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
+    follows_length = (
+        schedule not in _OF_ANY_LENGTH
+        or 0 < args.warmup_steps < 1  # a share of the steps
+        or bool(getattr(args, "scheduled_sampling", None))
+    )
     return {
         **{name: getattr(args, name) for name in named},
         "lr_scheduler_type": schedule,
         "num_processes": args.world_size,
         "max_tokens": getattr(args, "max_tokens", None),
         "seed": args.seed if args.data_seed is None else args.data_seed,
-        **({} if schedule in _OF_ANY_LENGTH else {"max_steps": max_steps}),
+        **({"max_steps": max_steps} if follows_length else {}),
     }
 
 
@@ -191,9 +196,6 @@ def checked_settings(
 
     The schedules that follow a score change the rate itself. Only the record tells with which
     `learning_rate` such a training began.
-
-    Raises:
-        ValueError: If the checkpoint belongs to another optimizer or has other settings.
     """
     given = _group_settings(optimizer), _schedule_settings(schedule)
     with readable_state(path):

@@ -1,0 +1,153 @@
+"""Measures what the preparation of large corpora costs, and how soon a training then begins.
+
+Makes corpora of several sizes from real pairs, prepares each with `vanilla-transformer prepare`,
+trains a tiny model for two steps with `--prepared`, resumes it for one more, and loads batches
+alone. Each stage is a process of its own: its processor seconds, those of its workers included, and
+its largest resident memory are printed as a table of Markdown.
+
+    python scripts/experiments/scale.py train.en train.de --pairs 300000 1000000 --folder runs/scale
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from vanilla_transformer.data.text_files import read_line_pairs
+
+WORDS = 25
+TINY = (
+    *("--choose_defaults", "False", "--d_model", "32", "--encoder_layers", "1"),
+    *("--decoder_layers", "1", "--encoder_ffn_dim", "64", "--decoder_ffn_dim", "64"),
+    *("--encoder_attention_heads", "2", "--decoder_attention_heads", "2", "--max_tokens", "4096"),
+    *("--vocab_size", "16000", "--max_source_length", "256", "--max_target_length", "256"),
+)
+STEPS = (
+    *("--save_strategy", "steps", "--save_steps", "1", "--lr_scheduler_type", "constant"),
+    *("--report_to", "none", "--use_cpu", "True", "--generation_num_beams", "1"),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process has used: processor and wall seconds, and gigabytes at its peak."""
+
+    processor: float
+    wall: float
+    memory: float
+
+    def __str__(self) -> str:
+        return f"{self.processor:.1f} s ({self.wall:.0f} s, {self.memory:.2f} GB)"
+
+
+def make_corpus(source: str, target: str, count: int, folder: Path, seed: int = 0) -> list[str]:
+    """Writes pairs that join real ones at random until they have about 25 words a side."""
+    paths = [folder / f"{count}.source", folder / f"{count}.target"]
+    if all(path.exists() for path in paths):
+        return [str(path) for path in paths]
+    rng, pairs = Random(seed), list(islice(read_line_pairs(source, target), 200_000))
+    pairs = [pair for pair in pairs if 3 <= len(pair[0].split()) <= WORDS and pair[1].strip()]
+    with paths[0].open("w") as one, paths[1].open("w") as other:
+        for _ in range(count):
+            wanted, words, sides = rng.triangular(4, 2 * WORDS - 12, WORDS - 4), 0, ([], [])
+            while words < wanted:
+                pair = rng.choice(pairs)
+                words += pair[0].count(" ") + 1
+                for side, text in zip(sides, pair, strict=True):
+                    side.append(text)
+            one.write(" ".join(sides[0]) + "\n")
+            other.write(" ".join(sides[1]) + "\n")
+    return [str(path) for path in paths]
+
+
+def measure(*words: str) -> Cost:
+    """Runs a command in a process of its own."""
+    began = time.monotonic()
+    process = subprocess.Popen(words)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(words)} failed")
+    wall = time.monotonic() - began
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 2**20)
+
+
+def load_batches(prepared: str, batches: int) -> None:
+    """Loads batches of an epoch as a training does, and prints tokens a second."""
+    from torch.utils.data import DataLoader
+    from transformers import DataCollatorForSeq2Seq
+
+    from vanilla_transformer.data.shards import Shards
+    from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
+    from vanilla_transformer.inference.loading import load_tokenizer
+
+    def timed(work: Callable[[], object]) -> float:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+
+    rows = Shards.read(Path(prepared, "train")).open().remove_columns("length")
+    lengths = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+    samplers: list[TokenBudgetBatchSampler] = []
+    made = timed(lambda: samplers.append(TokenBudgetBatchSampler(*lengths, 4096)))
+    collator = DataCollatorForSeq2Seq(load_tokenizer(str(Path(prepared, "tokenizer"))))
+    loader = iter(DataLoader(rows, batch_sampler=samplers[0], collate_fn=collator))
+    first = timed(lambda: next(loader))
+    tokens = 0
+
+    def read() -> None:
+        nonlocal tokens
+        for batch in islice(loader, batches):
+            tokens += int(batch["attention_mask"].sum()) + int((batch["labels"] >= 0).sum())
+
+    seconds = timed(read)
+    print(
+        f"| loading alone | sampler {made:.2f} s, first batch {first:.2f} s, then "
+        f"{tokens / seconds:,.0f} tokens/s |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Prints a table for each size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", nargs="?")
+    parser.add_argument("target", nargs="?")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[300_000, 1_000_000])
+    parser.add_argument("--num-proc", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
+    parser.add_argument("--load", help="only load batches of this prepared directory")
+    options = parser.parse_args()
+    if options.load:
+        load_batches(options.load, 1000)
+        return
+    os.environ["HF_DATASETS_CACHE"] = str(options.folder / "cache")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for count in options.pairs:
+        files = make_corpus(options.source, options.target, count, options.folder)
+        texts = ("--train_source", files[0], "--train_target", files[1])
+        data, run = options.folder / f"{count}.data", options.folder / f"{count}.run"
+        for old in (data, run):
+            shutil.rmtree(old, ignore_errors=True)
+        program = (sys.executable, "-m", "vanilla_transformer")
+        where = ("--output_dir", str(data), "--num_proc", str(options.num_proc))
+        train = (*program, "train", "--prepared", str(data), *TINY, *STEPS)
+        train = (*train, "--output_dir", str(run), "--max_steps")
+        print(f"\n| {count:,} pairs | processor (wall, memory of a process) |\n|---|---|")
+        print("| prepare |", measure(*program, "prepare", *texts, *TINY, *where), "|", flush=True)
+        size = sum(path.stat().st_size for path in (data / "train").iterdir())
+        print(f"| disk | {size / count:.0f} bytes a pair |")
+        print("| two steps |", measure(*train, "2"), "|", flush=True)
+        resume = ("3", "--resume_from_checkpoint", "True")
+        print("| resume, one step |", measure(*train, *resume), "|", flush=True)
+        subprocess.run([sys.executable, __file__, "--load", str(data)], check=True)
+
+
+if __name__ == "__main__":
+    main()

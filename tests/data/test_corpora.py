@@ -1,0 +1,157 @@
+"""Corpora of a recipe: what is read of them, what is dropped and counted, and what is refused."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+
+PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("a man", "ein Mann")]
+
+
+def write(path, *columns):
+    path.write_text("".join("\t".join(row) + "\n" for row in columns), encoding="utf-8")
+    return str(path)
+
+
+def load(*entries, **options):
+    texts = [json.dumps(entry) for entry in entries]
+    return load_parallel_data(DataArguments(corpora=texts, **options))
+
+
+def pairs_of(rows):
+    return list(zip(rows["source"], rows["target"], strict=True))
+
+
+def test_files_of_every_kind_are_read(tmp_path):
+    sides = [[row[side] for row in PAIRS] for side in (0, 1)]
+    texts = [write(tmp_path / f"t.{side}", *([one] for one in sides[side])) for side in (0, 1)]
+    tsv = write(tmp_path / "t.tsv", *(("x", b, a) for a, b in PAIRS))
+    packed = tmp_path / "t.tsv.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "t.tsv").read_bytes()))
+    strong = tmp_path / "t2.tsv.zst"
+    strong.write_bytes(pa.Codec("zstd").compress((tmp_path / "t.tsv").read_bytes()).to_pybytes())
+    rows = (json.dumps({"en": a, "de": b}) for a, b in PAIRS)
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    units = "".join(f"<tu>{tuv.format('en-US', a)}{tuv.format('de', b)}</tu>" for a, b in PAIRS)
+    (tmp_path / "t.tmx").write_text(f"<tmx><body>{units}</body></tmx>")
+    table = Dataset.from_dict({"en": sides[0], "de": sides[1]})
+    DatasetDict({"train": table, "test": table.select([])}).save_to_disk(str(tmp_path / "hub"))
+    entries = [
+        {"name": "texts", "train": texts},
+        {"name": "tsv", "train": tsv, "columns": [3, 2]},
+        {"name": "gz", "train": str(packed), "columns": [3, 2], "tag": "<bt>"},
+        {"name": "zst", "train": str(strong), "columns": [3, 2]},
+        {"name": "jsonl", "train": str(tmp_path / "t.jsonl"), "columns": ["en", "de"]},
+        {"name": "tmx", "train": str(tmp_path / "t.tmx"), "languages": ["en", "de"]},
+        {"name": "mono", "monolingual": texts[1], "tag": "<copy>"},
+    ]
+    found = load(*entries)["train"]
+    for number, entry in enumerate(entries):
+        tag = f"{entry['tag']} " if "tag" in entry else ""
+        wanted = [(f"{tag}{b if entry['name'] == 'mono' else a}", b) for a, b in PAIRS]
+        part = found.select(range(3 * number, 3 * number + 3))
+        assert pairs_of(part) == wanted, entry["name"]
+        assert set(part["corpus"]) == {entry["name"]}
+    assert len(found) == 3 * len(entries)
+
+
+def test_a_data_set_is_read_with_its_splits(tmp_path):
+    table = Dataset.from_dict({"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS]})
+    test = Dataset.from_dict({"en": ["a boat"], "de": ["ein Boot"]})
+    DatasetDict({"train": table, "test": test}).save_to_disk(str(tmp_path / "hub"))
+    found = load({"dataset": str(tmp_path / "hub"), "columns": ["en", "de"]})
+    assert {split: pairs_of(rows) for split, rows in found.items()} == {
+        "train": PAIRS,
+        "test": [("a boat", "ein Boot")],
+    }
+
+
+@pytest.fixture
+def dirty(tmp_path):
+    """A recipe of two corpora: one has duplicates, held-out and empty pairs, the other a tag."""
+    held_out = write(tmp_path / "valid.tsv", ("A boat!", "ein Boot"), ("a bird", "ein Vogel"))
+    rows = [*PAIRS, PAIRS[0], ("a  boat", "Ein Boot"), ("", "leer"), ("OK", "OK")]
+    app = write(tmp_path / "app.tsv", *rows)
+    other = write(tmp_path / "other.tsv", *PAIRS, ("<2de> a bird", "x y z"))
+    (tmp_path / "recipe.yaml").write_text(
+        f"corpora:\n  - {{train: {app}, validation: {held_out}}}\n"
+        f"  - {{train: {other}, tag: <2de>, weight: 2, filters: false}}\n"
+    )
+    return tmp_path
+
+
+def test_dropped_pairs_are_counted_and_named(dirty, capsys):
+    entries = [
+        {"train": str(dirty / "app.tsv"), "validation": str(dirty / "valid.tsv")},
+        {"train": str(dirty / "other.tsv"), "tag": "<2de>", "weight": 2, "filters": False},
+    ]
+    data = load(*entries)
+    train = data["train"]
+    assert pairs_of(train)[:3] == PAIRS
+    assert train["source"][3] == "<2de> a dog"
+    first, second = reports_of(train)
+    assert first["dropped"] == {"duplicate": 1, "held_out": 1, "empty": 1, "identical": 1}
+    assert (first["pairs"], first["used"], second["used"]) == (7, 3, 4)
+    assert (first["share"], second["share"]) == pytest.approx((1 / 3, 2 / 3))
+    assert describe_report(first).startswith("Corpus app: 3 of 7 pairs are used (duplicate 1, held")
+    texts = [json.dumps(entry) for entry in entries]
+    where = name_row(DataArguments(corpora=texts), "train", 4)
+    assert where == "Line 2 of the corpus '<2de>'"
+    before = sorted(dirty.iterdir())
+    run_subcommand("corpora", [str(dirty / "recipe.yaml")])
+    printed = capsys.readouterr().out
+    assert "app: 3 of 7 pairs are kept\n" in printed
+    assert "  held_out drops 1\n    5: a boat → Ein Boot\n" in printed
+    assert sorted(dirty.iterdir()) == before
+    assert len(load(*entries, max_train_samples=2)["train"]) == 4
+
+
+REFUSED = {
+    "weight": ({"weight": 0}, "app: `weight` 0 must be a number above 0"),
+    "negative": ({"weight": -2.5}, "`weight` -2.5 must be a number above 0"),
+    "tag": ({"tag": "<2 de>"}, "`tag` '<2 de>' must be one word"),
+    "name": ({"wieght": 2}, "unknown name 'wieght': did you mean 'weight'"),
+    "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': did you mean 'script'"),
+    "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
+    "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
+    "tmx": ({"train": "app.tmx"}, "app: app.tmx needs `languages`"),
+    "files": ({"train": None}, "names no files"),
+    "format": ({"train": "app.docx"}, "app.docx does not exist"),
+    "two": ({"dataset": "x"}, "`dataset` 'x' must be one name, without another"),
+    "nothing": ({"filters": {"longest": 3}}, r"leave nothing of the corpus 'app' .*longest 5"),
+    "lengths": ({"train": ["valid.tsv", "app.tsv"]}, "'.*valid.tsv' ends before line 3"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_entries_are_refused_in_one_sentence(dirty, monkeypatch, name):
+    monkeypatch.chdir(dirty)
+    changes, message = REFUSED[name]
+    entry = {"name": "app", "train": "app.tsv", **changes}
+    with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+        load({key: value for key, value in entry.items() if value is not None})
+    assert "\n" not in str(caught.value)
+
+
+def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
+    monkeypatch.chdir(dirty)
+    with pytest.raises(ValueError, match="All pairs of the test set are in the training data"):
+        load({"train": "app.tsv", "test": write(dirty / "test.tsv", *PAIRS[:2])})
+    with pytest.raises(ValueError, match="two entries 'app'"):
+        load({"train": "app.tsv"}, {"train": "app.tsv"})
+    with pytest.raises(ValueError, match="are given in `corpora` and by `train_"):
+        load({"train": "app.tsv"}, train_source="valid.tsv", train_target="valid.tsv")
+    with pytest.raises(ValueError, match=r"`corpora_temperature` 5 and a `weight` .* exclude"):
+        load({"train": "app.tsv", "weight": 2}, corpora_temperature=5)
+    with pytest.raises(ValueError, match="no effect without `corpora`"):
+        DataArguments(corpora_temperature=5)
+    found = load({"train": "app.tsv"}, test_source="valid.tsv", test_target="valid.tsv")
+    assert len(found["test"]) == 2

@@ -1,0 +1,87 @@
+"""The table of filters: what each drops, and what it keeps."""
+
+import pytest
+
+from vanilla_transformer.data.filters import FILTERS, active_filters, pair_key, reasons_to_drop
+
+DROPPED = [
+    ("empty", " ", "Hund", {}),
+    ("identical", "PrintOut", "PrintOut ", {}),
+    ("longest", "a b " * 600, "a c " * 600, {}),
+    ("length_ratio", "a dog", "ein Hund, und noch vieles mehr dazu", {}),
+    ("letters", "3 + 4 = 7", "3 und 4 = 7", {}),
+    ("script", "a dog", "собака", {}),
+    ("placeholders", "open %s of %d", "öffne %s", {}),
+    ("placeholders", "hi {name}", "hallo {Name}", {}),
+    ("markup", "a <b>dog</b>", "ein <b>Hund", {}),
+    ("digits", "in 1989", "in 1998", {"digits": True}),
+]
+KEPT = [
+    ("a dog", "ein Hund", {}),
+    ("open %1$s of %2$d", "von %2$d öffne %1$s", {}),
+    ("100 % der", "100 % of", {}),
+    ("-f <file> is read", "-f <Datei> wird gelesen", {}),
+    ("price 1,000.5", "Preis 1.000,5", {"digits": True}),
+    ("PrintOut", "PrintOut", {"identical": False}),
+    ("a dog", "ein Hund, und noch vieles mehr dazu", {"length_ratio": 9}),
+    ("OK", "Gut", {}),
+]
+
+
+def reason(source, target, chosen, languages=("en", "de"), held_out=()):
+    drop = reasons_to_drop(active_filters(chosen), languages, frozenset(held_out))
+    return drop(source, target)
+
+
+@pytest.mark.parametrize(("name", "source", "target", "chosen"), DROPPED)
+def test_a_filter_drops(name, source, target, chosen):
+    assert reason(source, target, chosen) == name
+    if name != "empty":
+        assert reason(source, target, {**chosen, name: False}) == ""
+
+
+@pytest.mark.parametrize(("source", "target", "chosen"), KEPT)
+def test_filters_keep(source, target, chosen):
+    assert reason(source, target, chosen) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("собака", "ru"),
+        ("子犬とこいぬ", "ja"),
+        ("강아지", "ko"),
+        ("कुत्ता", "hi"),
+        ("x", "tlh"),
+        ("ü", "de_AT"),
+    ],
+)
+def test_scripts_of_languages(text, language):
+    assert reason("a dog", text, {"letters": False}, ("en", language)) == ""
+    assert reason("a dog", "ωω", {"letters": False}, ("en", "el-GR")) == ""
+
+
+def test_pairs_are_compared_with_others():
+    drop = reasons_to_drop(active_filters(None), None, frozenset([pair_key("The dog.", "Hund!")]))
+    found = [drop(*pair) for pair in (("a", "b"), ("a", "b"), ("a", "c"), ("the  DOG", "hund"))]
+    assert found == ["", "duplicate", "", "held_out"]
+    assert set(active_filters(False)) == {"empty", "held_out"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"lenght_ratio": 3}, "no 'lenght_ratio': did you mean 'length_ratio'"),
+        ({"held_out": False}, "'held_out' is always on"),
+        ({"length_ratio": -1}, "'length_ratio' is -1: give true, false or a number above 0"),
+        ({"identical": 3}, "'identical' is 3: give true or false"),
+    ],
+)
+def test_wrong_choices_are_refused(chosen, message):
+    with pytest.raises(ValueError, match=message):
+        active_filters(chosen)
+
+
+def test_the_table_has_one_row_for_each_name():
+    assert len({one.name for one in FILTERS}) == len(FILTERS)
+    assert {name for name, *_ in DROPPED} | {"duplicate", "held_out"} == {f.name for f in FILTERS}

@@ -1,0 +1,72 @@
+"""Shares of corpora: as asked, the same after a kill, and for any number of processes."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from vanilla_transformer.data.corpus_entries import Corpus, shares_of
+from vanilla_transformer.data.mixing import Mixture
+from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+
+NAMES = ["big"] * 900 + ["small"] * 90 + ["tiny"] * 10
+SHARES = {"big": 0.5, "small": 0.2, "tiny": 0.3}
+
+
+def sampler(mixture, **options):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 30, len(NAMES)), rng.integers(1, 30, len(NAMES))
+    return TokenBudgetBatchSampler(*lengths, 300, mixture=mixture, **options)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_epochs_have_the_shares_and_use_all_pairs_equally_often(processes):
+    mixture = Mixture(NAMES, SHARES, 7)
+    samplers = [
+        sampler(mixture, num_processes=processes, process_index=index) for index in range(processes)
+    ]
+    counts = Counter()
+    for epoch in range(10):
+        rows = []
+        for one in samplers:
+            one.set_epoch(epoch)
+            batches = list(one)
+            assert len(batches) == len(one)
+            rows += [row for batch in batches for row in batch]
+        assert Counter(NAMES[row] for row in rows) == {"big": 500, "small": 200, "tiny": 300}
+        assert sorted(rows) == sorted(mixture(epoch))  # whatever the number of processes is
+        counts.update(rows)
+    for name in SHARES:
+        found = [counts[row] for row in range(len(NAMES)) if NAMES[row] == name]
+        assert max(found) - min(found) <= 1
+
+
+def test_an_epoch_depends_on_the_seed_alone():
+    first, again, other = (Mixture(NAMES, SHARES, seed) for seed in (7, 7, 8))
+    first(0), first(1)
+    assert np.array_equal(first(5), again(5))
+    assert not np.array_equal(first(5), other(5))
+    batches = []
+    for done in (0, 3):  # a run that skips the epochs that it has seen
+        one = sampler(again)
+        for epoch in range(done, 5):
+            one.set_epoch(epoch)
+            found = list(one)
+        batches.append(found)
+    assert batches[0] == batches[1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "temperature", "shares"),
+    [
+        ((None, None), None, None),
+        ((3, 1), None, (0.75, 0.25)),
+        ((3, None), None, (0.75, 0.25)),
+        ((None, None), 1, (0.9, 0.1)),
+        ((None, None), 2, (0.75, 0.25)),
+    ],
+)
+def test_shares_are_those_of_weights_or_of_a_temperature(weights, temperature, shares):
+    corpora = [Corpus(name, weight=weight) for name, weight in zip("ab", weights, strict=True)]
+    found = shares_of(corpora, {"a": 900, "b": 100}, temperature)
+    assert found == (shares and pytest.approx(dict(zip("ab", shares, strict=True))))

@@ -1,0 +1,99 @@
+"""Translation memories: what is read of them, and what is refused."""
+
+import gzip
+import tracemalloc
+
+import pytest
+
+from vanilla_transformer.data.tmx import read_tmx
+
+HEAD = (
+    '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"><header/><body>\n'
+)
+TAIL = "</body></tmx>"
+
+
+def unit(*segments, extra=""):
+    tuvs = (f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in segments)
+    return f"<tu>{extra}{''.join(tuvs)}</tu>\n"
+
+
+def save(path, *units, head=HEAD, tail=TAIL):
+    path.write_text(head + "".join(units) + tail, encoding="utf-8")
+    return str(path)
+
+
+def test_units_are_read_with_variants_of_languages_and_lines(tmp_path):
+    path = save(
+        tmp_path / "a.tmx",
+        unit(("en-US", "A dog &amp; a\n  cat"), ("de-DE", "Hund und Katze"), ("fr", "chien")),
+        unit(("DE_at", "Jänner"), ("en", "January"), ("en-GB", "second"), extra="<note>no</note>"),
+        unit(("en", "alone"), ("fr", "seul")),
+        unit(("eng", "other code"), ("de", "nur deutsch")),
+    )
+    assert list(read_tmx(path, ["en", "de"])) == [
+        ("A dog & a cat", "Hund und Katze", 4),
+        ("January", "Jänner", 6),
+        ("alone", "", 7),
+        ("", "nur deutsch", 8),
+    ]
+    assert list(read_tmx(path, ["de-AT", "en"]))[1][:2] == ("Jänner", "January")
+
+
+def test_codes_of_inline_elements_are_kept_or_dropped(tmp_path):
+    text = 'A <bpt i="1">&lt;b&gt;</bpt>big <hi>red</hi><ept i="1">&lt;/b&gt;</ept> dog<ph>%s</ph>'
+    path = save(tmp_path / "a.tmx", unit(("en", text), ("de", "Hund")))
+    assert next(read_tmx(path, ["en", "de"])).source == "A <b>big red</b> dog%s"
+    assert next(read_tmx(path, ["en", "de"], "drop")).source == "A big red dog"
+
+
+def test_packed_and_utf16_files_are_read(tmp_path):
+    text = HEAD.replace("?>", ' encoding="utf-16"?>', 1) + unit(("en", "ä"), ("de", "ö")) + TAIL
+    (tmp_path / "a.tmx.gz").write_bytes(gzip.compress(text.encode("utf-16")))
+    assert list(read_tmx(str(tmp_path / "a.tmx.gz"), ["en", "de"])) == [("ä", "ö", 4)]
+
+
+ENTITIES = '<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>'
+HOSTILE = {
+    "declared": (ENTITIES, "<tu/>", "line 1: the entity 'a' is refused"),
+    "external": ('<!DOCTYPE tmx [<!ENTITY a SYSTEM "file:///etc/passwd">]><tmx>', "", "entity 'a'"),
+    "parameter": ('<!DOCTYPE tmx [<!ENTITY % a "x">]><tmx>', "", "entity 'a'"),
+    "unknown": (HEAD, unit(("en", "&what;"), ("de", "x")), "entity 'what' is refused"),
+    "deep": (HEAD, "<x>" * 100, "more than 32 elements are nested"),
+    "segment": (HEAD, unit(("en", "x" * 1_000_001)), "more than 1,000,000 characters"),
+    "cut": (HEAD, "<tu><tuv", "no intact TMX file"),
+    "other": ("<xliff>", "", "begins with <xliff>: it is no TMX"),
+    "languages": (
+        HEAD,
+        unit(("en", "a"), ("fr", "b")),
+        "no text in 'de': its languages are en, fr",
+    ),
+    "no_language": (HEAD, "<tu><tuv><seg>a</seg></tuv></tu>", r"languages are \(none given\)"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bad_files_are_refused_in_one_sentence(tmp_path, name):
+    head, body, message = HOSTILE[name]
+    path = save(tmp_path / "bad.tmx", body, head=head, tail="" if name == "cut" else TAIL)
+    with pytest.raises(ValueError, match=message) as caught:
+        list(read_tmx(path, ["en", "de"]))
+    assert str(caught.value).startswith(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_large_file_takes_constant_memory(tmp_path):
+    peaks = []
+    for count in (500, 4000):
+        path = tmp_path / f"{count}.tmx"
+        with path.open("w", encoding="utf-8") as file:
+            file.write(HEAD)
+            file.writelines(
+                unit(("en", f"text {n} " * 9), ("de", f"Text {n}")) for n in range(count)
+            )
+            file.write(TAIL)
+        tracemalloc.start()
+        assert sum(1 for _ in read_tmx(str(path), ["en", "de"])) == count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]

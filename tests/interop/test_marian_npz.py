@@ -1,0 +1,268 @@
+"""Models of Marian itself compute here what Marian computes, or are refused by name."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from hf_models import make
+from marian_models import BASE, PRE, SOURCE, VARIANTS, Marian, make_arrays, save
+
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.inference.loading import load_model
+from vanilla_transformer.interop.funnel import convert
+from vanilla_transformer.interop.marian_npz import read_marian, read_vocabulary
+
+
+def our_logits(model, source, target):
+    """Logits of the former rows after the start and after each target token."""
+    start = model.config.decoder_start_token_id
+    moved = [index + (index >= start) for index in target]
+    with torch.no_grad():
+        found = model(
+            input_ids=torch.tensor([source]),
+            decoder_input_ids=torch.tensor([[start, *moved]]),
+        ).logits[0]
+    assert bool((found[:, start] < -20).all())  # the start is not generated
+    return torch.cat([found[:, :start], found[:, start + 1 :]], dim=1)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_model_computes_what_marian_computes(name, tmp_path):
+    options = {**BASE, **VARIANTS[name]}
+    arrays = make_arrays(options)
+    imported = read_marian(save(tmp_path / "marian", arrays, options))
+    for source, target in (([3, 5, 2, 9, 0], [4, 2, 10, 6]), ([7, 0], [])):
+        expected = Marian(arrays, options).logits(source, target)
+        found = our_logits(imported.model, source, target).double()
+        limit = 2e-6 * max(5.0, float(expected.abs().max()))
+        torch.testing.assert_close(found, expected, atol=limit, rtol=0)
+
+
+def as_marian(source):
+    """The arrays of Marian for a `MarianMTModel`, written out by hand."""
+    state = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
+    arrays = {
+        "Wemb": state["model.shared.weight"][:-1].numpy(),
+        "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1].numpy(),
+    }
+    places = {"self_attn": "self", "encoder_attn": "context"}
+    letters = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
+    for name, tensor in state.items():
+        found = re.fullmatch(r"model\.(encoder|decoder)\.layers\.(\d+)\.(.*)\.(weight|bias)", name)
+        if not found:
+            continue
+        place, part = f"{found[1]}_l{int(found[2]) + 1}", found[3]
+        kind = {"weight": "W", "bias": "b"}[found[4]]
+        norm = {"weight": "ln_scale", "bias": "ln_bias"}[found[4]]
+        if part in ("fc1", "fc2"):
+            key = f"{place}_ffn_{kind}{part[-1]}"
+        elif part == "final_layer_norm":
+            key = f"{place}_ffn_ffn_{norm}"
+        elif part.endswith("_layer_norm"):
+            key = f"{place}_{places[part.removesuffix('_layer_norm')]}_Wo_{norm}"
+        else:
+            attention, projection = part.split(".")
+            key = f"{place}_{places[attention]}_{kind}{letters[projection]}"
+        value = tensor.T if tensor.dim() == 2 else tensor[None]
+        arrays[key] = np.ascontiguousarray(value.numpy())
+    return arrays
+
+
+def test_a_model_equals_transformers_marian_with_the_positions_of_marian(tmp_path):
+    fields = {"scale_embedding": True, "activation_function": "swish"}
+    source = make("marian", decoder_attention_heads=2, **fields)
+    with torch.no_grad():
+        source.model.shared.weight[-1] = 0.0
+        for module in source.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.eps = 1e-6
+        for stack in (source.model.encoder, source.model.decoder):
+            table = stack.embed_positions.weight
+            half = torch.arange(8, dtype=torch.float64) / 7
+            angles = torch.arange(len(table))[:, None] / 10000.0**half
+            table[:] = torch.cat([angles.sin(), angles.cos()], dim=1).float()
+    options = {**BASE, "dec-depth": 1, "transformer-heads": 2}
+    words = ["</s>", "<unk>", *(f"w{number}" for number in range(47))]
+    path = save(tmp_path / "marian", as_marian(source), options, [words])
+    done = convert("marian-npz", path, tmp_path / "model")
+    source_ids, target = [3, 17, 4, 9, 0], [49, 6, 8, 21]
+    with torch.no_grad():
+        expected = source(
+            input_ids=torch.tensor([source_ids]), decoder_input_ids=torch.tensor([target])
+        ).logits[0, :, :-1]
+    found = our_logits(done.model, source_ids, target[1:])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert done.outcome == "The source was not run: the model is not compared with it."
+
+
+# Vocabularies -------------------------------------------------------------------------------------
+
+
+def test_texts_become_the_ids_of_the_vocabularies(tmp_path):
+    options = {**BASE, **VARIANTS["two vocabularies"]}
+    save(tmp_path / "marian", make_arrays(options), options)
+    run_subcommand("convert", [str(tmp_path / "marian"), str(tmp_path / "model")])
+    tokenizer = load_model(str(tmp_path / "model"))[1]
+    words = "▁dog yes null 007 zzz"
+    ids = tokenizer(words, text_target="no ~ 1.0 #")
+    assert ids["input_ids"] == [3, 5, 6, 7, 1, 0]
+    assert ids["labels"] == [5, 6, 7, 9, 0]
+
+
+def test_models_of_sentencepiece_cut_texts_as_marian_does(tmp_path):
+    texts = ["the dog sees a cat", "cats and dogs find it"] * 20
+    files = []
+    for side, size in (("en", 30), ("de", 32)):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([t[::-1] for t in texts] if side == "de" else texts),
+            model_prefix=str(tmp_path / side), vocab_size=size, model_type="bpe", bos_id=-1,
+            eos_id=0, unk_id=1, minloglevel=2,
+        )  # fmt: skip
+        (tmp_path / f"{side}.model").rename(tmp_path / f"{side}.spm")
+        files.append(tmp_path / f"{side}.spm")
+    options = {**BASE, **VARIANTS["two vocabularies"]}
+    path = save(tmp_path / "marian", make_arrays(options, (30, 32)), options)
+    run_subcommand(
+        "convert",
+        [
+            *("--from", "marian-npz", str(path), str(tmp_path / "model"), "--vocabularies"),
+            *map(str, files),
+        ],
+    )
+    tokenizer = load_model(str(tmp_path / "model"))[1]
+    processors = [sentencepiece.SentencePieceProcessor(str(file)) for file in files]
+    for text in texts[:2]:
+        ids = tokenizer(text, text_target=text[::-1])
+        assert ids["input_ids"] == [*processors[0].encode(text), 0]
+        assert ids["labels"] == [*processors[1].encode(text[::-1]), 0]
+
+
+def test_a_vocabulary_is_read_as_marian_reads_it(tmp_path):
+    yaml, text, nematus = (tmp_path / name for name in ("v.yml", "v.txt", "v.json"))
+    yaml.write_text('"</s>": 0\n<unk>: 1\n? a b\n: 2\nno: 4\n"\\x41": 5\nlate: 99\n', "utf-8")
+    assert read_vocabulary(yaml, 6) == ["</s>", "<unk>", "a b", "<row3>", "no", "A"]
+    text.write_text("</s>\n<unk>\nx\n", "utf-8")
+    assert read_vocabulary(text, 3) == ["</s>", "<unk>", "x"]
+    nematus.write_text(json.dumps({"eos": 0, "UNK": 1, "\U0001f642": 2}), "utf-8")
+    assert read_vocabulary(nematus, 3) == ["</s>", "<unk>", "\U0001f642"]
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"},
+            "no Transformer: .* is 'rnn' with `dec-cell` 'ssru', a recurrent network",
+        ),
+        ({"transformer-decoder-autoreg": "average-attention"}, "an average of all former tokens"),
+        ({"type": "s2s"}, "`type` is 's2s': only 'transformer'"),
+        ({"transformer-postprocess": "dahn"}, r"are \('', 'ahn'\)"),
+        ({"transformer-ffn-depth": 3}, "`transformer-ffn-depth` is 3"),
+        ({"transformer-ffn-activation": "tanh"}, "`transformer-ffn-activation` is 'tanh'"),
+        ({"right-left": True}, "`right-left` is True"),
+        ({"transformer-postprocess-top": "a"}, "`transformer-postprocess-top` is 'a'"),
+        ({"lemma-dim-emb": 8}, "`lemma-dim-emb` is 8"),
+        ({"enc-depth": 10**8}, "too few for its number of layers"),
+        ({"enc-depth": 3}, "`encoder_l3_self_Wq` is missing"),
+        ({"dec-depth": 1}, "`decoder_l2_context_Wk` has no counterpart"),
+        ({"transformer-heads": 3}, "divi"),
+        ({"transformer-heads": [[]]}, r"`transformer-heads` is \[\[\]\]"),
+        ({"transformer-tied-layers": [1]}, "not a number for each decoder layer"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(changes, reason, tmp_path):
+    path = save(tmp_path / "marian", make_arrays(BASE), {**BASE, **changes})
+    with pytest.raises(ValueError, match=reason):
+        convert("marian-npz", path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_pre_norm_layers_of_an_old_version_are_refused(tmp_path):
+    options = {name: value for name, value in {**BASE, **PRE}.items() if not name.endswith("-top")}
+    path = save(tmp_path / "marian", make_arrays({**BASE, **PRE}), options)
+    with pytest.raises(ValueError, match=r"before 1\.10, which normalised neither"):
+        read_marian(path)
+
+
+def test_a_damaged_or_hostile_file_is_refused_in_a_sentence(tmp_path):
+    folder = tmp_path / "marian"
+    path = save(folder, make_arrays(BASE), BASE)
+    whole = path.read_bytes()
+    header = whole.index(b"{'descr'")
+    shape = whole.index(b"'shape': (", header) + 10
+
+    def write(content):
+        path.write_bytes(content)
+
+    def save_arrays(**arrays):
+        np.savez(path, **arrays)
+
+    def nested():
+        options = np.frombuffer(b"a: " + b"[" * 90_000, dtype=np.int8)
+        save_arrays(**{"special:model.yml": options})
+
+    def a_bomb():
+        np.savez_compressed(path, Wemb=np.zeros((1 << 14, 1 << 12), np.float32))
+
+    cases = {
+        "is damaged, or no file of NumPy": [
+            *(lambda n=n: write(whole[:n]) for n in (0, 3, 99, len(whole) // 2, len(whole) - 9)),
+            lambda: write(whole[:shape] + b"9" + whole[shape + 1 :]),
+            lambda: write(whole[: header - 10] + bytes(10) + whole[header:]),
+            lambda: save_arrays(Wemb=np.array([{"a": 1}], dtype=object)),
+            lambda: save_arrays(Wemb=np.array([(1, 2.0)], dtype="i4,f4")),
+            a_bomb,
+        ],
+        "holds no 'special:model.yml'": [
+            lambda: save_arrays(Wemb=np.ones((2, 2))),
+            lambda: save_arrays(**{"special:model.yml": np.ones(3)}),
+        ],
+        "is not valid YAML": [nested],
+        "holds no options": [lambda: save_arrays(**{"special:model.yml": np.zeros(1, np.int8)})],
+    }
+    for reason, damages in cases.items():
+        for damage in damages:
+            damage()
+            with pytest.raises(ValueError, match=reason) as refused:
+                convert("marian-npz", path, tmp_path / "out")
+            assert "\n" not in str(refused.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["marian"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("source.vocab.yml", "[1, 2", "is no vocabulary"),
+        ("source.vocab.yml", "a: b", "is no vocabulary"),
+        ("source.vocab.yml", "a: -1", "negative ids"),
+        ("source.vocab.yml", "a: 3", "holds no </s> and no <unk>"),
+        ("decoder.yml", "vocabs: [", "decoder.yml is not valid YAML"),
+    ],
+)
+def test_a_damaged_file_beside_the_model_is_refused(file, text, reason, tmp_path):
+    path = save(tmp_path / "marian", make_arrays(BASE), BASE)
+    (path.parent / file).write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=reason):
+        read_marian(path)
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    path = save(tmp_path / "marian", make_arrays(BASE), BASE, compressed=True)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_marian(tmp_path / "nothing.npz")
+    with pytest.raises(FileNotFoundError, match=r"holds no model of Marian"):
+        read_marian(tmp_path)
+    (path.parent / "decoder.yml").unlink()
+    assert len(read_marian(path.parent).model.get_input_embeddings().weight) == len(SOURCE) + 1
+    (path.parent / "source.vocab.yml").unlink()
+    with pytest.raises(FileNotFoundError, match="name them with --vocabularies"):
+        read_marian(path)
+    (path.parent / "other.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"several models \(model.npz, other.npz\)"):
+        read_marian(path.parent)

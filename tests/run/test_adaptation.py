@@ -1,0 +1,103 @@
+"""Adapting a model: better on the new texts, kept where nothing is gained, refused where wrong."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import NOUNS, VERBS
+from transformers import AutoModelForSeq2SeqLM
+
+from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.text_files import read_lines
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Pairs in which one word is translated in a new way, and a second file of the old way."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for name, likes in (("new", "findet"), ("old", "mag")):
+        verbs = {**VERBS, "likes": likes}
+        rows = [
+            f"a {one} {verb} a {two} .\t{NOUNS[one]} {verbs[verb]} {NOUNS[two]} .\n"
+            for verb in VERBS
+            for one in NOUNS
+            for two in NOUNS
+            if verb == "likes" or name == "old"
+        ]
+        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    return folder
+
+
+def adapt(trained, pairs, output, *words):
+    options = ["--learning-rate", "0.005", "--epochs", "2"]
+    options += ["--held-out", "20", "--max-tokens", "200"]
+    argv = [str(trained), str(pairs / "new.tsv"), "--output-dir", str(output), *options, *words]
+    run_subcommand("adapt", argv)
+
+
+def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys):
+    output = tmp_path / "out"
+    words = ("--general", str(pairs / "old.tsv"), "--metrics", "chrf", "bleu")
+    adapt(trained, pairs, output, *words)
+    printed = capsys.readouterr().out
+    assert "The adapted model is significantly better in chrf" in printed
+    assert "Changed most for the better:" in printed
+    assert " mag " in printed.split("Changed most for the better:")[1].splitlines()[1]
+    own = json.loads((output / "own.json").read_text())
+    general = json.loads((output / "general.json").read_text())
+    _, after = own["models"]
+    assert own["scores"]["chrf"]["models"][after]["chrf"] > 90
+    assert 0 < len(own["sources"]) <= 6  # a tenth of the pairs
+    train = set(read_lines(output / "data" / "train.source"))
+    assert not train & set(own["sources"])
+    assert not {*train, *read_lines(output / "data" / "general.source")} & set(general["sources"])
+    weights = [load_file(output / name / "model.safetensors") for name in ("model", "training")]
+    assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
+    with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
+        adapt(trained, pairs, output)
+    again = (output / "training" / "model.safetensors").stat().st_mtime_ns
+    adapt(trained, pairs, output, *words)  # it is finished: nothing is trained again
+    assert (output / "training" / "model.safetensors").stat().st_mtime_ns == again
+
+
+def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path, capsys):
+    texts = tmp_path / "texts.en"
+    texts.write_text(
+        "".join(f"{line.split(chr(9))[0]}\n" for line in read_lines(pairs / "old.tsv"))
+    )
+    shutil.copytree(pairs, tmp_path / "pairs")
+    shutil.copy(tmp_path / "pairs" / "old.tsv", tmp_path / "pairs" / "new.tsv")
+    words = ("--general-texts", str(texts), "--epochs", "1", "--learning-rate", "1e-9", "--trim")
+    adapt(trained, tmp_path / "pairs", tmp_path / "out", *words)
+    printed = capsys.readouterr().out
+    assert "No significant difference for the better in bleu (p = 1.000): the old model" in printed
+    saved = tmp_path / "out" / "model" / "model.safetensors"
+    assert saved.read_bytes() == (trained / "model.safetensors").read_bytes()
+    outputs = list(read_lines(tmp_path / "out" / "data" / "general.target"))
+    assert len(outputs) == len(list(read_lines(tmp_path / "out" / "data" / "train.source")))
+    assert (
+        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--general-share", "0.3"], "`general_share` 0.3 has no effect"),
+        (["--general", "a", "b", "c"], "`general` names .*: give one file of pairs"),
+        (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
+        (["--languages", "en"], "`languages` .*must name the source and the target"),
+        (["--metrics", "rouge"], "`metrics`"),
+        (["--columns", "2", "9"], "it has 2 columns"),
+        (["--languages", "el", "ru"], "the filters leave 0 pairs"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(
+    trained, pairs, tmp_path, words, message
+):
+    with pytest.raises((ValueError, UsageError, FileNotFoundError), match=message):
+        adapt(trained, pairs, tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,180 @@
+"""Data that are prepared once: kills, damage, and trainings that open them."""
+
+import json
+import os
+import shutil
+
+import datasets
+import pytest
+from toy import arguments
+
+from vanilla_transformer.commands.program import main
+from vanilla_transformer.data import shards
+from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.output_directory import locked_directory
+from vanilla_transformer.run.parsing import parse_arguments
+
+COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}
+CHANGES = {"eval_strategy": "no", "num_train_epochs": 1, **COURSE}
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch, tmp_path):
+    monkeypatch.setattr(shards, "ROWS_OF_A_SHARD", 100)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def prepare(corpus, folder, **changes):
+    return main(["prepare", *arguments(corpus, folder, **changes)])
+
+
+def train(corpus, out, *splits, **changes):
+    return main(["train", *arguments(corpus, out, *splits, **{**CHANGES, **changes})])
+
+
+def weights(out):
+    return (out / "model.safetensors").read_bytes()
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / "train").glob("*.[an]*"))}
+
+
+def test_prepared_data_train_the_same_model(corpus, tmp_path):
+    assert prepare(corpus, tmp_path / "data", num_proc=min(2, os.cpu_count())) == 0
+    assert len(contents(tmp_path / "data")) == 5  # 400 pairs, and their lengths
+    shutil.rmtree(tmp_path / "cache")
+    prepared = {"prepared": tmp_path / "data"}
+    assert train(corpus, tmp_path / "plain", max_steps=4) == 0
+    assert train(corpus, tmp_path / "resumed", max_steps=2, **prepared) == 0
+    options = {"max_steps": 4, "resume_from_checkpoint": True, **prepared}
+    assert train(corpus, tmp_path / "resumed", **options) == 0
+    assert weights(tmp_path / "resumed") == weights(tmp_path / "plain")
+    figures = [
+        json.loads((tmp_path / name / "all_results.json").read_text())["test_chrf"]
+        for name in ("plain", "resumed")
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monkeypatch, capsys):
+    written, trained, limit = [], [], 2
+    write, learn = shards._write_shard, VanillaTransformerTokenizer.train
+
+    def write_some(make, path, *rest):
+        if len(written) == limit:
+            raise KeyboardInterrupt
+        written.append(path.name)
+        return write(make, path, *rest)
+
+    monkeypatch.setattr(shards, "_write_shard", write_some)
+    counted = lambda *texts, **options: (trained.append(1), learn(*texts, **options))[1]  # noqa: E731
+    monkeypatch.setattr(VanillaTransformerTokenizer, "train", counted)
+    assert prepare(corpus, tmp_path / "data") == 130
+    assert train(corpus, tmp_path / "out", prepared=tmp_path / "data") == 1
+    assert "is not prepared to its end" in capsys.readouterr().err
+    limit = None
+    assert prepare(corpus, tmp_path / "data") == 0
+    assert written[:4] == ["00000.arrow", "00001.arrow", "00002.arrow", "00003.arrow"]
+    assert trained == [1]
+    assert prepare(corpus, tmp_path / "whole") == 0
+    assert contents(tmp_path / "whole") == contents(tmp_path / "data")
+    # A shard that is lost, and one that is cut off, are made again.
+    written.clear()
+    (tmp_path / "data/train/00001.arrow").unlink()
+    os.truncate(tmp_path / "data/train/00002.arrow", 900)
+    assert prepare(corpus, tmp_path / "data") == 0
+    assert written == ["00001.arrow", "00002.arrow"]
+    assert contents(tmp_path / "whole") == contents(tmp_path / "data")
+
+
+def change_byte(path):
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+
+
+def set_format(path):
+    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+
+
+def other_tokenizer(path):
+    VanillaTransformerTokenizer.train(["a b"], kind="word").save_pretrained(path.parent)
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "ROWS_OF_A_SHARD", 100)
+        folder = tmp_path_factory.mktemp("made") / "data"
+        assert prepare(corpus, folder) == 0
+    return folder
+
+
+BAD_DATA = {
+    "train/00001.arrow": (
+        (os.unlink, "00001.arrow' is missing: `prepare`"),
+        (lambda path: os.truncate(path, 900), "00001.arrow' has 900 bytes, not "),
+        (change_byte, "00001.arrow' has another content than when it was written: `prepare`"),
+    ),
+    "validation/index.json": ((change_byte, "is not the one that manifest.json names"),),
+    "manifest.json": (
+        (os.unlink, "holds no prepared data: make them with"),
+        (set_format, "whose format 0 is not 1: prepare the data again"),
+        (lambda path: os.truncate(path, 90), "is not valid"),
+    ),
+    "tokenizer/tokenizer.json": ((other_tokenizer, "is not the one that encoded the pairs"),),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"), [(name, *case) for name in BAD_DATA for case in BAD_DATA[name]]
+)
+def test_bad_prepared_data_are_refused(corpus, made, tmp_path, capsys, name, damage, sentence):
+    folder = tmp_path / "data"
+    shutil.copytree(made, folder)
+    damage(folder / name)
+    assert train(corpus, tmp_path / "out", prepared=folder) == 1
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"train_source": "other.en"}, "`train_source` is 'other.en', but"),
+        ({"vocab_size": 999}, "`vocab_size` is 999, but"),
+        ({"bpe_dropout": 0.1}, "Sampled subwords need the texts, which"),
+    ],
+)
+def test_prepared_data_of_other_options_are_refused(
+    corpus, made, tmp_path, capsys, changes, sentence
+):
+    assert train(corpus, tmp_path / "out", prepared=made, **changes) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, capsys):
+    assert prepare(corpus, made, vocab_size=300) == 1
+    assert "was prepared with `vocab_size` None, not 300: choose" in capsys.readouterr().err
+    (tmp_path / "notes.txt").write_text("mine")
+    assert prepare(corpus, tmp_path) == 1
+    assert "is not empty, and holds no prepared data" in capsys.readouterr().err
+    with locked_directory(made, is_main=True):
+        assert prepare(corpus, made) == 1
+    assert "Another run is writing to" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypatch, capsys):
+    used = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used)
+    assert prepare(corpus, tmp_path / "data") == 1
+    assert "The encoded data need about 0.00 GB more in" in capsys.readouterr().err
+    assert len(contents(tmp_path / "data")) == 1  # what was written is kept
+
+
+def test_more_processes_than_processors_are_refused():
+    with pytest.raises(ValueError, match=r"`num_proc` is 9999, but this machine has \d+"):
+        parse_arguments(["--num_proc", "9999"])

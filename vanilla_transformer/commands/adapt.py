@@ -1,0 +1,66 @@
+"""`vanilla-transformer adapt`: from a saved model and a file of pairs to a model that fits them."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import fields
+
+from vanilla_transformer.commands.options import (
+    CommandParser,
+    UsageError,
+    add_fields,
+    add_model_argument,
+)
+from vanilla_transformer.commands.train import LARGE_PAGES
+from vanilla_transformer.data.model_directory import check_model_path
+from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.extras import check_extra
+from vanilla_transformer.run.adapt_options import FILE_LISTS, AdaptArguments
+
+SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
+EXAMPLES = """
+vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
+vanilla-transformer adapt opus-mt-en-de memory.tmx --languages en de \\
+    --general train.en train.de --output-dir runs/adapted
+"""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("adapt", SUMMARY, EXAMPLES, intermixed=True)
+    add_model_argument(parser)
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a .tsv or .tmx of pairs, or two text files"
+    )
+    parser.add_argument(
+        "--output-dir", required=True, metavar="DIR", help="directory of all that is made"
+    )
+    group = parser.add_argument_group("adaptation")
+    add_fields(group, AdaptArguments, without=("model", "files", "output_dir"))
+    return parser.parse_words(words)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the options, the model and the files."""
+    arguments = _arguments_of(options)
+    check_model_path(arguments.model)
+    for name in FILE_LISTS:
+        for path in getattr(arguments, name):
+            existing_file(path)
+    check_extra("train")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Adapts the model, and prints the comparison."""
+    os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
+    from vanilla_transformer.run.adaptation import adapt, describe_adaptation
+
+    print(*describe_adaptation(adapt(_arguments_of(options))), sep="\n")
+
+
+def _arguments_of(options: argparse.Namespace) -> AdaptArguments:
+    names = [field.name for field in fields(AdaptArguments)]
+    try:
+        return AdaptArguments(**{name: getattr(options, name) for name in names})
+    except ValueError as error:
+        raise UsageError(str(error)) from error

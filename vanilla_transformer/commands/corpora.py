@@ -1,0 +1,57 @@
+"""`vanilla-transformer corpora`: what the filters of a recipe drop."""
+
+import argparse
+from collections.abc import Sequence
+
+from vanilla_transformer.commands.options import CommandParser, UsageError
+from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.extras import check_extra
+
+SUMMARY = "Shows what the filters of a recipe drop from its corpora, with examples; writes nothing."
+EXAMPLES = """
+vanilla-transformer corpora recipe.yaml
+"""
+_LONGEST_TEXT = 100
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Reads the options of the subcommand."""
+    parser = CommandParser("corpora", SUMMARY, EXAMPLES)
+    parser.add_argument("recipe", metavar="RECIPE", help="YAML or JSON file with `corpora`")
+    return parser.parse_words(words)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Checks the recipe's path."""
+    existing_file(options.recipe)
+    check_extra("train")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Reads the corpora as streams, and prints counts and examples."""
+    from transformers.utils import logging
+
+    from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
+    from vanilla_transformer.run.parsing import parse_arguments
+
+    logging.disable_progress_bar()
+    try:
+        data = parse_arguments([options.recipe]).data
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if not (corpora := entries_of(data)):
+        raise UsageError(f"{options.recipe} has no `corpora`: give a list of entries")
+    held_out = held_out_keys(data)
+    for corpus in corpora:
+        count, dropped = dropped_examples(corpus, held_out)
+        kept = count - sum(number for number, _ in dropped.values())
+        print(f"{corpus.name}: {kept:,} of {count:,} pairs are kept", flush=True)
+        for name, (number, examples) in dropped.items():
+            print(f"  {name} drops {number:,}")
+            for row in examples:
+                print(f"    {row.line}: {_short_text(row.source)} → {_short_text(row.target)}")
+
+
+def _short_text(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"

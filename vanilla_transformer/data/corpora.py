@@ -1,0 +1,369 @@
+"""Loads the corpora of a recipe: reads, filters and joins them, and counts what is dropped."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
+from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
+from datasets.fingerprint import Hasher
+
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
+from vanilla_transformer.data.file_formats import dataset_from_rows
+from vanilla_transformer.data.filters import pair_key, reasons_to_drop
+from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.tmx import read_tmx
+
+_FEATURES = Features(
+    {
+        **{name: Value("string") for name in ("source", "target", "corpus", "reason")},
+        "line": Value("int64"),
+    }
+)
+_MOST_EXAMPLES = 3
+
+
+class CorpusRow(NamedTuple):
+    """A pair of a corpus.
+
+    Attributes:
+        source: Its source, without a tag.
+        target: Its target.
+        line: The line or row of the file, from 1 on.
+        reason: The filter that drops it; "": none does.
+    """
+
+    source: str
+    target: str
+    line: int
+    reason: str
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int]]:
+    """Yields source, target and line of each pair of a split, as a stream where it has files.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file is damaged, or lacks a column or a language.
+    """
+    paths = corpus.paths(split)
+    if corpus.dataset is not None or suffix_of(paths[0]) in (".csv", ".json", ".jsonl", ".parquet"):
+        rows = _load_rows(corpus, split)
+        yield from zip(rows["source"], rows["target"], range(1, len(rows) + 1), strict=True)
+    elif split == "train" and corpus.monolingual is not None:
+        yield from ((line, line, number) for number, line in enumerate(read_lines(paths[0]), 1))
+    elif len(paths) == 2:
+        lines = read_line_pairs(*paths)
+        yield from ((*pair, number) for number, pair in enumerate(lines, start=1))
+    elif suffix_of(paths[0]) == ".tmx":
+        yield from read_tmx(paths[0], corpus.languages or (), corpus.inline)
+    elif suffix_of(paths[0]) == ".tsv":
+        yield from _read_tsv(paths[0], corpus.columns or (1, 2))
+    else:
+        raise ValueError(
+            f"{paths[0]} has an unknown format: give a .tsv, .tmx, .csv, .json, .jsonl or .parquet "
+            "file, or a list of two text files."
+        )
+
+
+def _read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
+    if not all(isinstance(number, int) for number in columns):
+        raise ValueError(
+            f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
+        )
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.split("\t")
+        if len(cells) < max(columns):
+            raise ValueError(
+                f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
+                f"{list(columns)}: separate source and target by a tab."
+            )
+        yield cells[columns[0] - 1], cells[columns[1] - 1], number
+
+
+def _load_rows(corpus: Corpus, split: str) -> Dataset:
+    """Loads the rows of a table or of a data set as `load_parallel_data` does."""
+    source, target = corpus.columns or ("source", "target")
+    options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
+    if corpus.dataset is not None:
+        return load_parallel_data(DataArguments(dataset_name=corpus.dataset, **options))[split]
+    options[f"{split}_file"] = corpus.paths(split)[0]
+    return load_parallel_data(DataArguments(**options))[split]
+
+
+def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:
+    """Yields the pairs of a split with the reason why each is dropped.
+
+    Args:
+        corpus: An entry.
+        split: A split that it has. Only that of the training is filtered.
+        held_out: `pair_key` of each pair that no training may hold.
+
+    Raises:
+        ValueError: As `read_pairs`, or if a text holds NUL bytes.
+    """
+    limits = corpus.limits() if split == "train" else {"empty": True}
+    reason = reasons_to_drop(limits, corpus.languages, held_out)
+    for source, target, line in read_pairs(corpus, split):
+        if "\0" in source or "\0" in target:
+            raise ValueError(
+                f"{', '.join(corpus.paths(split))}, line {line}: NUL bytes are no text: the file "
+                "is damaged."
+            )
+        yield CorpusRow(source, target, line, reason(source, target))
+
+
+def _tagged_rows(
+    spec: dict[str, Any], split: str, held_out: Sequence[int], **_: Any
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the table of a corpus; its arguments are what the table depends on."""
+    corpus = Corpus(**spec)
+    for row in corpus_rows(corpus, split, frozenset(held_out)):
+        source = row.source if corpus.tag is None else f"{corpus.tag} {row.source}"
+        yield {**row._asdict(), "source": source, "corpus": corpus.name}
+
+
+def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Dataset:
+    """Loads the pairs of a corpus, those that are dropped included."""
+    paths = {f"file{number}": path for number, path in enumerate(corpus.paths(split))}
+    options: dict[str, Any] = {"spec": asdict(replace(corpus, weight=None)), "split": split}
+    options |= {"held_out": sorted(held_out), "limits": corpus.limits()}
+    if corpus.dataset is not None:
+        options["fingerprint"] = _load_rows(corpus, split)._fingerprint
+    table = dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
+    if not len(table):
+        raise ValueError(f"The {split} data of the corpus {corpus.name!r} are empty: give pairs.")
+    return table
+
+
+# Loading ------------------------------------------------------------------------------------------
+
+
+def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
+    """Loads the splits that the entries of `corpora` name, joined in their order.
+
+    Validation and test data may also be given by the other options. The training split describes
+    what was read in `info.description`; see `reports_of`.
+
+    Args:
+        args: Arguments with `corpora`.
+        links: As in `load_parallel_data`; it is refused.
+
+    Returns:
+        The splits, with the columns "source" (with its tag), "target", "corpus" and "line".
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If an entry is wrong, a file is damaged, a split is given twice, nothing is left
+            of a corpus, or all of the validation or test pairs are in the training data.
+    """
+    corpora, others = entries_of(args), _load_other_splits(args)
+    if links is not None:
+        raise ValueError(
+            "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
+            "leave it or `corpora` out, or give `guided_alignment: own`."
+        )
+    limits = {"train": args.max_train_samples, "validation": args.max_eval_samples}
+    limits["test"] = args.max_test_samples
+    loaded: dict[str, Dataset] = {}
+    for split in ("validation", "test"):
+        parts = [
+            _first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), limits[split])
+            for corpus in corpora
+            if _has_split(corpus, split)
+        ]
+        if parts:
+            loaded[split] = concatenate_datasets(parts)
+    loaded |= others
+    tags = {corpus.name: corpus.tag for corpus in corpora if corpus.tag is not None}
+    keys = {split: _keys_of(rows, tags) for split, rows in loaded.items()}
+    held_out = frozenset().union(*keys.values())
+    tables = {
+        corpus.name: _load_table_of(corpus, "train", held_out)
+        for corpus in corpora
+        if _has_split(corpus, "train")
+    }
+    if tables:
+        _check_held_out(keys, tables, tags)
+        parts = [_first_rows(_kept_rows(table), limits["train"]) for table in tables.values()]
+        loaded["train"] = concatenate_datasets(parts)
+        sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
+        reports = _make_reports(tables, sizes, shares_of(corpora, sizes, args.corpora_temperature))
+        loaded["train"].info.description = json.dumps(reports)
+    return DatasetDict({split: loaded[split] for split in SPLITS if split in loaded})
+
+
+def entries_of(args: DataArguments) -> list[Corpus]:
+    """Returns the entries of `corpora`; none if it is not given."""
+    return read_entries(args.corpora or ())
+
+
+def tags_of(args: DataArguments) -> list[str]:
+    """Returns the tags of `corpora`, each once."""
+    return list(dict.fromkeys(one.tag for one in entries_of(args) if one.tag is not None))
+
+
+def held_out_keys(args: DataArguments) -> frozenset[int]:
+    """Returns `pair_key` of each validation and test pair, without tags."""
+    corpora, keys = (
+        entries_of(args),
+        [_keys_of(rows, {}) for rows in _load_other_splits(args).values()],
+    )
+    for corpus in corpora:
+        for split in ("validation", "test"):
+            if _has_split(corpus, split):
+                rows = corpus_rows(corpus, split, frozenset())
+                keys.append({pair_key(row.source, row.target) for row in rows})
+    return frozenset().union(*keys)
+
+
+def _has_split(corpus: Corpus, split: str) -> bool:
+    if corpus.dataset is None:
+        return bool(corpus.paths(split))
+    try:
+        _load_rows(corpus, split)
+    except KeyError:
+        return False
+    return True
+
+
+def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
+    """Loads the validation and test splits that the options beside `corpora` name."""
+    given = {split: bool(files_of_split(args, split)) for split in SPLITS}
+    corpora = entries_of(args)
+    for split in SPLITS:
+        if given[split] and (split == "train" or any(corpus.paths(split) for corpus in corpora)):
+            raise ValueError(
+                f"The {split} data are given in `corpora` and by `{split}_...`: give them once."
+            )
+    if args.dataset_name is not None:
+        raise ValueError(
+            "`dataset_name` and `corpora` exclude each other: use `dataset` in an entry."
+        )
+    if not any(given.values()):
+        return {}
+    return dict(load_parallel_data(replace(args, corpora=None, corpora_temperature=None)))
+
+
+def _kept_rows(table: Dataset) -> Dataset:
+    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
+    rows = table.with_format("arrow").map(
+        lambda part: part.filter(pc.equal(part["reason"], "")),
+        batched=True,
+        batch_size=10_000,
+        new_fingerprint=Hasher.hash([table._fingerprint, "kept"]),
+        desc="Filtering",
+    )
+    return rows.with_format(None).remove_columns("reason")
+
+
+def _first_rows(rows: Dataset, limit: int | None) -> Dataset:
+    return rows.select(range(min(limit or len(rows), len(rows))))
+
+
+def _keys_of(rows: Dataset, tags: Mapping[str, str]) -> set[int]:
+    """Returns the keys of pairs, whose sources may begin with the tag of their corpus."""
+    names = rows["corpus"] if "corpus" in rows.column_names else [""] * len(rows)
+    return {
+        pair_key(source.removeprefix(f"{tags[name]} ") if name in tags else source, target)
+        for source, target, name in zip(rows["source"], rows["target"], names, strict=True)
+    }
+
+
+def _check_held_out(
+    keys: Mapping[str, set[int]], tables: Mapping[str, Dataset], tags: Mapping[str, str]
+) -> None:
+    """Refuses a split that lies in the training data as a whole."""
+    found: set[int] = set()
+    for table in tables.values():
+        is_leak = pc.equal(table.with_format("arrow")["reason"][:], "held_out")
+        leaks = is_leak.to_numpy(zero_copy_only=False).nonzero()[0]
+        found |= _keys_of(table.select(leaks), tags)
+    for split, wanted in keys.items():
+        if wanted and wanted <= found:
+            raise ValueError(
+                f"All pairs of the {split} set are in the training data: give texts that the model "
+                "does not learn from."
+            )
+
+
+# What was dropped ---------------------------------------------------------------------------------
+
+
+def _make_reports(
+    tables: Mapping[str, Dataset], sizes: Mapping[str, int], shares: Mapping[str, float] | None
+) -> list[dict[str, Any]]:
+    """Returns for each corpus its pairs, those in use, its share of an epoch, and what is dropped.
+
+    Raises:
+        ValueError: If nothing is left of a corpus.
+    """
+    reports = []
+    for name, table in tables.items():
+        reasons = Counter(pc.drop_null(table.with_format("arrow")["reason"][:]).to_pylist())
+        del reasons[""]
+        if not sizes[name]:
+            raise ValueError(
+                f"The filters leave nothing of the corpus {name!r} with {len(table):,} pairs "
+                f"({_list_reasons(reasons)}): `vanilla-transformer corpora RECIPE` shows examples."
+            )
+        share = sizes[name] / sum(sizes.values()) if shares is None else shares[name]
+        reports.append(
+            {
+                "corpus": name,
+                "pairs": len(table),
+                "used": sizes[name],
+                "share": share,
+                "is_mixed": shares is not None,
+                "dropped": dict(reasons.most_common()),
+            }
+        )
+    return reports
+
+
+def reports_of(rows: Dataset) -> list[dict[str, Any]]:
+    """Returns what is known of the corpora of a training split; empty without `corpora`."""
+    try:
+        found = json.loads(rows.info.description or "null")
+    except ValueError:  # a description for people
+        return []
+    return found if isinstance(found, list) else []
+
+
+def describe_report(report: Mapping[str, Any]) -> str:
+    """Returns a report in words."""
+    dropped = f" ({_list_reasons(report['dropped'])})" if report["dropped"] else ""
+    return (
+        f"Corpus {report['corpus']}: {report['used']:,} of {report['pairs']:,} pairs are used"
+        f"{dropped}; {report['share']:.1%} of an epoch."
+    )
+
+
+def _list_reasons(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in reasons.items())
+
+
+def dropped_examples(
+    corpus: Corpus, held_out: frozenset[int]
+) -> tuple[int, dict[str, tuple[int, list[CorpusRow]]]]:
+    """Reads the training pairs of a corpus as a stream, and keeps nothing.
+
+    Returns:
+        The number of pairs; for each filter that drops some, their number and the first ones.
+    """
+    count, dropped = 0, Counter[str]()
+    examples: dict[str, list[CorpusRow]] = {}
+    for row in corpus_rows(corpus, "train", held_out):
+        count += 1
+        if row.reason:
+            dropped[row.reason] += 1
+            if len(known := examples.setdefault(row.reason, [])) < _MOST_EXAMPLES:
+                known.append(row)
+    return count, {name: (number, examples[name]) for name, number in dropped.most_common()}

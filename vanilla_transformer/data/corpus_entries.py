@@ -1,0 +1,216 @@
+"""The entries of `corpora` in a recipe; needs no heavy package."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from math import isfinite
+from pathlib import Path
+from typing import Any, Self
+
+from vanilla_transformer.data.filters import active_filters
+from vanilla_transformer.data.tmx import INLINE
+from vanilla_transformer.rules import Rule, check_rules
+
+_FILES = ("train", "validation", "test", "monolingual")
+_PACKED = (".gz", ".zst")
+
+
+def _is_no_pair(value: Any) -> bool:
+    """Returns whether a value is no list of two different texts or numbers."""
+    is_list = isinstance(value, list) and len(value) == 2 and value[0] != value[1]
+    return not is_list or not all(isinstance(one, str | int) and one for one in value)
+
+
+def _is_no_positive_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return not (is_number and isfinite(value) and value > 0)
+
+
+RULES = (
+    Rule(
+        ("weight",),
+        lambda value, _: _is_no_positive_number(value),
+        "`corpora`, {options.label}: `{name}` {value!r} must be a number above 0: leave the corpus "
+        "out, or give it a share.",
+    ),
+    Rule(
+        ("tag",),
+        lambda value, _: (
+            not isinstance(value, str) or len(value.split()) != 1 or value != value.strip()
+        ),
+        "`corpora`, {options.label}: `{name}` {value!r} must be one word, such as <bt>.",
+    ),
+    Rule(
+        ("languages", "columns"),
+        lambda value, _: _is_no_pair(value),
+        "`corpora`, {options.label}: `{name}` {value!r} must name the source and the target, such "
+        "as [en, de].",
+    ),
+    Rule(
+        ("inline",),
+        lambda value, _: value not in INLINE,
+        f"`corpora`, {{options.label}}: `{{name}}` {{value!r}} is unknown: choose from "
+        f"{', '.join(INLINE)}.",
+    ),
+    Rule(
+        ("dataset", "monolingual"),
+        lambda value, options: (
+            not isinstance(value, str)
+            or sum(
+                getattr(options, name) is not None for name in ("train", "dataset", "monolingual")
+            )
+            > 1
+        ),
+        "`corpora`, {options.label}: `{name}` {value!r} must be one name, without another of "
+        "`train`, `dataset` and `monolingual`.",
+    ),
+    Rule(
+        ("train", "validation", "test"),
+        lambda value, _: not isinstance(value, str) and _is_no_pair(value),
+        "`corpora`, {options.label}: `{name}` {value!r} must be one file of pairs, or a list of "
+        "two text files.",
+    ),
+    Rule(
+        _FILES[:3],
+        lambda value, options: (
+            isinstance(value, str) and suffix_of(value) == ".tmx" and options.languages is None
+        ),
+        "`corpora`, {options.label}: {value} needs `languages`, such as [en, de].",
+    ),
+)
+"""The rules of one entry."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One entry of `corpora`.
+
+    Attributes:
+        name: Its name in messages, scores and the card. "": that of the first file, or the tag.
+        train: Training pairs: a file (.tsv, .tmx, .csv, .json, .jsonl, .parquet), or a list of two
+            text files. All but .parquet also with .gz; text, .tsv and .tmx also with .zst.
+        validation: Validation pairs, in the same form.
+        test: Test pairs, in the same form.
+        dataset: Data set of the Hub or directory of one, in place of the files.
+        monolingual: A file of target texts in place of training pairs: each is its own source.
+        columns: Source and target: numbers of columns from 1 on (.tsv), or their names.
+        languages: The codes of source and target.
+        tag: Token that is put before each source.
+        weight: Share of the pairs of an epoch, in relation to the other weights.
+        filters: Limits of filters by name, or False for none.
+        inline: Whether the codes of inline elements of a .tmx are kept or dropped.
+    """
+
+    name: str = ""
+    train: str | list[str] | None = None
+    validation: str | list[str] | None = None
+    test: str | list[str] | None = None
+    dataset: str | None = None
+    monolingual: str | None = None
+    columns: list[Any] | None = None
+    languages: list[str] | None = None
+    tag: str | None = None
+    weight: float | None = None
+    filters: dict[str, Any] | bool | None = None
+    inline: str = "keep"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads an entry.
+
+        Raises:
+            ValueError: If it is no JSON object, has an unknown name, or breaks one of `RULES`.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"`corpora` holds {text!r}: give each entry as `name: value`, in a list."
+            )
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                hint = (
+                    f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."
+                )
+                raise ValueError(f"`corpora` has the unknown name {name!r}: {hint}")
+        corpus = cls(**values)
+        if not corpus.name:
+            corpus = cls(**{**values, "name": corpus.tag or corpus.label})
+        check_rules(RULES, corpus)
+        if not any(getattr(corpus, name) for name in (*_FILES, "dataset")):
+            raise ValueError(f"`corpora`, {corpus.label}: it names no files: set `train`.")
+        try:
+            corpus.limits()
+        except ValueError as error:
+            raise ValueError(f"`corpora`, {corpus.label}: {error}") from None
+        return corpus
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        if self.name:
+            return str(self.name)
+        given = next((value for name in (*_FILES, "dataset") if (value := getattr(self, name))), "")
+        first = Path(str(given[0] if isinstance(given, list) else given)).name
+        return first.split(".")[0] or "an entry without files"
+
+    def limits(self) -> dict[str, float | bool]:
+        """Returns the limits of the filters that are on, by name."""
+        active = active_filters(self.filters)
+        if self.monolingual is not None:
+            active.pop("identical", None)
+        return active
+
+    def paths(self, split: str) -> list[str]:
+        """Returns the files of a split."""
+        given = getattr(self, split)
+        if split == "train" and given is None:
+            given = self.monolingual
+        return [given] if isinstance(given, str) else list(given or ())
+
+
+def suffix_of(path: str) -> str:
+    """Returns the ending that names the format of a file, plain or packed."""
+    for packed in _PACKED:
+        path = path.removesuffix(packed)
+    return Path(path).suffix
+
+
+def read_entries(texts: Sequence[str]) -> list[Corpus]:
+    """Reads the entries of `corpora`, and checks that their names differ.
+
+    Raises:
+        ValueError: As `Corpus.from_json`, or if two entries have one name.
+    """
+    corpora = [Corpus.from_json(text) for text in texts]
+    names = [corpus.name for corpus in corpora]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"`corpora` has two entries {repeated[0]!r}: give them a `name` each.")
+    return corpora
+
+
+def shares_of(
+    corpora: Sequence[Corpus], sizes: Mapping[str, int], temperature: float | None
+) -> dict[str, float] | None:
+    """Returns the share of the pairs of an epoch that each corpus has; None: that of its size.
+
+    Args:
+        corpora: The entries.
+        sizes: Number of training pairs of each corpus that has any, by its name.
+        temperature: T of the shares n^(1/T) for n pairs; None: the weights decide.
+    """
+    if temperature is not None:
+        raw = {name: size ** (1 / temperature) for name, size in sizes.items()}
+    elif any(corpus.weight is not None for corpus in corpora):
+        weights = {
+            corpus.name: 1.0 if corpus.weight is None else corpus.weight for corpus in corpora
+        }
+        raw = {name: weights[name] for name in sizes}
+    else:
+        return None
+    return {name: value / sum(raw.values()) for name, value in raw.items()}

@@ -1,0 +1,234 @@
+"""What drops a pair of a corpus from the training: one table of filters."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import regex
+
+_NO_WORD = regex.compile(r"[\W_]+")
+_DIGITS = regex.compile(r"[0-9]+")
+_PLACEHOLDERS = regex.compile(
+    r"%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z|j)?[diouxXeEfFgGcsp@]|%\d+"
+    r"|\{[\w.]*\}|\$\{\w+\}|\$[A-Za-z_]\w*"
+)
+_POSITION = regex.compile(r"\d+\$")
+_MARKUP = regex.compile(  # not <file>, which a translation translates
+    r"</[A-Za-z][\w:.-]*|/>"
+    r"|<(?:a|b|big|br|code|div|em|font|h[1-6]|hr|i|img|li|ol|p|pre|q|s|small|span|strong|sub|sup"
+    r"|table|td|th|tr|tt|u|ul)\b"
+)
+
+_SCRIPTS: dict[tuple[str, ...], str] = {
+    ("Latin",): "af ast ca ceb cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id "
+    "ig is it jv lb ln lt lv mg ms mt nb nl nn no oc pl pt qu ro sk sl sm sn so sq st su sv sw tl "
+    "tn tr vi wo xh yo zu",
+    ("Latin", "Cyrillic"): "az bs sh sr tk uz",
+    ("Cyrillic",): "ba be bg ce cv kk ky mk mn os ru tg tt uk",
+    ("Arabic",): "ar ckb fa ps sd ug ur",
+    ("Devanagari",): "bho hi mai mr ne sa",
+    ("Bengali",): "as bn",
+    ("Hebrew",): "he iw yi",
+    ("Ethiopic",): "am ti",
+    ("Han",): "yue zh",
+    ("Han", "Hiragana", "Katakana"): "ja",
+    ("Han", "Hangul"): "ko",
+    **{
+        (script,): code
+        for script, code in (
+            *(("Greek", "el"), ("Armenian", "hy"), ("Georgian", "ka"), ("Gurmukhi", "pa")),
+            *(("Gujarati", "gu"), ("Oriya", "or"), ("Tamil", "ta"), ("Telugu", "te")),
+            *(("Kannada", "kn"), ("Malayalam", "ml"), ("Sinhala", "si"), ("Thai", "th")),
+            *(("Lao", "lo"), ("Khmer", "km"), ("Myanmar", "my"), ("Tibetan", "bo")),
+        )
+    },
+}
+"""The scripts of languages, by their codes. For another language no script is checked."""
+
+Languages = Sequence[str] | None
+"""The codes of source and target; None: they are not known."""
+
+
+class Filter(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        name: Its name in a recipe.
+        default: Its limit, or whether it is on.
+        drops: What it drops, as a phrase.
+        is_bad: Takes source, target, the limit and the languages.
+    """
+
+    name: str
+    default: float | bool
+    drops: str
+    is_bad: Callable[[str, str, float, Languages], bool]
+
+
+def _share_of_letters(text: str) -> float:
+    visible = sum(map(len, text.split()))
+    return sum(map(str.isalpha, text)) / max(visible, 1)
+
+
+@cache
+def _script_of(language: str) -> Any:
+    code = language.replace("_", "-").split("-")[0].lower()
+    for scripts, codes in _SCRIPTS.items():
+        if code in codes.split():
+            return regex.compile("".join(f"\\p{{{script}}}" for script in scripts).join("[]"))
+    return None
+
+
+def _share_of_script(text: str, language: str) -> float:
+    """Returns how many of the letters are of the script of a language."""
+    letters = sum(map(str.isalpha, text))
+    if not letters or (script := _script_of(language)) is None:
+        return 1.0
+    return len(script.findall(text)) / letters
+
+
+def _is_other_script(source: str, target: str, least: float, languages: Languages) -> bool:
+    sides = zip((source, target), languages or (), strict=False)
+    return any(_share_of_script(text, language) < least for text, language in sides)
+
+
+def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Languages], bool]:
+    """Returns a filter of pairs whose sides do not hold the same matches, in any order.
+
+    Each match holds one of the signs.
+    """
+
+    def found(text: str) -> list[str]:
+        return sorted(_POSITION.sub("", match) for match in form.findall(text))
+
+    return lambda source, target, *_: (
+        any(sign in source or sign in target for sign in signs) and found(source) != found(target)
+    )
+
+
+def _length_ratio(source: str, target: str) -> float:
+    short, long = sorted((len(source), len(target)))
+    return long / max(short, 1) if long >= 20 else 1.0
+
+
+FILTERS = (
+    Filter("empty", True, "a side is empty", lambda s, t, *_: not (s.strip() and t.strip())),
+    Filter("identical", True, "both sides are equal", lambda s, t, *_: s.strip() == t.strip()),
+    Filter(
+        "longest",
+        2000,
+        "a side has more characters than this",
+        lambda s, t, most, _: max(len(s), len(t)) > most,
+    ),
+    Filter(
+        "length_ratio",
+        4.0,
+        "one side has 20 or more characters, and more than this many times those of the other",
+        lambda s, t, most, _: _length_ratio(s, t) > most,
+    ),
+    Filter(
+        "letters",
+        0.3,
+        "fewer than this share of the characters of a side are letters",
+        lambda s, t, least, _: min(_share_of_letters(s), _share_of_letters(t)) < least,
+    ),
+    Filter(
+        "script",
+        0.5,
+        "fewer than this share of the letters of a side are of the script of its language "
+        "(needs `languages`)",
+        _is_other_script,
+    ),
+    Filter(
+        "placeholders",
+        True,
+        "the sides differ in placeholders such as %s, %1, {name} and ${name}",
+        _is_unbalanced(_PLACEHOLDERS, "%{$"),
+    ),
+    Filter("markup", True, "the sides differ in tags such as <b>", _is_unbalanced(_MARKUP, "<>")),
+    Filter("digits", False, "the sides differ in numbers", _is_unbalanced(_DIGITS, "0123456789")),
+    Filter("duplicate", True, "the same pair has come before in this corpus", lambda *_: False),
+    Filter("held_out", True, "the pair is in the validation or test set", lambda *_: False),
+)
+"""The filters, in their order: the first that drops a pair is its reason.
+
+The last two compare a pair with others, which `reasons_to_drop` does.
+"""
+
+ALWAYS_ON = ("empty", "held_out")
+_COMPARING = ("duplicate", "held_out")
+_FILTERS_BY_NAME = {one.name: one for one in FILTERS}
+
+
+def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str, float | bool]:
+    """Returns the limits of the filters that are on, by name.
+
+    Args:
+        chosen: Limits by name, where True is the default and False switches a filter off; or False
+            for all. None: the defaults.
+
+    Raises:
+        ValueError: If a name is unknown, a filter that is always on is switched off, or a limit is
+            no number above 0.
+    """
+    if isinstance(chosen, bool) or chosen is None:
+        is_off = chosen is False
+        chosen = dict.fromkeys(set(_FILTERS_BY_NAME) - set(ALWAYS_ON), False) if is_off else {}
+    active: dict[str, float | bool] = {one.name: one.default for one in FILTERS}
+    for name, value in chosen.items():
+        if name not in _FILTERS_BY_NAME:
+            close = get_close_matches(name, _FILTERS_BY_NAME, 1)
+            hint = f"did you mean {close[0]!r}?" if close else "choose from"
+            raise ValueError(f"`filters` has no {name!r}: {hint} ({', '.join(_FILTERS_BY_NAME)}).")
+        has_limit = not isinstance(active[name], bool)
+        if name in ALWAYS_ON and value is not True:
+            raise ValueError(f"`filters` {name!r} is always on: leave it out.")
+        if not isinstance(value, bool) and not (
+            has_limit and isinstance(value, int | float) and value > 0
+        ):
+            wanted = "true, false or a number above 0" if has_limit else "true or false"
+            raise ValueError(f"`filters` {name!r} is {value!r}: give {wanted}.")
+        if value is not True or not has_limit:
+            active[name] = value
+    return {name: value for name, value in active.items() if value is not False}
+
+
+def reasons_to_drop(
+    filters: Mapping[str, float | bool], languages: Languages, held_out: frozenset[int]
+) -> Callable[[str, str], str]:
+    """Returns a function that names the filter that drops a pair; "" keeps it.
+
+    Args:
+        filters: Limits by name, as `active_filters` returns them.
+        languages: The codes of source and target.
+        held_out: `pair_key` of each pair that is in the validation or test set.
+    """
+    local = [
+        (name, _FILTERS_BY_NAME[name].is_bad, value)
+        for name, value in filters.items()
+        if name not in _COMPARING
+    ]
+    seen: set[int] = set()
+
+    def reason(source: str, target: str) -> str:
+        for name, is_bad, value in local:
+            if is_bad(source, target, value, languages):
+                return name
+        if held_out and pair_key(source, target) in held_out:
+            return "held_out"
+        if "duplicate" in filters:
+            key = hash((source, target))
+            if key in seen:
+                return "duplicate"
+            seen.add(key)
+        return ""
+
+    return reason
+
+
+def pair_key(source: str, target: str) -> int:
+    """Returns a digest of a pair in which case, spaces and punctuation do not count."""
+    sides = (_NO_WORD.sub("", text.casefold()) or text for text in (source, target))
+    return int.from_bytes(blake2b("\t".join(sides).encode(), digest_size=8).digest(), "big") >> 1

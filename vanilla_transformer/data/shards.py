@@ -1,0 +1,272 @@
+"""A table that is made shard by shard, in one process or several, in a folder that outlives a kill.
+
+Each shard is an Arrow file of at most `ROWS_OF_A_SHARD` rows. An index, which is written last,
+lists their sizes and digests.
+"""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+from datasets import Dataset, concatenate_datasets
+from datasets.table import MemoryMappedTable
+from numpy.typing import NDArray
+
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
+from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
+
+ROWS_OF_A_SHARD = 65_536
+INDEX = "index.json"
+LENGTHS = "lengths.npy"
+"""File with the number of tokens of each side of each pair, in 16 or 32 bits."""
+SIDES = ("input_ids", "labels")
+
+_FACTS = b"vanilla_transformer"  # in the metadata of a shard
+_SPARE = 1.1  # on the room that shards are estimated to take
+
+MakeShard = Callable[[range], tuple[pa.Table, dict[str, Any]]]
+"""Makes the shard of some rows, and facts that its index keeps. It is pickled where no fork is."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What a folder of shards holds.
+
+    Attributes:
+        folder: The folder.
+        key: What the shards were made from, and how.
+        shards: For each shard "rows", "bytes", "time" (of its last change, in nanoseconds),
+            "sha256", and the facts of its maker.
+    """
+
+    folder: Path
+    key: str
+    shards: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Reads the index of a folder.
+
+        Raises:
+            OSError: If there is none.
+            ValueError: If it is damaged.
+        """
+        content = read_object(folder / INDEX)
+        try:
+            return cls(folder, str(content["key"]), [dict(one) for one in content["shards"]])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{str(folder / INDEX)!r} is no index of shards ({error}).") from error
+
+    @classmethod
+    def of(cls, rows: Dataset) -> Self | None:
+        """Returns the shards that a data set holds; None: it is another, or only a part of them."""
+        folders = {Path(str(file["filename"])).parent for file in rows.cache_files}
+        if len(folders) != 1 or rows._indices is not None:
+            return None
+        folder = folders.pop()
+        shards = cls.read(folder) if (folder / INDEX).is_file() else None
+        is_whole = shards is not None and len(rows) == sum(one["rows"] for one in shards.shards)
+        return shards if is_whole else None
+
+    def damaged(self) -> dict[int, str]:
+        """Returns what is wrong with shards, by number; a changed time has a shard read whole."""
+        found = {}
+        for number, shard in enumerate(self.shards):
+            path = _shard_path(self.folder, number)
+            if not path.is_file():
+                found[number] = "is missing"
+            elif (status := path.stat()).st_size != shard["bytes"]:
+                found[number] = f"has {status.st_size:,} bytes, not {shard['bytes']:,}"
+            elif status.st_mtime_ns != shard["time"] and content_digest(path) != shard["sha256"]:
+                found[number] = "has another content than when it was written"
+        return found
+
+    def check(self) -> None:
+        """Refuses damaged shards.
+
+        Raises:
+            ValueError: If a shard is missing, cut off or changed; the error names the first.
+        """
+        for number, problem in self.damaged().items():
+            raise ValueError(
+                f"{str(_shard_path(self.folder, number))!r} {problem}: `prepare` the data again, "
+                "which makes only what is missing, or copy the folder again."
+            )
+
+    def lengths(self) -> NDArray[Any]:
+        """Returns the lengths in tokens, of shape (pairs, 2), on the disk: source and target."""
+        lengths: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
+        return lengths
+
+    def open(self) -> Dataset:
+        """Opens the shards, without reading them, as one data set."""
+        parts = [
+            Dataset(
+                MemoryMappedTable.from_file(str(_shard_path(self.folder, number))),
+                fingerprint=text_digest(f"{self.key} {shard['sha256']}"),
+            )
+            for number, shard in enumerate(self.shards)
+        ]
+        return concatenate_datasets(parts)
+
+
+def make_shards(
+    folder: Path,
+    key: str,
+    rows: int,
+    make: MakeShard,
+    num_proc: int | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Shards:
+    """Makes the shards that a folder lacks, and its index.
+
+    Args:
+        folder: The folder. It is made; shards with the same key in it are kept.
+        key: Names what the shards are made from, and how.
+        rows: Number of all rows.
+        make: Makes one shard.
+        num_proc: Number of processes. None: the current process does the work.
+        tell: Takes the number of rows that are done.
+
+    Raises:
+        OSError: If the disk is too small, or a process is killed.
+    """
+    try:
+        found = Shards.read(folder)
+        if found.key == key and not found.damaged():
+            return found
+    except (OSError, ValueError):
+        pass
+    folder.mkdir(parents=True, exist_ok=True)
+    spans = [
+        range(start, min(start + ROWS_OF_A_SHARD, rows))
+        for start in range(0, rows, ROWS_OF_A_SHARD)
+    ]
+    shards = [_read_shard(_shard_path(folder, number), key) for number in range(len(spans))]
+    missing = [number for number, shard in enumerate(shards) if shard is None]
+    work = [(_shard_path(folder, number), key, spans[number]) for number in missing]
+    done = rows - sum(len(span) for _, _, span in work)
+    with explained_full_disk(folder):
+        for number, shard in _carry_out(work, make, num_proc):
+            shards[missing[number]] = shard
+            done += shard["rows"]
+            tell(done)
+            _check_room(folder, shard, rows - done)
+        _write_lengths(folder, len(spans))
+    whole = [shard for shard in shards if shard is not None]
+    write_atomic(folder / INDEX, json.dumps({"key": key, "shards": whole}, indent=1) + "\n")
+    return Shards(folder, key, whole)
+
+
+def _carry_out(work: list[Any], make: MakeShard, num_proc: int | None) -> Any:
+    """Yields the number and the shard of each piece of work, as they are done."""
+    if num_proc is None or num_proc < 2 or len(work) < 2:
+        yield from ((number, _write_shard(make, *one)) for number, one in enumerate(work))
+        return
+    with ProcessPoolExecutor(
+        min(num_proc, len(work)), initializer=_start_worker, initargs=(make,)
+    ) as pool:
+        numbers = {pool.submit(_write_in_worker, one): number for number, one in enumerate(work)}
+        try:
+            for future in as_completed(numbers):
+                yield numbers[future], future.result()
+        except BrokenProcessPool as error:
+            raise OSError(
+                "A process that encodes was ended from outside, perhaps because the memory is full:"
+                " give a smaller `num_proc`. What it has written is kept."
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+_make_in_worker: MakeShard
+
+
+def _start_worker(make: MakeShard) -> None:
+    global _make_in_worker
+    _make_in_worker = make
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    parent = parent_process()
+    if parent is not None:  # a worker would wait for ever when its parent is killed
+        sentinel = parent.sentinel
+        threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
+
+
+def _write_in_worker(one: tuple[Path, str, range]) -> dict[str, Any]:
+    return _write_shard(_make_in_worker, *one)
+
+
+def _shard_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:05}.arrow"
+
+
+def _write_shard(make: MakeShard, path: Path, key: str, rows: range) -> dict[str, Any]:
+    table, facts = make(rows)
+    facts = {"key": key, "rows": len(rows), **facts}
+    schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
+    write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
+    written = _read_shard(path, key)
+    if written is None:
+        raise OSError(f"{str(path)!r} cannot be read after it was written: check the disk.")
+    return written
+
+
+def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes tables to an Arrow file that exists whole or not at all."""
+    with (
+        replaced_file(path) as part,
+        pa.OSFile(str(part), "wb") as stream,
+        pa.ipc.new_stream(stream, schema) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table)
+
+
+def _read_shard(path: Path, key: str) -> dict[str, Any] | None:
+    """Returns what an index says of a shard; None: it is missing, cut off, or of another key."""
+    try:
+        with pa.memory_map(str(path)) as stream:
+            table = pa.ipc.open_stream(stream).read_all()
+            facts: dict[str, Any] = json.loads(table.schema.metadata[_FACTS])
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        return None
+    if facts.pop("key") != key or facts["rows"] != table.num_rows:
+        return None
+    status = path.stat()
+    sizes = {"bytes": status.st_size, "time": status.st_mtime_ns}
+    return {**facts, **sizes, "sha256": content_digest(path)}
+
+
+def _check_room(folder: Path, shard: dict[str, Any], rows: int) -> None:
+    """Ends the work early, with an estimate, where the rest of the rows has no room."""
+    needed = int(_SPARE * rows * shard["bytes"] / max(1, shard["rows"]))
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"The encoded data need about {needed / 1e9:.2f} GB more in {str(folder)!r}, whose "
+            f"disk has {free / 1e9:.2f} GB left: make room, and start again. What is written is "
+            "kept."
+        )
+
+
+def _write_lengths(folder: Path, count: int) -> None:
+    """Writes the lengths of all pairs in one file that can be mapped into memory."""
+    parts = []
+    for number in range(count):
+        table = MemoryMappedTable.from_file(str(_shard_path(folder, number))).table
+        sides = [np.diff(table[name].chunk(0).offsets) for name in SIDES]
+        parts.append(np.stack(sides, axis=1))
+    lengths = np.concatenate(parts)
+    with replaced_file(folder / LENGTHS) as part, part.open("wb") as stream:
+        np.save(stream, lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)) | 256)))

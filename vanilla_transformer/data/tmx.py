@@ -1,0 +1,141 @@
+"""Reads translation memories in the format TMX, as a stream; standard library only."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+from xml.parsers import expat
+
+from vanilla_transformer.data.text_files import open_bytes
+
+INLINE = ("keep", "drop")
+"""What becomes of the codes of inline elements, such as `<ph>&lt;br/&gt;</ph>`."""
+
+_CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
+_MOST_DEPTH, _MOST_CHARACTERS = 32, 1_000_000
+_BYTES_PER_STEP = 1 << 16
+
+
+class TmxPair(NamedTuple):
+    """Two segments of a unit, and the line on which the unit begins; "" if it lacks one."""
+
+    source: str
+    target: str
+    line: int
+
+
+def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
+    """Yields a pair for each unit of a file, plain or packed, in constant memory.
+
+    A language matches its variants: "en" also takes `en-US`. Of several segments of a language in a
+    unit the first counts. White space becomes single spaces.
+
+    Args:
+        path: The file.
+        languages: The codes of source and target.
+        inline: One of `INLINE`.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is no TMX, damaged, declares entities, is nested deeper than 32 elements,
+            or has no unit with a segment in one of the languages.
+    """
+    reader = _Reader(path, languages, inline)
+    with open_bytes(path) as stream:
+        while True:
+            block = stream.read(_BYTES_PER_STEP)
+            try:
+                reader.parser.Parse(block, not block)
+            except expat.ExpatError as error:
+                raise ValueError(
+                    f"{path} is no intact TMX file: {error}. Export it again."
+                ) from None
+            yield from reader.take_pairs()
+            if not block:
+                break
+    for wanted in languages:
+        if wanted not in reader.matched:
+            known = ", ".join(sorted(reader.known)) or "none"
+            raise ValueError(
+                f"{path} has no text in {wanted!r}: its languages are {known}. Set `languages`."
+            )
+
+
+class _Reader:
+    """Collects the pairs that a parser has found since they were last taken."""
+
+    def __init__(self, path: str, languages: Sequence[str], inline: str) -> None:
+        self.path, self.languages, self.inline = path, languages, inline
+        self.known: set[str] = set()
+        self.matched: set[str] = set()
+        self._pairs: list[TmxPair] = []
+        self._open: list[str] = []
+        self._language: str | None = None
+        self._unit: dict[str, str] = {}
+        self._line = 0
+        self._parts: list[str] | None = None
+        self._length = self._depth_of_code = 0
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start_element
+        self.parser.EndElementHandler = self._end_element
+        self.parser.CharacterDataHandler = self._add_text
+        self.parser.EntityDeclHandler = self._refuse_entity
+        self.parser.SkippedEntityHandler = self._refuse_entity
+
+    def take_pairs(self) -> list[TmxPair]:
+        """Returns the pairs since the last call."""
+        pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def _error_here(self, problem: str) -> ValueError:
+        return ValueError(f"{self.path}, line {self.parser.CurrentLineNumber}: {problem}")
+
+    def _refuse_entity(self, name: str, *_: object) -> None:
+        raise self._error_here(f"the entity {name!r} is refused: a TMX file needs none.")
+
+    def _start_element(self, name: str, attributes: dict[str, str]) -> None:
+        self._open.append(name)
+        if len(self._open) == 1 and name != "tmx":
+            raise self._error_here(f"the file begins with <{name}>: it is no TMX.")
+        if len(self._open) > _MOST_DEPTH:
+            raise self._error_here(f"more than {_MOST_DEPTH} elements are nested: this is no TMX.")
+        if name == "tu":
+            self._unit, self._line = {}, self.parser.CurrentLineNumber
+        elif name == "tuv":
+            self._language = self._match(attributes.get("xml:lang") or attributes.get("lang") or "")
+        elif name == "seg":
+            self._parts, self._length = [], 0
+        elif name in _CODES and self._parts is not None:
+            self._depth_of_code += 1
+
+    def _match(self, given: str) -> str | None:
+        """Returns the wanted language that a language is, or is a variant of."""
+        self.known.add(given or "(none given)")
+        code = given.replace("_", "-").lower()
+        for wanted in self.languages:
+            plain = wanted.replace("_", "-").lower()
+            if code == plain or code.startswith(f"{plain}-"):
+                self.matched.add(wanted)
+                return wanted
+        return None
+
+    def _add_text(self, text: str) -> None:
+        if self._parts is None or (self._depth_of_code and self.inline == "drop"):
+            return
+        self._parts.append(text)
+        self._length += len(text)
+        if self._length > _MOST_CHARACTERS:
+            raise self._error_here(
+                f"a segment has more than {_MOST_CHARACTERS:,} characters: split it."
+            )
+
+    def _end_element(self, name: str) -> None:
+        self._open.pop()
+        if name in _CODES and self._parts is not None:
+            self._depth_of_code -= 1
+        elif name == "seg":
+            if self._language is not None and self._parts is not None:
+                self._unit.setdefault(self._language, " ".join("".join(self._parts).split()))
+            self._parts = None
+        elif name == "tu":
+            source, target = (self._unit.get(language, "") for language in self.languages)
+            self._pairs.append(TmxPair(source, target, self._line))

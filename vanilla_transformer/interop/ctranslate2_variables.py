@@ -1,0 +1,445 @@
+"""Reads weights and config fields out of the variables of a CTranslate2 model.
+
+Facts about them come from `ctranslate2.specs` of CTranslate2 4.8, and from what it computes:
+
+- weights in `int8` have a scale per row, weights in `int16` one scale: a weight is number / scale;
+- projections of self-attention lie in one matrix, keys and values of cross-attention in another;
+- an attribute that is missing has a default: the epsilon of norms is 1e-5, without a bias 1e-6;
+  sinusoids that are not stored are those of fairseq from position 1 on.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from vanilla_transformer.interop.match_weights import Weights
+from vanilla_transformer.interop.model_bin import ModelBin, Variable
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
+
+STACKS = ("encoder", "decoder")
+
+ACTIVATIONS = {
+    "relu": 0,
+    "gelu_new": 1,
+    "gelu_fast": 1,
+    "gelu_pytorch_tanh": 1,
+    "silu": 2,
+    "swish": 2,
+    "gelu": 3,
+    "gelu_python": 3,
+    "quick_gelu": 4,
+    "tanh": 5,
+    "sigmoid": 6,
+}
+"""The numbers of activations in a file; of several names, a reader takes the first."""
+
+WITHOUT_COUNTERPART = {
+    r".*/relative_position_(keys|values)": "relative positions of Shaw et al. (2018)",
+    r".*/relative_(asymmetric|left|right)_.*": "relative positions that are asymmetric",
+    r"encoder/embeddings_[1-9].*": "more than one input per token (source features)",
+    r".*/rotary_(long|short|low|high)_.*|.*/rotary_scaling_(long|short)_.*": (
+        "rotary positions of the type Su or Llama 3"
+    ),
+    r".*/[qkv]_norm/.*": "norms of queries, keys or values",
+    r".*/project_(in|out)/.*": "projections between embeddings and layers",
+    r".*/(input|post_attention|pre_feedforward|post_feedforward|shared)_layer_norm/.*": (
+        "norms before and after each sublayer, or sublayers side by side"
+    ),
+    r".*/weight_zero": "weights of 4 bits (AWQ)",
+    r".*/sliding_window": "attention in a sliding window",
+    r".*/final_logit_softcapping": "soft-capped logits",
+    r".*/layer_scalar": "layers with a scale",
+    r".*/memory_kv/.*": "cross-attention inside of self-attention",
+}
+"""What a variable without a counterpart belongs to, by expression for its name."""
+
+_NEUTRAL_FLAGS = ("alibi", "alibi_use_positive_positions", "scale_alibi")
+_UNREAD = re.compile(
+    r"(with_(source_[be]os|target_bos)|user_decoder_start_tokens|(encoder/)?embeddings_merge"
+    r"|(encoder/|decoder/)?multi_query_attention|(encoder|decoder)/embeddings(_0)?/"
+    r"multiply_by_sqrt_depth|.*/(original_)?max_position_embeddings)"
+)
+"""Variables that change nothing here, or that are read where they are needed."""
+
+_INT16_SCALE = 1000.0  # of weights whose scale is not stored
+
+
+# Variables ----------------------------------------------------------------------------------------
+
+
+class StoredVariables:
+    """The variables of a file; those that nobody asks for have no counterpart here."""
+
+    def __init__(self, file: ModelBin) -> None:
+        self.file = file
+        self.asked: set[str] = set()
+        self.found: list[str] = []  # problems
+        self.rounded: dict[str, torch.Tensor] = {}  # tables of sinusoids in 16 bits, by stack
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """Returns an attribute, also of a model that has one for both stacks."""
+        names = [name, name.partition("/")[2]]
+        place = next((each for each in names if each in self.file.variables), None)
+        if place is None:
+            return default
+        self.asked.add(place)
+        if self.file.variables[place].count != 1:
+            raise ValueError(f"`{place}` must be one number: copy the model again.")
+        return float(self.file.tensor(place).reshape(()).item())
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Returns an attribute that is true or false."""
+        return bool(self.number(name, default))
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is a variable."""
+        return name in self.file.variables
+
+    def weight(self, name: str, axes: int) -> torch.Tensor:
+        """Returns a weight with a number of axes; numbers in 8 or 16 bits become floats.
+
+        Raises:
+            ValueError: If it is missing, or has another number of axes.
+        """
+        variable = self.file.variables.get(name)
+        if variable is None or len(variable.shape) != axes:
+            found = "is missing" if variable is None else f"has the shape {variable.shape}"
+            raise ValueError(f"`{name}` {found}: copy the model again.")
+        self.asked.update((name, f"{name}_scale"))
+        values = self.file.tensor(name)
+        if values.is_floating_point():
+            return values
+        return values.float() / self._scale_of(name, variable)
+
+    def _scale_of(self, name: str, variable: Variable) -> torch.Tensor:
+        scale = torch.tensor(_INT16_SCALE)
+        if self.has(f"{name}_scale"):
+            scale = self.file.tensor(f"{name}_scale").float()
+        elif variable.dtype != torch.int16:
+            raise ValueError(f"`{name}` has no scale: copy the model again.")
+        if scale.numel() not in (1, variable.shape[0]):
+            raise ValueError(f"`{name}` of shape {variable.shape} has {scale.numel()} scales.")
+        return scale.reshape(-1, *[1] * (len(variable.shape) - 1))
+
+    def problems(self) -> Iterator[str]:
+        """Yields what has no counterpart here, one sentence for each kind of variable."""
+        yield from self.found
+        left = [n for n in self.file.variables if n not in self.asked and not _UNREAD.fullmatch(n)]
+        for expression, meaning in WITHOUT_COUNTERPART.items():
+            names = [name for name in left if re.fullmatch(expression, name)]
+            left = [name for name in left if name not in names]
+            if names:
+                yield f"`{names[0]}`: {meaning} have no counterpart"
+        yield from (f"`{name}` is not known" for name in left)
+
+
+# Fields and weights -------------------------------------------------------------------------------
+
+
+def read_model(
+    stored: StoredVariables, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Returns the config fields that the variables mean, and the weights by our names."""
+    read = [_Stack(stored, stack) for stack in STACKS]
+    weights: Weights = {}
+    for stack in read:
+        weights |= stack.weights()
+    encoder, decoder = read
+    for name, value in encoder.common.items():
+        other = decoder.common[name]
+        if value != other:
+            stored.found.append(
+                f"`{name}` is {value!r} in the encoder and {other!r} in the decoder"
+            )
+    for name in _NEUTRAL_FLAGS:
+        if stored.flag(f"decoder/{name}", False):
+            stored.found.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
+    weights["lm_head.weight"] = stored.weight("decoder/projection/weight", 2)
+    if stored.has("decoder/projection/bias"):
+        weights["lm_head.bias"] = stored.weight("decoder/projection/bias", 1)
+    biased = [name for name in weights if name.endswith(".bias")]
+    norm_type = "layer_norm" if any("_norm." in name for name in biased) else "rms_norm"
+    epsilon = settings.get("layer_norm_epsilon")
+    default = 1e-5 if norm_type == "layer_norm" else 1e-6
+    fields = {
+        **encoder.common,
+        **encoder.fields,
+        **decoder.fields,
+        "norm_type": norm_type,
+        "layer_norm_eps": default if epsilon is None else epsilon,
+        "attention_bias": any("_attn." in name for name in biased),
+        "ffn_bias": any(".fc" in name or ".gate." in name for name in biased),
+        "logit_scale": stored.number("decoder/scale_outputs", 1.0),
+        "alignment_heads": _aligning_heads(stored, decoder),
+        **_read_positions(stored, encoder, decoder, weights),
+    }
+    return fields, weights
+
+
+def _aligning_heads(stored: StoredVariables, decoder: "_Stack") -> list[list[int]] | None:
+    """Returns the heads whose attention CTranslate2 returns, unless that is a default.
+
+    The converters name the first head of the last layer if no head was trained to align.
+    """
+    layer = int(stored.number("decoder/alignment_layer", -1) or 0)
+    count = int(stored.number("decoder/alignment_heads", 1) or 0)
+    layers = decoder.layers
+    is_default = (layer, count) == (-1, 1) or (layer % layers, count) == (max(layers - 2, 0), 0)
+    if is_default or not 0 <= count <= decoder.heads or layer not in range(-layers, layers):
+        return None
+    return [[layer % layers, head] for head in range(count or decoder.heads)]
+
+
+@dataclass
+class _Stack:
+    """Reads the layers of a stack.
+
+    Attributes:
+        stored: The variables.
+        name: "encoder" or "decoder".
+        fields: Config fields of this stack, once its weights are read.
+        common: Config fields that must be the same in both stacks.
+        head_dim: Width of an attention head.
+    """
+
+    stored: StoredVariables
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    common: dict[str, Any] = field(default_factory=dict)
+    head_dim: int = 0
+    _scales: set[float | None] = field(default_factory=set)
+    _key_heads: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Reads the attributes."""
+        stored, name = self.stored, self.name
+        self.heads = int(stored.number(f"{name}/num_heads", 8) or 0)
+        pattern = re.compile(rf"{name}/layer_(\d+)/.*")
+        found = {int(m[1]) for n in stored.file.variables if (m := pattern.fullmatch(n))}
+        self.layers = len(found)
+        if self.heads < 1 or not found or found != set(range(self.layers)):
+            raise ValueError(
+                f"`{name}` has {self.heads} heads and the layers {sorted(found)[:9]}: the model is "
+                "damaged, copy it again."
+            )
+        self.is_pre_norm = stored.flag(f"{name}/pre_norm", True)
+        place = f"{name}/embeddings"
+        self.table = f"{place}_0" if stored.has(f"{place}_0/weight") else place
+        number = int(stored.number(f"{name}/activation", 0) or 0)
+        self.activation = next((n for n, code in ACTIVATIONS.items() if code == number), "relu")
+        if number not in ACTIVATIONS.values():
+            stored.found.append(f"`{name}/activation` has the unknown number {number}")
+
+    def weights(self) -> Weights:
+        """Reads embeddings, layers and final norms, and fills in the fields."""
+        stored, ours = self.stored, f"model.{self.name}"
+        table = stored.weight(f"{self.table}/weight", 2)
+        found: Weights = {f"{ours}.embed_tokens.weight": table}
+        for name, our_name in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
+            if stored.has(f"{self.name}/{name}/gamma"):
+                found |= self._norm_weights(f"{self.name}/{name}", f"{ours}.{our_name}")
+        for number in range(self.layers):
+            found |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
+        first = f"{self.name}/layer_0"
+        for values, what in ((self._scales, "queries_scale"), (self._key_heads, "num_heads_kv")):
+            if len(values) > 1:
+                stored.found.append(f"`{self.name}`: the layers differ in `{what}`: {values}")
+        width = self.head_dim
+        self.fields = {
+            f"{self.name}_attention_heads": self.heads,
+            f"{self.name}_num_key_value_heads": min(self._key_heads),
+        }
+        self.common = {
+            "activation_function": self.activation,
+            "gated_ffn": stored.has(f"{first}/ffn/linear_0_noact/weight"),
+            "norm_placement": "pre" if self.is_pre_norm else "post",
+            "final_layer_norm": f"{ours}.final_norm.weight" in found,
+            "normalize_embedding": f"{ours}.embed_norm.weight" in found,
+            "scale_embedding": self._scales_embedding(table.shape[1]),
+            "head_dim": None if width * self.heads == table.shape[1] else width,
+            "attention_scale": min(self._scales, key=str),
+        }
+        return found
+
+    def _scales_embedding(self, d_model: int) -> bool:
+        """Returns whether embeddings are multiplied by the root of d_model."""
+        flag = self.stored.number(f"{self.table}/multiply_by_sqrt_depth", 1.0)
+        scale = self.stored.number(f"{self.name}/scale_embeddings")
+        variable = self.stored.file.variables.get(f"{self.name}/scale_embeddings")
+        if scale is None or variable is None or variable.dtype == torch.int8:
+            return bool(flag if scale is None else scale)
+        if scale != 1 and not math.isclose(scale, math.sqrt(d_model), rel_tol=1e-3):
+            self.stored.found.append(
+                f"`{self.name}/scale_embeddings` is {scale:g}: only 1 and the root of d_model, "
+                f"{math.sqrt(d_model):g}, have a counterpart"
+            )
+        return scale != 1
+
+    def _layer_weights(self, place: str, ours: str) -> Weights:
+        """Reads a layer."""
+        slot = "pre" if self.is_pre_norm else "post"
+        found: Weights = {}
+        parts = (("self_attention", "self_attn"), ("attention", "encoder_attn"))
+        for name, our_name in parts[: 1 if self.name == "encoder" else 2]:
+            found |= self._attention_weights(f"{place}/{name}", f"{ours}.{our_name}")
+            found |= self._norm_weights(
+                f"{place}/{name}/layer_norm", f"{ours}.{our_name}_{slot}_norm"
+            )
+        inner = {"linear_0": "fc1", "linear_1": "fc2"}
+        if self.stored.has(f"{place}/ffn/linear_0_noact/weight"):
+            inner = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
+        for name, our_name in inner.items():
+            found |= self._linear_weights(
+                f"{place}/ffn/{name}", [f"{ours}.feed_forward.{our_name}"]
+            )
+        found |= self._norm_weights(f"{place}/ffn/layer_norm", f"{ours}.feed_forward_{slot}_norm")
+        return found
+
+    def _attention_weights(self, place: str, ours: str) -> Weights:
+        """Reads an attention, and notes its scale and its number of keys."""
+        stored, is_self = self.stored, ours.endswith("self_attn")
+        last = f"{place}/linear_{1 if is_self else 2}"
+        width = stored.weight(f"{last}/weight", 2).shape[1]
+        joined = stored.weight(f"{place}/linear_{0 if is_self else 1}/weight", 2)
+        keys = (len(joined) - (width if is_self else 0)) // 2
+        self.head_dim = width // self.heads
+        if width % self.heads or self.head_dim < 1 or keys < 1 or keys % self.head_dim:
+            raise ValueError(
+                f"`{place}` of width {width} has no {self.heads} heads: copy it again."
+            )
+        self._key_heads.add(keys // self.head_dim)
+        self._scales.add(stored.number(f"{place}/queries_scale"))
+        stored.asked.update((f"{place}/num_heads_kv", f"{place}/head_dim"))
+        query, key, value, out = (f"{ours}.{part}_proj" for part in ("q", "k", "v", "out"))
+        found = self._linear_weights(last, [out])
+        if is_self:
+            found |= self._linear_weights(
+                f"{place}/linear_0", [query, key, value], [width, keys, keys]
+            )
+        else:
+            found |= self._linear_weights(f"{place}/linear_0", [query])
+            found |= self._linear_weights(f"{place}/linear_1", [key, value], [keys, keys])
+        return found
+
+    def _linear_weights(
+        self, place: str, ours: Sequence[str], rows: Sequence[int] | None = None
+    ) -> Weights:
+        """Reads a matrix and its bias; `rows` tells how many of them each name gets."""
+        found: Weights = {}
+        for part, axes in (("weight", 2), ("bias", 1)):
+            if part == "weight" or self.stored.has(f"{place}/bias"):
+                values = self.stored.weight(f"{place}/{part}", axes)
+                if rows is not None and sum(rows) != len(values):
+                    raise ValueError(f"`{place}/{part}` has {len(values)} rows, not {sum(rows)}.")
+                cut = [values] if rows is None else values.split(list(rows))
+                found |= {f"{name}.{part}": one for name, one in zip(ours, cut, strict=True)}
+        return found
+
+    def _norm_weights(self, place: str, ours: str) -> Weights:
+        """Reads a norm, which may have no bias."""
+        found = {f"{ours}.weight": self.stored.weight(f"{place}/gamma", 1)}
+        if self.stored.has(f"{place}/beta"):
+            found[f"{ours}.bias"] = self.stored.weight(f"{place}/beta", 1)
+        return found
+
+
+# Positions ----------------------------------------------------------------------------------------
+
+
+def _read_positions(
+    stored: StoredVariables, encoder: _Stack, decoder: _Stack, weights: Weights
+) -> dict[str, Any]:
+    """Returns the fields of the positions; learned ones are added to the weights."""
+    both = [_positions_of(stored, stack, weights) for stack in (encoder, decoder)]
+    if both[0] != both[1]:
+        stored.found.append(
+            f"the positions of the encoder are {both[0]}, and those of the decoder {both[1]}"
+        )
+    return both[0]
+
+
+def _positions_of(stored: StoredVariables, stack: _Stack, weights: Weights) -> dict[str, Any]:
+    """Returns the fields of the positions of one stack."""
+    first = f"{stack.name}/layer_0/self_attention"
+    ours = f"model.{stack.name}.embed_positions.weight"
+    attentions = [f"{stack.name}/layer_{n}/self_attention" for n in range(stack.layers)]
+    if stored.has(f"{first}/relative_attention_bias"):
+        tables = [stored.weight(f"{each}/relative_attention_bias", 2) for each in attentions]
+        distances = {
+            stored.number(f"{each}/relative_attention_max_distance") for each in attentions
+        }
+        if len(distances) > 1 or not all(torch.equal(tables[0], table) for table in tables):
+            stored.found.append(f"`{stack.name}`: relative positions differ from layer to layer")
+        weights[ours] = tables[0]
+        return {
+            "position_embedding_type": "relative",
+            "relative_attention_num_buckets": len(tables[0]),
+            "relative_attention_max_distance": int(min(distances, key=str) or 128),
+        }
+    if stored.has(f"{first}/rotary_dim"):
+        found = [_rope_of(stored, each, stack.head_dim) for each in attentions]
+        if any(each != found[0] for each in found):
+            stored.found.append(f"`{stack.name}`: rotary positions differ from layer to layer")
+        # The table of a stack with rotary positions is all zeros, if it is there.
+        stored.asked.add(f"{stack.name}/position_encodings/encodings")
+        return {"position_embedding_type": "rope", "rope_parameters": found[0]}
+    name = f"{stack.name}/position_encodings/encodings"
+    if not stored.has(name):
+        return {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 1}
+    table = stored.weight(name, 2)
+    if known := recognise_positions(table):
+        if table.dtype != torch.float32 and known["position_embedding_type"] in SINUSOIDS:
+            stored.rounded[stack.name] = table
+        return known
+    weights[ours] = table
+    return {"position_embedding_type": "learned", "max_position_embeddings": len(table)}
+
+
+def _rope_of(stored: StoredVariables, place: str, head_dim: int) -> dict[str, Any]:
+    """Returns the parameters of RoPE in one attention."""
+    width = int(stored.number(f"{place}/rotary_dim", 0) or 0) or head_dim
+    if stored.flag(f"{place}/rotary_interleave", True):
+        stored.found.append(f"`{place}/rotary_interleave` is set: only halves have a counterpart")
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": stored.number(f"{place}/rotary_base", 10000.0),
+    }
+    if width != head_dim:
+        rope["partial_rotary_factor"] = width / head_dim
+    kind = stored.number(f"{place}/rotary_scaling_type")
+    factor = stored.number(f"{place}/rotary_scaling_factor", 1.0)
+    if kind == 0:
+        rope |= {"rope_type": "linear", "factor": factor}
+    elif kind is not None:
+        stored.found.append(f"`{place}/rotary_scaling_type` is {kind:g}: only 0 has a counterpart")
+    return rope
+
+
+def recognise_positions(table: torch.Tensor) -> dict[str, Any] | None:
+    """Returns the fields of positions that a model here computes itself; None: they are learned.
+
+    Args:
+        table: A stored table, of shape (positions, d_model), perhaps in half precision.
+    """
+    if not table.any():
+        return {"position_embedding_type": "none"}
+    rounding = {torch.float16: 1e-3, torch.bfloat16: 8e-3}.get(table.dtype, 0.0)
+    exact = 2e-7 * len(table) + 1e-5  # angles are computed in float32
+    for scheme in SINUSOIDS:
+        for offset in range(4):  # a table may begin behind the position of padding
+            head, whole = (min(16, len(table)), len(table))
+            if all(
+                torch.allclose(
+                    table[:length].float(),
+                    sinusoids(scheme, length, table.shape[1], offset),
+                    rtol=0,
+                    atol=exact + rounding,
+                )
+                for length in (head, whole)
+            ):
+                return {"position_embedding_type": scheme, "position_offset": offset}
+    return None

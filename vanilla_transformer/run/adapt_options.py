@@ -1,0 +1,96 @@
+"""The options of an adaptation; needs no heavy package."""
+
+import json
+from dataclasses import dataclass, field
+
+from vanilla_transformer.data.arguments import option
+from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.names import METRIC_NAMES
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
+
+FILE_LISTS = ("files", "validation", "test", "general")
+"""The options that name pairs: one file of pairs, or two text files."""
+
+
+@dataclass(frozen=True)
+class AdaptArguments:
+    """What an adaptation does; `files` are one file of pairs, or two text files.
+
+    Raises:
+        ValueError: If an option breaks one of `RULES`.
+    """
+
+    model: str
+    files: list[str]
+    output_dir: str
+    validation: list[str] = field(
+        default_factory=list,
+        metadata={"help": "validation pairs; by default, some pairs are split off"},
+    )
+    test: list[str] = field(
+        default_factory=list, metadata={"help": "test pairs; by default, some pairs are split off"}
+    )
+    general: list[str] = field(
+        default_factory=list,
+        metadata={"help": "general pairs, so that the model does not forget them"},
+    )
+    general_texts: str | None = option(
+        "general source texts: the model learns its own outputs for them, so that it does not "
+        "change on them"
+    )
+    general_share: float = option("share of general pairs in the training", 0.5)
+    columns: list[str] = field(
+        default_factory=list,
+        metadata={"help": "source and target of a .tsv (1 2), or names of columns"},
+    )
+    languages: list[str] = field(
+        default_factory=list, metadata={"help": "codes of source and target, which a .tmx needs"}
+    )
+    trim: bool = option("keep only the tokens that the texts need", False)
+    add: int | None = option("add up to N subwords of the texts")
+    held_out: int = option("pairs that are split off for validation, and as many for a test", 500)
+    metrics: list[str] = field(
+        default_factory=lambda: ["bleu", "chrf"], metadata={"help": "scores; the first decides"}
+    )
+    learning_rate: float = option("peak learning rate", 1e-4)
+    epochs: int = option("most passes over the training data", 10)
+    patience: int = option("stop after this many epochs without a better validation score", 2)
+    max_tokens: int = option("largest batch, in tokens of source and target", 2048)
+    seed: int = option("seed of the split and of the training", 42)
+
+    def __post_init__(self) -> None:
+        check_rules(RULES, self)
+
+    def pairs_of(self, files: list[str], filtered: bool = True) -> Corpus:
+        """Returns the entry of a corpus for files of this adaptation."""
+        values = {"train": files[0] if len(files) == 1 else files, "languages": self.languages}
+        values["columns"] = [int(one) if one.isdigit() else one for one in self.columns]
+        given = {name: value for name, value in values.items() if value}
+        return Corpus.from_json(json.dumps({**given, "filters": None if filtered else False}))
+
+
+RULES = (
+    Rule(
+        FILE_LISTS,
+        lambda value, _: len(value) > 2,
+        "`{name}` names {value}: give one file of pairs, or two text files.",
+    ),
+    Rule(
+        ("general_share",),
+        lambda value, _: not 0 < value < 1,
+        "`{name}` is {value}: it must be above 0 and below 1.",
+    ),
+    Rule(
+        ("general_texts",),
+        lambda _, options: bool(options.general),
+        "`{name}` {value!r} and `general` exclude each other: give one of them.",
+    ),
+    Rule(
+        ("general_share",),
+        lambda _, options: not (options.general or options.general_texts),
+        "`{name}` {value} has no effect without `general` or `general_texts`: give one of them.",
+    ),
+    one_of(METRIC_NAMES, "metrics"),
+    at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
+)
+"""The rules of an adaptation."""

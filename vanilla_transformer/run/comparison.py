@@ -1,0 +1,189 @@
+"""Compares the outputs of several models for the same texts; sacrebleu does the statistics."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sacrebleu.significance import PairedTest
+
+from vanilla_transformer.inference.results import finite_or_none
+from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.training.metrics import (
+    METRICS,
+    References,
+    as_lists,
+    interval_ends,
+    number_of_resamples,
+    reference_streams,
+)
+
+SIGNIFICANT = 0.05
+"""A p-value below it is usually called significant."""
+_DIRECTION = re.compile(r"(<[^<>\s]+>|>>[^<>\s]+<<|2[a-z]{2,3})(?=\s)")
+"""A word for the target language, or another tag, that a source begins with."""
+_ENDS_OF_LENGTHS = (0, 10, 20, 40, 80)
+"""Source lengths, in words, between which the texts are put into groups."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outputs of several models for the same texts, their scores and their differences.
+
+    Attributes:
+        models: Names of the models.
+        sources: The texts.
+        references: One or several references for each text.
+        predictions: The outputs of each model, by its name.
+        scores: For each metric its signature, the score of each model with the ends of its 95%
+            interval, and for each two models the p-value of the paired bootstrap.
+        groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
+            "group", "rows" (their indices) and "scores".
+        text_scores: The score of each output by itself, by model, in the metric of the next field.
+        text_metric: The first metric.
+    """
+
+    models: list[str]
+    sources: list[str]
+    references: list[list[str]]
+    predictions: dict[str, list[str]]
+    scores: dict[str, Any]
+    groups: list[dict[str, Any]]
+    text_scores: dict[str, list[float]]
+    text_metric: str
+
+
+def compare_outputs(
+    sources: Sequence[str],
+    predictions: Mapping[str, Sequence[str]],
+    references: References,
+    metrics: Sequence[str],
+    corpora: Sequence[str] | None = None,
+) -> Comparison:
+    """Scores the outputs of several models, for all texts and for groups of them.
+
+    Args:
+        sources: The texts.
+        predictions: The outputs of each model, by its name.
+        references: One or several references for each text.
+        metrics: Of `names.METRIC_NAMES`.
+        corpora: Name of the corpus that each text comes from; None: they are not known.
+
+    Raises:
+        ValueError: If there are too many texts for the bootstrap.
+    """
+    lists, first = as_lists(references), metrics[0]
+    groups = [
+        {
+            "kind": kind,
+            "group": group,
+            "rows": rows,
+            "scores": _score_rows(predictions, lists, metrics, rows),
+        }
+        for kind, group, rows in _groups_of_texts(sources, corpora)
+    ]
+    options = {"effective_order": True} if first == "bleu" else {}  # for a text by itself
+    alone = METRICS[first](**options)
+    return Comparison(
+        models=list(predictions),
+        sources=list(sources),
+        references=lists,
+        predictions={name: list(outputs) for name, outputs in predictions.items()},
+        scores=_score_rows(predictions, lists, metrics, range(len(lists))),
+        groups=groups,
+        text_scores={
+            name: [
+                alone.sentence_score(text, texts).score
+                for text, texts in zip(outputs, lists, strict=True)
+            ]
+            for name, outputs in predictions.items()
+        },
+        text_metric=first,
+    )
+
+
+def describe_scores(scores: Mapping[str, Any]) -> Iterator[str]:
+    """Yields lines for people: the scores in each metric, and what the tests say."""
+    for metric, found in scores.items():
+        yield f"{metric} ({found['better']} is better):"
+        for name, own in found["models"].items():
+            yield f"  {name}: {score_with_interval(own[metric], own['interval'])}"
+        for pair in found["pairs"]:
+            p = pair["p_value"]
+            answer = "significant" if p < SIGNIFICANT else "no significant difference"
+            yield f"  {pair['models'][0]} and {pair['models'][1]}: {answer} (p = {p:.3f})"
+
+
+def score_with_interval(score: float | None, ends: Sequence[float | None]) -> str:
+    """Returns a score with its interval, "41.20 (40.11 to 42.30)"."""
+    texts = ["-" if number is None else f"{number:.2f}" for number in (score, *ends)]
+    return "{} ({} to {})".format(*texts) if ends else texts[0]
+
+
+def _groups_of_texts(
+    sources: Sequence[str], corpora: Sequence[str] | None
+) -> Iterator[tuple[str, str, list[int]]]:
+    """Yields kind, name and rows of each group; a kind that has only one group is left out."""
+    tags = [found[0] if (found := _DIRECTION.match(text)) else "no tag" for text in sources]
+    lengths = [_length_group(len(text.split())) for text in sources]
+    for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
+        groups = sorted(set(names or ()), key=_natural_order)
+        for group in groups if len(groups) > 1 else ():
+            yield kind, group, [row for row, name in enumerate(names or ()) if name == group]
+
+
+def _natural_order(name: str) -> tuple[int, str]:
+    """Sorts names by a number that they begin with, such as that of a length."""
+    digits = name[: len(name) - len(name.lstrip("0123456789"))]
+    return int(digits or 0), name
+
+
+def _length_group(words: int) -> str:
+    for low, high in pairwise(_ENDS_OF_LENGTHS):
+        if words <= high:
+            return f"{low + 1} to {high} words"
+    return f"{_ENDS_OF_LENGTHS[-1] + 1} or more words"
+
+
+def _score_rows(
+    predictions: Mapping[str, Sequence[str]],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    rows: Sequence[int],
+) -> dict[str, Any]:
+    """Scores some of the texts: each model, and each two models against each other."""
+    streams = reference_streams([references[row] for row in rows])
+    systems: list[tuple[str, Sequence[str]]] = [
+        (name, [texts[row] for row in rows]) for name, texts in predictions.items()
+    ]
+    resamples = number_of_resamples(len(rows))
+    if not resamples:
+        raise ValueError(
+            f"{len(rows):,} texts are too many for a bootstrap: compare at most 100,000, with "
+            "`--max-test-samples`."
+        )
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        compared: dict[str, Any] = {"models": {}, "pairs": []}
+        for number, (name, outputs) in enumerate(systems):
+            test = PairedTest(
+                systems[number:], {metric: METRICS[metric]()}, streams, "bs", resamples
+            )
+            signatures, results = test()
+            label = next(iter(signatures))
+            scored: list[Any] = results[label]
+            own, *others = scored
+            ends = [finite_or_none(end) for end in interval_ends(own.mean, own.ci)]
+            compared["models"][name] = {metric: finite_or_none(own.score), "interval": ends}
+            compared.setdefault("signature", str(signatures[label]))
+            for (other, texts), result in zip(systems[number + 1 :], others, strict=True):
+                # For equal outputs sacrebleu returns the least p-value, as if chance had no part.
+                p = 1.0 if texts == outputs else float(result.p_value)
+                difference = finite_or_none(result.score - own.score)
+                compared["pairs"].append(
+                    {"models": [name, other], "difference": difference, "p_value": p}
+                )
+        compared["better"] = "lower" if metric in ERROR_RATES else "higher"
+        found[metric] = compared
+    return found
