@@ -216,7 +216,7 @@ def test_a_missing_extra_is_one_line(tmp_path):
     assert done.stdout.split() == ["1"] * len(MISSING), done.stderr
     assert done.stderr.splitlines() == [
         f"vanilla-transformer {words.split()[0]}: error: The package '{package}' is not "
-        f'installed: pip install "vanilla-transformer[{extra}]"'
+        f'installed. In the clone of the repository, type: pip install ".[{extra}]"'
         for words, (package, extra) in MISSING.items()
     ]
     assert not list(tmp_path.iterdir())
@@ -284,7 +284,7 @@ def test_the_wheel_loads_generates_and_trains_in_an_empty_environment(
     argv = arguments(corpus, "toy", "train", "test", max_steps=5)
     refused = run_there(command, "train", *argv, cwd=elsewhere, check=False)
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].endswith('pip install "vanilla-transformer[train]"')
+    assert refused.stderr.splitlines()[-1].endswith('pip install ".[train]"')
     assert not list(elsewhere.iterdir())
 
     run_there(*install, f"{wheel}[train]", cwd=elsewhere)

@@ -23,7 +23,8 @@ NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 9}
 IS_NEW = "activation_checkpointing" in TokenBudgetTrainingArguments.__dataclass_fields__
 CHECKPOINTING = f"{'activation' if IS_NEW else 'gradient'}_checkpointing_kwargs"
 OPTIMIZERS = ("apollo_adamw", "paged_lion_8bit", "galore_adamw_8bit", "grokadamw", "adalomo")
-OPTIMIZERS += ("stable_adamw", "schedule_free_sgd", "adamw_torch_4bit")
+OPTIMIZERS += ("stable_adamw", "schedule_free_sgd", "adamw_torch_npu_fused", "adamw_torch_xla")
+OPTIMIZERS += ("adamw_torch_4bit", "adamw_anyprecision")
 DATA = [
     (DataArguments, {"max_train_samples": 0}),
     (DataArguments, {"dataset_config_name": "a"}),
@@ -50,13 +51,15 @@ BEFORE = [
     {"generation_max_length": 1},
     {"max_grad_norm": float("nan")},
     {"adam_beta2": 1.0},
+    {"data_seed": -1},
     {"scheduled_sampling": 1.5},
     {"num_train_epochs": 0.0},
     {"max_steps": 0},
     *({"optim": name} for name in OPTIMIZERS),
     {"use_liger_kernel": True},
     {"deepspeed": "zero.json"},
-    {"report_to": ["wandb"]},
+    {"torch_compile_backend": "tensorrt"},
+    {"report_to": ["flyte"]},
 ]
 AFTER = [
     {"metric_for_best_model": "bleu", "prediction_loss_only": True},

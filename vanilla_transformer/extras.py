@@ -61,6 +61,7 @@ def optional_packages() -> Iterator[None]:
 def missing_package(package: str, extra: str) -> ModuleNotFoundError:
     """Makes the error for a package that is not installed; it says how to install the extra."""
     return ModuleNotFoundError(
-        f'The package {package!r} is not installed: pip install "vanilla-transformer[{extra}]"',
+        f"The package {package!r} is not installed. In the clone of the repository, type: "
+        f'pip install ".[{extra}]"',
         name=package,
     )

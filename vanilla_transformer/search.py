@@ -108,10 +108,8 @@ class Search:
     Attributes:
         settings: All settings of `generate()`. Nothing changes them.
         num_beams: Beam width; 1 is greedy search or sampling.
-        n_best: Outputs per source.
         max_new_tokens: Longest output in tokens, the end included.
         length_penalty: Exponent of the length by which scores are divided.
-        do_sample: Whether tokens are drawn.
     """
 
     settings: GenerationConfig
@@ -190,9 +188,6 @@ class Search:
     @classmethod
     def of_training(cls, args: Any, saved: GenerationConfig | None, config: Any = None) -> Self:
         """Combines saved settings with the options of a training, such as `generation_num_beams`.
-
-        Args:
-            saved: As for `resolve`.
 
         Raises:
             SearchError: As `resolve`, with the names of the training's options.

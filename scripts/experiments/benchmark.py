@@ -52,12 +52,7 @@ Results = Iterator[tuple[dict[str, Any], str, Bars]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the measurements of the command line, prints them and writes the files asked for.
-
-    Raises:
-        RuntimeError: If a process that measures fails.
-        SystemExit: If a package that the run needs is missing, or a file cannot be written.
-    """
+    """Runs the measurements of the command line, prints them and writes the files asked for."""
     argv = sys.argv[1:] if argv is None else argv
     options = parse_options(argv)
     torch.set_num_threads(options.threads)
@@ -90,9 +85,6 @@ def check_options(options: argparse.Namespace) -> None:
 
     Args:
         options: From the command line. Systems that were not chosen become those that are there.
-
-    Raises:
-        SystemExit: If a package that the run needs is missing, or a file cannot be written.
     """
     try:
         if options.picture:
@@ -127,9 +119,6 @@ def run_train(options: argparse.Namespace, argv: Sequence[str], machine: dict[st
 
     Yields:
         A result, its report and its bars, for each kind.
-
-    Raises:
-        RuntimeError: If a process that measures memory fails.
     """
     for kind in options.kinds:
         if options.profile:
@@ -188,11 +177,7 @@ def run_translator(
 
 
 def parse_options(argv: Sequence[str]) -> argparse.Namespace:
-    """Reads the command line.
-
-    Returns:
-        The options; `run` is the function of the subcommand.
-    """
+    """Reads the command line; `run` of the options is the function of the subcommand."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

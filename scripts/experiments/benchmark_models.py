@@ -56,11 +56,7 @@ _TOKENS: dict[str, Any] = {
 
 
 def check_installed(system: str) -> None:
-    """Checks that the packages of a system are installed.
-
-    Raises:
-        ModuleNotFoundError: If one is missing. The message tells how to install it.
-    """
+    """Raises an error that tells how to install the packages of a system, if one is missing."""
     extra = system.removesuffix("-int8")
     if extra in ("ctranslate2", "onnx"):
         check_extra(extra)
@@ -127,14 +123,7 @@ class TorchTransformer(nn.Module):
 
 
 def make_model(system: str, options: argparse.Namespace, dropout: float = 0.1) -> Any:
-    """Makes the model of a system. Those that run our weights get our model.
-
-    Args:
-        system: One of `TRAINED` or `GENERATING`.
-
-    Returns:
-        The model, in float32 and in training mode.
-    """
+    """Makes the model of a system, in float32, for training; those with our weights get ours."""
     torch.manual_seed(options.seed)
     kind = system.removesuffix("-int8")
     if kind == "torch":
@@ -197,11 +186,7 @@ def _make_t5_config(options: argparse.Namespace, dropout: float) -> Any:
 
 
 def make_generating_model(system: str, options: argparse.Namespace) -> Any:
-    """Makes a model of transformers, or ours, in evaluation mode.
-
-    Args:
-        system: One of `GENERATING`. CTranslate2 and ONNX get our model.
-    """
+    """Makes a model of transformers, or ours, in evaluation mode."""
     model = make_model(system, options)
     with torch.no_grad():
         for parameter in model.parameters():  # biases start at 0
@@ -214,7 +199,6 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
     """Saves what a process of its own needs to generate with a system.
 
     Args:
-        system: One of `GENERATING`.
         folder: Directory to write; it does not exist yet.
     """
     kind, _, bits = system.partition("-")
@@ -237,14 +221,7 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
 
 
 def load_system(system: str, folder: Path, options: argparse.Namespace) -> Any:
-    """Loads what `save_system` saved.
-
-    Args:
-        system: One of `GENERATING`.
-
-    Returns:
-        A model with `generate`, or the translator of CTranslate2 and its tokenizer.
-    """
+    """Loads what `save_system` saved; for CTranslate2 its translator and the tokenizer."""
     kind, _, bits = system.partition("-")
     if kind in CLASSES:
         attention = options.attn_implementation

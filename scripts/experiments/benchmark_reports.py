@@ -25,7 +25,7 @@ BENCHMARK = Path(__file__).with_name("benchmark.py")
 def time_in_turns(
     actions: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Times several actions, one after the other in each turn.
+    """Returns the seconds of several actions, timed one after the other in each turn.
 
     As in `timeit`, no garbage is collected while the clock runs: a collection takes as long as many
     texts do, and falls on one action or another by chance. What is in memory before is frozen: the
@@ -34,9 +34,6 @@ def time_in_turns(
     Args:
         actions: Actions by name. Each runs once before the clock starts.
         clock: Returns seconds.
-
-    Returns:
-        The seconds of each action, turn by turn.
     """
     times: dict[str, list[float]] = {name: [] for name in actions}
     gc.freeze()
@@ -144,26 +141,12 @@ def _read_status(field: str) -> float | None:
 
 
 def run_benchmark(*argv: str) -> str:
-    """Runs a part of the benchmark in a process of its own.
-
-    Returns:
-        The last line that it prints.
-
-    Raises:
-        RuntimeError: If the process fails.
-    """
+    """Runs a part of the benchmark in a process of its own; returns its last line."""
     return run_in_new_process(BENCHMARK, *argv)
 
 
 def run_in_new_process(program: Path, *argv: str) -> str:
-    """Runs a program in a process of its own.
-
-    Returns:
-        The last line that it prints.
-
-    Raises:
-        RuntimeError: If the process fails.
-    """
+    """Runs a program in a process of its own; returns the last line that it prints."""
     command = [sys.executable, str(program), *argv]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     if done.returncode:
@@ -177,14 +160,11 @@ def run_in_new_process(program: Path, *argv: str) -> str:
 def measure_products(
     dtype: torch.dtype, device: str = "cpu", size: int = 2048, repeats: int = 5
 ) -> float:
-    """Measures how fast the machine multiplies big matrices.
+    """Measures how many operations of big matrix products a processor does per second.
 
     Args:
         size: Their rows and columns.
         repeats: Number of turns; the median counts.
-
-    Returns:
-        Operations per second of processor time.
     """
     left, right = torch.rand(2, size, size, device=device).to(dtype).unbind(0)
     (times,) = time_in_turns({"product": lambda: left @ right}, repeats, clock_of(device)).values()
@@ -192,14 +172,11 @@ def measure_products(
 
 
 def measure_bandwidth(mebibytes: int = 256, repeats: int = 5, device: str = "cpu") -> float:
-    """Measures how fast one thread or more read weights, by matrix-vector products.
+    """Measures the bytes of weights per processor second that matrix-vector products read.
 
     Args:
         mebibytes: Size of the weights; many times the size of the processor's caches.
         repeats: Number of turns; the median counts.
-
-    Returns:
-        Bytes per second of processor time.
     """
     weights = torch.ones(mebibytes, 2**18, device=device).view(-1, 512)
     vector = torch.ones(512, device=device)
@@ -254,11 +231,7 @@ def format_machine(machine: dict[str, Any]) -> str:
 def write_json(
     path: str, options: argparse.Namespace, machine: dict[str, Any], results: Sequence[Any]
 ) -> None:
-    """Writes the results of a run, with its options and the machine.
-
-    Args:
-        path: File to write.
-    """
+    """Writes the results of a run, with its options and the machine."""
     values = {k: v for k, v in vars(options).items() if not callable(v)}
     content = {"options": values, "machine": machine, "results": results}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -47,12 +47,9 @@ _LENGTHS = ("max_steps", "num_train_epochs")
 
 
 class PronounceWords(TrainerCallback):
-    """Pronounces some words again and again, so that one sees the model learn.
+    """Pronounces some words every so many seconds, so that one sees the model learn.
 
     The training is the same with and without it.
-
-    Args:
-        seconds: Time between two shows.
     """
 
     def __init__(self, words: Sequence[str], seconds: float) -> None:

@@ -61,11 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the command line.
-
-    Raises:
-        SystemExit: If only one of two files is given.
-    """
+    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,11 +91,7 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_texts(options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
-    """Returns sources and the references of each.
-
-    Raises:
-        ValueError: If the files have different numbers of lines.
-    """
+    """Returns sources and the references of each."""
     if options.source is None:
         words = load_cmudict()[options.split]
         rows = list(zip(words["source"], words["references"], strict=True))

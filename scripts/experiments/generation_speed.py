@@ -79,14 +79,10 @@ def generate_with_ctranslate2(
 
 
 def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -> Generate:
-    """Makes the function that generates with a system.
+    """Makes a function of `input_ids`, `attention_mask` and beams that generates.
 
     Args:
-        system: One of `GENERATING`.
         stack: Removes the exported model in the end.
-
-    Returns:
-        A function of `input_ids`, `attention_mask` and the number of beams.
     """
     if not system.startswith(("ctranslate2", "onnx")):
         return generator_of(make_generating_model(system, options), options)
@@ -104,11 +100,7 @@ def generator_of(loaded: Any, options: argparse.Namespace) -> Generate:
 
 
 def bytes_per_token(model: nn.Module) -> int:
-    """Counts the weights that one row reads for each token: the decoder's and the projection's.
-
-    Returns:
-        Their size in bytes.
-    """
+    """Returns the bytes of weights that a row reads for each token: decoder and projection."""
     decoder: Any = model.get_submodule("model.decoder")
     head: Any = model.get_submodule("lm_head")
     named = [*decoder.named_parameters(), *head.named_parameters()]
@@ -150,11 +142,7 @@ def measure_generation(
 
 
 def format_generation(result: dict[str, Any]) -> str:
-    """Formats the measurements of one setting.
-
-    Returns:
-        A line per system. Ratios are relative to the first system.
-    """
+    """Formats one setting: a line per system, with ratios relative to the first system."""
     speeds, search = result["tokens_per_second"], name_of_search(result["beams"])
     lines = [f"{search}, rows: {result['rows']}, new tokens: {result['new_tokens']}"]
     for system, speed in speeds.items():

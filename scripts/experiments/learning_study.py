@@ -66,11 +66,7 @@ _BATCH_ORDER = 1  # the seed of the batches of every run
 
 @dataclass(frozen=True)
 class StudyArguments:
-    """The values to combine, and what all runs share.
-
-    Raises:
-        ValueError: If a value is unknown or out of range.
-    """
+    """The values to combine, and what all runs share."""
 
     output_dir: str = field(
         metadata={"help": "Directory for runs.jsonl, the pictures and table.md."}
@@ -160,14 +156,7 @@ class StudyArguments:
 
 
 def parse_optimizer(text: str) -> tuple[str, float, float | None]:
-    """Reads "adamw:0.003" or "muon:0.003:0.01".
-
-    Returns:
-        The name, the rate of AdamW, and that of Muon (None: there is none).
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
+    """Reads the name and rates of "adamw:0.003" (no rate of Muon) or "muon:0.003:0.01"."""
     name, *rates = text.split(":")
     try:
         numbers = [float(rate) for rate in rates]
@@ -214,18 +203,12 @@ class Settings:
 
 
 def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
-    """Lists the runs: all schemes with the first seed, then all with the second one, and so on.
+    """Lists the runs without duplicates: all schemes with the first seed, then with the second.
 
     DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
 
     Args:
         texts: What `digest_of` returns. None: the texts are not read yet.
-
-    Returns:
-        The settings of each run, without duplicates.
-
-    Raises:
-        ValueError: If no combination is left.
     """
     task = "pronunciation"
     if options.data is not None:
@@ -274,19 +257,10 @@ class Task:
 
 
 def load_texts(options: StudyArguments) -> DatasetDict:
-    """Loads the texts.
+    """Loads "train" and "validation", with the columns "source" and "target".
 
     The validation texts of the dictionary are drawn at random, as its words stand in the order of
     the alphabet. Those of --data are the first ones of their file.
-
-    Args:
-        options: Name the data.
-
-    Returns:
-        "train" and "validation", with the columns "source" and "target".
-
-    Raises:
-        ValueError: If a file is missing.
     """
     if options.data is None:
         texts = load_cmudict()
@@ -306,11 +280,7 @@ def digest_of(texts: DatasetDict) -> str:
 
 
 def make_task(options: StudyArguments, texts: DatasetDict) -> Task:
-    """Trains the tokenizer and encodes.
-
-    Args:
-        texts: What `load_texts` returns.
-    """
+    """Trains the tokenizer and encodes."""
     kinds: dict[str, Any] = {"kind": "char", "target_kind": "word", "shared": False}
     if options.data is not None:
         kinds = {"kind": "bpe", "vocab_size": options.vocab_size, "shared": True}
@@ -356,14 +326,7 @@ class StudyTrainer(TokenBudgetSeq2SeqTrainer):
 
 
 def make_trainer(settings: Settings, task: Task, folder: str) -> StudyTrainer:
-    """Makes a model and its trainer. Initial values depend on the seed.
-
-    Args:
-        folder: Directory for what Trainer may write.
-
-    Returns:
-        The trainer.
-    """
+    """Makes a model and its trainer. Initial values depend on the seed."""
     set_seed(settings.seed)
     names = ("initializer", "norm_placement", "d_model", "dropout", "label_smoothing")
     changes = {name: getattr(settings, name) for name in names}
@@ -461,9 +424,6 @@ def train(settings: Settings, task: Task) -> dict[str, Any]:
 def read_results(path: Path) -> list[dict[str, Any]]:
     """Reads the finished runs.
 
-    Args:
-        path: The file runs.jsonl.
-
     Returns:
         The lines as `train` made them. A last line that was cut off is left out; if a run stands
         there twice, its first line counts. A line without one of the settings of today is left out.
@@ -488,11 +448,7 @@ def append_result(path: Path, result: dict[str, Any]) -> None:
 
 
 def carry_out(options: StudyArguments) -> None:
-    """Trains the runs of this process that are not finished.
-
-    Raises:
-        ValueError: If files are missing.
-    """
+    """Trains the runs of this process that are not finished."""
     path = Path(options.output_dir, "runs.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     index, count = options.own_part()
@@ -648,9 +604,6 @@ def draw_panel(title: str, groups: Sequence[Group], figure: "Figure") -> None:
     """Draws the training and validation losses over the steps, and the latter over the time.
 
     Lines are means over the seeds, areas are their ranges. Runs that diverged are left out.
-
-    Args:
-        figure: An empty matplotlib figure.
     """
     shown = varied_settings([group.scheme for group in groups])
     figure.suptitle(title)
@@ -675,17 +628,7 @@ def _draw_curve(axes: Any, curve: Sequence[Sequence[float]], **options: Any) -> 
 
 
 def write_report(folder: Path) -> str:
-    """Writes table.md and a picture for each panel.
-
-    Args:
-        folder: The output directory, with runs.jsonl.
-
-    Returns:
-        The table.
-
-    Raises:
-        ValueError: If no run is finished.
-    """
+    """Writes table.md and a picture for each panel; returns the table."""
     groups = group_by_scheme(read_results(folder / "runs.jsonl"))
     if not groups:
         raise ValueError(f"{str(folder / 'runs.jsonl')!r} holds no finished run.")
@@ -702,12 +645,7 @@ def write_report(folder: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains the runs that are not finished, and reports on all.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: As `StudyArguments` and `carry_out`.
-    """
+    """Trains the runs that are not finished, and reports on all."""
     argv = sys.argv[1:] if argv is None else argv
     parser = HfArgumentParser(cast(Any, StudyArguments), description=(__doc__ or "").split("\n")[0])
     parsed: Any = parser.parse_args_into_dataclasses(list(argv), look_for_args_file=False)

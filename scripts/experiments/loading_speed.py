@@ -31,9 +31,6 @@ def measure_loading(options: argparse.Namespace) -> dict[str, Any]:
         Medians by system: `seconds` of each stage, as `wall` and `processor`; `memory_mib`: the
         `peak` of the process, and what is `added` by loading, and until the first token (`ready`);
         `saved_mib`: size of the directory.
-
-    Raises:
-        RuntimeError: If a process fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         sizes = {}

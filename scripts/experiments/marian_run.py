@@ -65,9 +65,6 @@ def recipe_settings(path: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Returns:
         The fields of the config; under "tokenizer", the arguments of
         `VanillaTransformerTokenizer.train`; and `num_train_epochs`.
-
-    Raises:
-        ValueError: If an option is unknown, or a value is illegal.
     """
     run = parse_arguments([path, "--output_dir", "unused", *AS_WRITTEN, *overrides])
     config = VanillaTransformerConfig(**run.architecture).to_dict()
@@ -86,15 +83,11 @@ def make_tokenizer(
 
 
 def plain_ffn_dim(recipe: dict[str, Any], stack: str) -> int:
-    """Returns the width of a feed-forward network without gates.
+    """Returns the width at which a network without gates has as many parameters.
 
     Args:
         recipe: What `recipe_settings` returns. Its networks have three matrices if they are gated,
             otherwise two.
-        stack: "encoder" or "decoder".
-
-    Returns:
-        The width at which two matrices have the parameters of the recipe's network.
     """
     width: int = recipe[f"{stack}_ffn_dim"]
     return width * 3 // 2 if recipe["gated_ffn"] else width

@@ -51,15 +51,9 @@ def measure_part(options: argparse.Namespace) -> dict[str, float]:
 def measure_peaks(part: str, options: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
     """Measures each system of a part in turn.
 
-    Args:
-        part: Key of `PARTS`.
-
     Returns:
         The `part`, and medians in MiB by system: `added` to the loaded model, and the `peak` of
         the whole process.
-
-    Raises:
-        RuntimeError: If a process fails.
     """
     systems = [system for system in options.systems if system in PARTS[part]]
     runs: dict[str, list[dict[str, float]]] = {system: [] for system in systems}

@@ -35,11 +35,7 @@ def group_of(operator: str) -> str:
 
 
 def shares_of_groups(times: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Sums times by group and divides them by the total.
-
-    Returns:
-        The share of each group of `GROUPS`.
-    """
+    """Sums times by group of `GROUPS` and divides them by the total."""
     sums = dict.fromkeys(GROUPS, 0.0)
     for operator, taken in times:
         sums[group_of(operator)] += taken
@@ -80,11 +76,7 @@ def _times_of_operators(device: str, *arguments: Any) -> dict[str, float]:
 
 
 def format_profile(result: dict[str, Any]) -> str:
-    """Formats the shares of one kind of batches.
-
-    Returns:
-        A table with a line per group and a column per system.
-    """
+    """Formats the shares of one kind of batches: a line per group, a column per system."""
     systems = list(result["shares"])
     lines = [f"{result['kind']} batches, share of the time inside of operators"]
     lines.append(f"  {'':26}" + "".join(f"{system:>10}" for system in systems))

@@ -29,14 +29,7 @@ ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-comp
 
 @contextmanager
 def serve_page(model: str, text: str) -> Iterator[str]:
-    """Serves the inspecting page of a model in this process.
-
-    Args:
-        text: What the page opens with.
-
-    Yields:
-        The address of the page.
-    """
+    """Serves the page of a model in this process, opened with a text; yields its address."""
     page = build_page(PageModels([model], "cpu"), text)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     try:
@@ -47,14 +40,7 @@ def serve_page(model: str, text: str) -> Iterator[str]:
 
 @contextmanager
 def serve_model(model: str) -> Iterator[str]:
-    """Serves a model over HTTP, in a process of its own and on a free port.
-
-    Yields:
-        The address of the server.
-
-    Raises:
-        RuntimeError: If the server does not start.
-    """
+    """Serves a model over HTTP, in a process of its own, on a free port; yields its address."""
     command = [sys.executable, "-m", "vanilla_transformer", "serve", model, "--port", "0"]
     streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **streams, encoding="utf-8") as process:
@@ -76,15 +62,7 @@ def _address_in_log(lines: Iterable[str]) -> str:
 
 
 def open_page(browser: Browser, address: str, width: int, height: int, scheme: Any) -> Page:
-    """Opens the page and waits for its outputs.
-
-    Args:
-        width: Width of the window in pixels.
-        height: Height of the window in pixels.
-
-    Returns:
-        The open page.
-    """
+    """Opens the page, waits for its outputs, and returns it."""
     view = {"width": width, "height": height}
     page = browser.new_page(viewport=view, color_scheme=scheme)  # type: ignore[arg-type] # a dict
     page.goto(address)
@@ -130,12 +108,7 @@ def take_picture_of_server(browser: Browser, address: str, file: Path) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Starts the page and the server, and takes their pictures.
-
-    Raises:
-        FileNotFoundError: If there is no Chromium.
-        ValueError: If the model cannot be loaded.
-    """
+    """Starts the page and the server, and takes their pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

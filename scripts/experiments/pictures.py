@@ -124,12 +124,7 @@ def list_pictures(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draws the pictures.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        ValueError: If the model cannot be loaded, or has no such layer.
-    """
+    """Draws the pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

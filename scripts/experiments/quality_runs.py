@@ -90,8 +90,6 @@ class Curve:
 
     Attributes:
         seconds: Processor seconds at each checkpoint.
-        steps: Updates at each checkpoint.
-        scores: Score of each checkpoint.
         total_seconds: Processor seconds of the whole training.
     """
 
@@ -224,11 +222,7 @@ def score_checkpoints(
     clock: dict[int, float],
     held_out: HeldOut,
 ) -> Curve:
-    """Scores the checkpoints of a run; scores are kept in `folder/scores.json`.
-
-    Returns:
-        The curve.
-    """
+    """Returns the curve of a run's checkpoints; scores are kept in `folder/scores.json`."""
     record = folder / "scores.json"
     known: dict[str, float] = json.loads(record.read_text()) if record.is_file() else {}
     curve = Curve(system, total_seconds=clock[-1])

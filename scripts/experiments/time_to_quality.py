@@ -58,12 +58,7 @@ _SET_BY_THE_SCRIPT = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains, scores, prints a table and draws the curves.
-
-    Raises:
-        ModuleNotFoundError: If matplotlib is not installed.
-        RuntimeError: If a training fails.
-    """
+    """Trains, scores, prints a table and draws the curves."""
     options = parse_options(argv)
     new_figure((1, 1))  # a missing matplotlib fails here, before the training
     folder = Path(options.output_dir)
@@ -80,12 +75,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the command line.
-
-    Raises:
-        SystemExit: If a system is unknown, if what it needs is missing, or if options would change
-            our model and not its peers.
-    """
+    """Reads the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -200,11 +190,7 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
 
 
 def run_system(system: str, options: argparse.Namespace, folder: Path, held_out: HeldOut) -> Curve:
-    """Trains and scores one system.
-
-    Raises:
-        RuntimeError: If its training fails.
-    """
+    """Trains and scores one system."""
     kind, _, rest = system.partition(":")
     own = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
     if kind == "phonetisaurus":
@@ -237,11 +223,7 @@ def _first_recipe(systems: Sequence[str]) -> str:
 
 
 def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
-    """Trains and scores joint n-grams: a curve of one point.
-
-    Raises:
-        RuntimeError: If a program of Phonetisaurus fails.
-    """
+    """Trains and scores joint n-grams: a curve of one point."""
     own.mkdir(exist_ok=True)
     pairs = zip(
         read_lines(str(texts / "train.source.gz")),

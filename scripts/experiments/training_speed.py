@@ -35,11 +35,7 @@ _OF_SOURCE = re.compile(r"encoder\.layers|encoder_attn\.[kv]_proj")
 
 
 def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
-    """Draws lengths of sentence pairs: log-normal, with median 22 and at most 128 tokens.
-
-    Returns:
-        Tokens of source and target, of shape (count, 2).
-    """
+    """Draws (source, target) lengths, (count, 2): log-normal, median 22, at most 128 tokens."""
     log_source = 3.1 + 0.6 * torch.randn(count, generator=generator)
     log_target = log_source + 0.15 * torch.randn(count, generator=generator)
     lengths = torch.stack([log_source, log_target], dim=1).exp()
@@ -47,15 +43,12 @@ def draw_lengths(count: int, generator: torch.Generator) -> torch.Tensor:
 
 
 def make_batches(kind: str, count: int, tokens: int, vocab_size: int, seed: int) -> list[Batch]:
-    """Makes batches of random tokens.
+    """Makes batches of random tokens: `input_ids`, `attention_mask` and `labels`.
 
     Args:
         kind: "random" (sentences in random order), "bucketed" (sorted by source length, as with
             Trainer's "group_by_length") or "even" (25 tokens each, so there is no padding).
         tokens: Approximate number of target tokens per batch, without padding.
-
-    Returns:
-        Batches of `input_ids`, `attention_mask` and `labels`.
     """
     generator = torch.Generator().manual_seed(seed)
     lengths = draw_lengths(2 * tokens, generator)  # about 50 batches, as Trainer sorts them
@@ -136,12 +129,9 @@ def measure_training(
 
 
 def count_products(model: nn.Module, source_tokens: int, target_tokens: int) -> int:
-    """Counts the operations of a training step that multiply a token by a weight.
+    """Counts multiplications and additions of tokens and weights in a step, forward and backward.
 
     Products of attention, of queries with keys and of weights with values, are left out.
-
-    Returns:
-        Multiplications and additions, forward and backward.
     """
     layers = [(n, part) for n, part in model.named_modules() if isinstance(part, nn.Linear)]
     return sum(
@@ -174,14 +164,7 @@ def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> 
 
 
 def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequence[str]) -> Any:
-    """Measures the memory of each system in a process of its own.
-
-    Returns:
-        The memory in MiB that is added to the loaded model, by system.
-
-    Raises:
-        RuntimeError: If a process fails.
-    """
+    """Measures the MiB that each system adds to its loaded model, in processes of their own."""
     return {
         system: float(run_benchmark(*argv, "--memory-of", system, "--kinds", kind))
         for system in options.systems
@@ -189,13 +172,10 @@ def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequenc
 
 
 def format_training(result: dict[str, Any]) -> str:
-    """Formats the measurements on one kind of batches.
+    """Formats one kind of batches: a line per system, with ratios relative to the first system.
 
     Args:
         result: From `measure_training`; `memory_mib` holds the memory of each system, if measured.
-
-    Returns:
-        A line per system. Ratios are relative to the first system.
     """
     speeds, memory = result["tokens_per_second"], result.get("memory_mib")
     base = next(iter(speeds))

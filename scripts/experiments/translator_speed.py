@@ -59,15 +59,9 @@ def measure_translator(
 ) -> dict[str, Any]:
     """Times the three ways in turns.
 
-    Args:
-        beams: Number of beams; 1 is greedy.
-
     Returns:
         The setting; `texts_per_second` of each way, its `speedup` relative to the first, and
         `spread`, the lowest and the highest of all turns.
-
-    Raises:
-        RuntimeError: If the ways give different outputs.
     """
     tokenizer, limit = translator.tokenizer, options.new_tokens
     encoded = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts)["input_ids"]]

@@ -35,6 +35,7 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     card = (trained / "README.md").read_text(encoding="utf-8")
     assert f"{trained_score:.2f} ({low:.2f} to {high:.2f})" in card
     assert len(report["predictions"]) == len(report["sources"]) == 16
+    assert "examples" not in done.stderr  # a bar of datasets
 
     again = command("evaluate", *argv)
     assert "add --overwrite" in again.stderr.splitlines()[-1]

@@ -288,7 +288,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(trained, tmp_path):
         (["--generation", "top_k", "a dog"], "'top_k' is not NAME=VALUE"),
         (["--num_beams", "0", "a dog"], "--num-beams: 0 is below 1"),
         (["--num-beams"], "--num-beams: expected one argument"),
-        (["--num_bea", "2", "a dog"], "unrecognized arguments: --num-bea"),
+        (["--num_bea", "2", "a dog"], "the option --num-bea is unknown: did you mean --num-beams?"),
         (["--top-p", "1.5", "a dog"], "not above 0 and at most 1"),
         (["--temperature", "nan", "a dog"], "not a finite number above 0"),
         (["--length-penalty", "inf", "a dog"], "not a finite number"),

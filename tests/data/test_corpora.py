@@ -103,7 +103,7 @@ def test_dropped_pairs_are_counted_and_named(dirty, capsys):
     assert (first["share"], second["share"]) == pytest.approx((1 / 3, 2 / 3))
     assert describe_report(first).startswith("Corpus app: 3 of 7 pairs are used (duplicate 1, held")
     texts = [json.dumps(entry) for entry in entries]
-    where = name_row(DataArguments(corpora=texts), "train", train, 4)
+    where = name_row(DataArguments(corpora=texts), "train", 4)
     assert where == "Line 2 of the corpus '<2de>'"
     before = sorted(dirty.iterdir())
     run_subcommand("corpora", [str(dirty / "recipe.yaml")])

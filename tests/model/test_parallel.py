@@ -42,6 +42,7 @@ def test_every_rule_of_a_plan_names_something(tiny_model, changes, cls):
     names = {name.replace(".0", ".*") for name, _ in model.named_modules()}
     assert model.tp_plan.keys() <= names
     assert model.fsdp_plan.keys() <= names
+    assert model._no_split_modules <= {type(module).__name__ for module in model.modules()}
     prefix = "model." if cls is None else ""
     assert ("shared" in {name.removeprefix(prefix) for name in model.tp_plan}) is hasattr(
         model.base_model, "shared"
@@ -62,6 +63,7 @@ def test_the_plans_of_one_stack_name_its_modules(tiny_model, cls, stack):
     names = {name.replace(".0", ".*") for name, _ in model.named_modules()}
     assert model.tp_plan.keys() <= names
     assert model.fsdp_plan.keys() <= names
+    assert model._no_split_modules <= {type(module).__name__ for module in model.modules()}
     assert {"model.shared", f"model.{stack}.layers.*.self_attn.q_proj"} <= model.tp_plan.keys()
     assert f"model.{stack}.final_norm" in model.fsdp_plan
     assert ("lm_head" in model.tp_plan) is (stack == "decoder")

@@ -11,7 +11,12 @@ import vanilla_transformer
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import KINDS
 from vanilla_transformer.names import TOKENIZER_KINDS
-from vanilla_transformer.run.option_names import first_unknown_option, option_names
+from vanilla_transformer.run.option_names import (
+    OTHER_NAMES,
+    first_unknown_option,
+    option_names,
+    unknown_option_message,
+)
 from vanilla_transformer.run.parsing import (
     ARCHITECTURE_FIELDS,
     field_descriptions,
@@ -146,6 +151,21 @@ def test_option_names_are_those_of_the_parser():
     parsed = {word.lstrip("-").replace("-", "_") for word in words}
     assert set(option_names()) <= parsed
     assert first_unknown_option(["r.yaml", "--d_model", "-1", "--sed=2"]) == "--sed"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--epochs", "num_train_epochs"),
+        ("--valid-source", "validation_source"),
+        ("--batch_size", "max_tokens"),
+        ("--lr", "learning_rate"),
+        ("--device", "use_cpu"),
+    ],
+)
+def test_an_option_of_another_toolkit_leads_to_ours(given, meant):
+    assert unknown_option_message(given).endswith(f"unknown: did you mean `--{meant}`?")
+    assert set(OTHER_NAMES.values()) <= set(option_names())
 
 
 @pytest.mark.parametrize("old", ["overwrite_output_dir", "overwrite-output-dir", "overwrite"])

@@ -225,7 +225,7 @@ def test_a_training_that_a_signal_ends_says_what_is_kept(
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(ended):
         run_subcommand("train", argv(tmp_path / "run", "train", save_strategy=save_strategy))
-    assert "ended after step 3: " in caplog.text
+    assert "ended early, after step 3: " in caplog.text
     assert kept in caplog.text
     assert (tmp_path / "run").exists() == (save_strategy == "steps")
     assert signal.getsignal(signal.SIGTERM) == handler

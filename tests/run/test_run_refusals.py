@@ -252,10 +252,11 @@ def test_a_resumed_run_has_the_architecture_of_its_checkpoint(copy, corpus):
         main([*argv, "--d_model", "64"])
 
 
-def test_an_output_directory_that_is_a_file(corpus, tmp_path):
+def test_an_output_directory_that_is_a_file(corpus, tmp_path, caplog):
     (tmp_path / "out").write_text("text")
     with pytest.raises(ValueError, match="is a file"):
         main(arguments(corpus, tmp_path / "out", "train"))
+    assert not caplog.text
 
 
 def test_a_finished_directory_is_safe_from_a_run_resumed_from_elsewhere(copy, corpus, tmp_path):

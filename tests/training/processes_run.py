@@ -15,7 +15,6 @@ import pytest
 import torch
 from accelerate import PartialState
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType
 from accelerate.utils.launch import prepare_multi_gpu_env
 from datasets import Dataset
@@ -71,15 +70,15 @@ def by_accelerate():
     words = ["--config_file", str(launch_file), "--num_processes", "2", "program.py"]
     launched, *_ = _validate_launch_command(launch_command_parser().parse_args(words))
     launched.mixed_precision = "no"
-    make = AcceleratorState.__init__
+    make = PartialState.__init__
 
     def make_as_on_gpus(state, *args, **options):
-        if not AcceleratorState._shared_state:
-            PartialState(cpu=True)
-            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        is_new = not PartialState._shared_state
         make(state, *args, **options)
+        if is_new:
+            state.distributed_type = DistributedType.MULTI_GPU
 
-    patched = patch.object(AcceleratorState, "__init__", make_as_on_gpus)
+    patched = patch.object(PartialState, "__init__", make_as_on_gpus)
     return patch.dict(os.environ, prepare_multi_gpu_env(launched)), patched
 
 

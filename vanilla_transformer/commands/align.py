@@ -20,6 +20,7 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     add_engine_options,
     add_model_argument,
+    add_output_options,
     add_pair_options,
     add_resume_option,
     check_usage,
@@ -49,6 +50,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_model_argument(parser)
     files = parser.add_argument_group("files")
     add_pair_options(files)
+    add_output_options(files)
     add_resume_option(files)
     files.add_argument(
         "--tokens", action="store_true", help="write the links of tokens instead of words"

@@ -152,7 +152,6 @@ def check_output(
     """Checks the options `output`, `overwrite` and, where there is one, `resume`.
 
     Args:
-        options: The parsed options.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 
@@ -316,11 +315,7 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
 
 
 def file_identity(path: str) -> list[Any]:
-    """Returns the full path, size and time of a file, or of the weights in a directory.
-
-    Args:
-        path: A file, a directory, or a name on the Hub, which is returned as it is.
-    """
+    """Returns path, size and time of a file or of weights in a directory, or a name on the Hub."""
     found = Path(path)
     if not found.exists():
         return [path]

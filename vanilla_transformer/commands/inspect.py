@@ -11,6 +11,8 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
     add_model_argument,
+    add_output_options,
+    add_pair_options,
     positive_integer,
 )
 from vanilla_transformer.data.atomic_files import replaced_file
@@ -41,6 +43,7 @@ vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-lengt
 
 VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
+_ENDINGS = ".png, .svg or .pdf"
 
 
 class ViewParser(CommandParser):
@@ -69,17 +72,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--target", nargs="+", help="target texts, one per source (default: the start token)"
     )
     shapes.add_argument("--attention", help="attention implementation: sdpa, eager, ...")
-    _add_picture_options(shapes, "image of the modules as in the paper's figure 1")
+    add_output_options(shapes, f"image of the modules as in the paper's figure 1: {_ENDINGS}")
     maps = views.add_parser("attention", help="source token that each target token attends to")
     add_model_argument(maps)
     maps.add_argument("--text", required=True, help="source text")
     maps.add_argument("--target", help="target text (default: what the model generates)")
     maps.add_argument(
-        "--layer",
-        type=int,
-        default=-1,
-        metavar="N",
-        help="layer, from 0; -1: the last one",
+        "--layer", type=int, default=-1, metavar="N", help="layer, from 0; -1: the last one"
     )
     maps.add_argument(
         "--head", type=int, metavar="N", help="head to print, from 0 (default: the mean of all)"
@@ -97,9 +96,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         help="what --output holds: the heads of the layer, the heads of all layers, or source "
         "against target, with the mean of the layer's heads or with --head",
     )
-    _add_picture_options(maps, "image of the attention")
+    add_output_options(maps, f"image of the attention: {_ENDINGS}")
     positions = views.add_parser("positions", help="picture of what the positions of a stack are")
-    positions.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    add_model_argument(positions)
     positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")
     positions.add_argument(
         "--length",
@@ -107,7 +106,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="number of positions (default: 64, or as many as are learned)",
     )
-    _add_picture_options(positions, "image to write", required=True)
+    add_output_options(positions, f"image to write: {_ENDINGS}", required=True)
     training = views.add_parser("training", help="picture of the curves of trainings")
     training.add_argument(
         "runs", nargs="+", metavar="RUN", help="directory of a training, or a checkpoint"
@@ -116,35 +115,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     training.add_argument(
         "--x", choices=("step", "epoch", "seconds"), default="step", help="from left to right"
     )
-    _add_picture_options(training, "image to write", required=True)
+    add_output_options(training, f"image to write: {_ENDINGS}", required=True)
     heads = views.add_parser("heads", help="change of the loss without each attention head")
-    heads.add_argument("model", metavar="MODEL", help="directory of a saved model")
-    for side in ("source", "target"):
-        heads.add_argument(
-            f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
-        )
+    add_model_argument(heads)
+    add_pair_options(heads)
     heads.add_argument(
         "--pairs", type=positive_integer, default=64, metavar="N", help="pairs to use, at most"
     )
-    _add_picture_options(heads, "image of the changes")
+    add_output_options(heads, f"image of the changes: {_ENDINGS}")
     cost = views.add_parser("cost", help="parameters, FLOPs and memory")
-    cost.add_argument("model", metavar="MODEL", help="directory of a saved model")
+    add_model_argument(cost)
     for name, default in (("source-length", 128), ("target-length", 128), ("batch", 1)):
         what = "sequences" if name == "batch" else f"{name.partition('-')[0]} tokens of a sequence"
         cost.add_argument(
             f"--{name}", type=positive_integer, default=default, metavar="N", help=what
         )
     return parser.parse_words(words)
-
-
-def _add_picture_options(
-    parser: argparse.ArgumentParser, what: str, required: bool = False
-) -> None:
-    """Adds `--output` and `--overwrite`."""
-    parser.add_argument(
-        "--output", metavar="FILE", required=required, help=f"{what}: .png, .svg or .pdf"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
 
 def check(options: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
@@ -54,7 +55,6 @@ class CommandParser(argparse.ArgumentParser):
     one line.
 
     Args:
-        summary: One sentence on what it does.
         examples: Command lines for the end of the help, one per line.
         intermixed: Whether positional arguments may also follow options.
     """
@@ -86,16 +86,18 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints one line and exits with status 2."""
+        start = "unrecognized arguments: "
+        option = next((word for word in message.split() if word.startswith("--")), None)
+        if message.startswith(start) and option is not None:
+            close = get_close_matches(option.partition("=")[0], self._option_string_actions, 1)
+            hint = f"did you mean {close[0]}?" if close else "--help lists the options"
+            message = f"the option {option} is unknown: {hint}"
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
 
 def spell_with_hyphens(words: Sequence[str]) -> list[str]:
-    """Returns the arguments with every long option in kebab-case.
-
-    Args:
-        words: Command line arguments. What follows a bare `--` is text and stays as it is.
-    """
+    """Returns words with long options in kebab-case; what follows a bare `--` stays as it is."""
     end = words.index("--") if "--" in words else len(words)
     spelt = []
     for word in words[:end]:
@@ -173,14 +175,22 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pair_options(files: argparse._ArgumentGroup) -> None:
-    """Adds two files of parallel lines, and the output, to a group of options."""
+def add_pair_options(group: argparse._ActionsContainer) -> None:
+    """Adds two files of parallel lines."""
     for side in ("source", "target"):
-        files.add_argument(
+        group.add_argument(
             f"--{side}", required=True, metavar="FILE", help=f"{side} texts, one per line"
         )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+
+
+def add_output_options(
+    group: argparse._ActionsContainer,
+    what: str = "file to write (default: print)",
+    required: bool = False,
+) -> None:
+    """Adds an output, and whether it may replace a file."""
+    group.add_argument("--output", metavar="FILE", required=required, help=what)
+    group.add_argument("--overwrite", action="store_true", help="replace an existing --output")
 
 
 def add_resume_option(files: argparse._ArgumentGroup) -> None:

@@ -20,8 +20,9 @@ from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageEr
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
-    "corpora",
     "train",
+    "prepare",
+    "corpora",
     "evaluate",
     "translate",
     "score",

@@ -17,6 +17,7 @@ from vanilla_transformer.commands.options import (
     CommandParser,
     add_engine_options,
     add_model_argument,
+    add_output_options,
     add_pair_options,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
@@ -39,6 +40,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_model_argument(parser)
     files = parser.add_argument_group("files")
     add_pair_options(files)
+    add_output_options(files)
     files.add_argument(
         "--json",
         action="store_true",

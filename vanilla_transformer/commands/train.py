@@ -16,6 +16,7 @@ from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,
+    PreparationArguments,
     ShowArguments,
     SubwordArguments,
     TokenizerArguments,
@@ -95,6 +96,7 @@ def _make_help_parser() -> CommandParser:
         "data": DataArguments,
         "model": ModelArguments,
         "tokenizer": TokenizerArguments,
+        "preparation": PreparationArguments,
         "subword regularisation": SubwordArguments,
         "averages of the weights": AveragingArguments,
         "messages": ShowArguments,
@@ -119,7 +121,8 @@ def check(options: argparse.Namespace) -> None:
     if unknown := first_unknown_option(words):
         raise UsageError(unknown_option_message(unknown))
     values = _given_values(words)
-    check_data_files(values)
+    if "prepared" not in values:  # which does not need the files that it was made from
+        check_data_files(values)
     if model := values.get("model_name_or_path"):
         check_model_directory(model)
     check_extra("train")

@@ -25,6 +25,7 @@ from vanilla_transformer.commands.options import (
     add_compute_type_option,
     add_engine_options,
     add_model_argument,
+    add_output_options,
     add_resume_option,
     add_search_options,
     check_usage,
@@ -64,8 +65,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     files.add_argument(
         "--input", metavar="FILE", help="source texts, one per line; UTF-8, plain or .gz"
     )
-    files.add_argument("--output", metavar="FILE", help="file to write (default: print)")
-    files.add_argument("--overwrite", action="store_true", help="replace an existing --output")
+    add_output_options(files)
     add_resume_option(files)
     files.add_argument(
         "--json",

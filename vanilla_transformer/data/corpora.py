@@ -2,18 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
-from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
-from vanilla_transformer.data.file_contents import content_digest
+from vanilla_transformer.data.file_formats import dataset_from_rows
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
@@ -92,11 +91,11 @@ def _read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
     """Loads the rows of a table or of a data set as `load_parallel_data` does."""
     source, target = corpus.columns or ("source", "target")
-    options = {"source_column": str(source), "target_column": str(target)}
+    options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
     if corpus.dataset is not None:
         return load_parallel_data(DataArguments(dataset_name=corpus.dataset, **options))[split]
-    name = f"{split}_file"
-    return load_parallel_data(DataArguments(**{name: corpus.paths(split)[0]}, **options))[split]
+    options[f"{split}_file"] = corpus.paths(split)[0]
+    return load_parallel_data(DataArguments(**options))[split]
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:
@@ -121,11 +120,11 @@ def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterato
         yield CorpusRow(source, target, line, reason(source, target))
 
 
-def _cached_rows(
-    spec: str, split: str, held_out: tuple[int, ...], contents: tuple[str, ...]
+def _tagged_rows(
+    spec: dict[str, Any], split: str, held_out: Sequence[int], **_: Any
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of the table of a corpus; its arguments are what the table depends on."""
-    corpus = Corpus(**json.loads(spec))
+    corpus = Corpus(**spec)
     for row in corpus_rows(corpus, split, frozenset(held_out)):
         source = row.source if corpus.tag is None else f"{corpus.tag} {row.source}"
         yield {**row._asdict(), "source": source, "corpus": corpus.name}
@@ -133,24 +132,15 @@ def _cached_rows(
 
 def _load_table_of(corpus: Corpus, split: str, held_out: frozenset[int]) -> Dataset:
     """Loads the pairs of a corpus, those that are dropped included."""
-    if corpus.dataset is None:  # tuples: `from_generator` takes a list for shards
-        contents = tuple(content_digest(path) for path in corpus.paths(split))
-    else:
-        contents = (_load_rows(corpus, split)._fingerprint,)
-    arguments = {
-        "spec": json.dumps(asdict(replace(corpus, weight=None)), sort_keys=True),
-        "split": split,
-        "held_out": tuple(sorted(held_out)),
-        "contents": contents,
-    }
-    try:
-        return Dataset.from_generator(_cached_rows, features=_FEATURES, gen_kwargs=arguments)
-    except DatasetGenerationError as error:
-        if str(error.__cause__ or error).startswith("Generator returned no"):
-            raise ValueError(
-                f"The corpus {corpus.name!r} is empty: give files with text."
-            ) from None
-        raise (error.__cause__ or error) from None
+    paths = {f"file{number}": path for number, path in enumerate(corpus.paths(split))}
+    options: dict[str, Any] = {"spec": asdict(replace(corpus, weight=None)), "split": split}
+    options |= {"held_out": sorted(held_out), "limits": corpus.limits()}
+    if corpus.dataset is not None:
+        options["fingerprint"] = _load_rows(corpus, split)._fingerprint
+    table = dataset_from_rows(_tagged_rows, _FEATURES, paths, **options)
+    if not len(table):
+        raise ValueError(f"The {split} data of the corpus {corpus.name!r} are empty: give pairs.")
+    return table
 
 
 # Loading ------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def encode(
         num_proc: Number of processes. None: the current process does the work.
         folder: Folder of the files; each of several splits has a folder in it. None: the cache, or
             memory for texts that are there.
-        tell: Takes the number of pairs of a split that are encoded.
+        tell: Takes the number of pairs that are encoded, after each file.
 
     Returns:
         New data with the same rows and the columns "input_ids", "labels" and "length" (number of
@@ -79,11 +79,13 @@ def encode(
     """
     if isinstance(data, DatasetDict):
         options = max_source_length, max_target_length, num_proc
-        folders = {name: None if folder is None else folder / name for name in data}
-        splits = {
-            name: encode(rows, tokenizer, *options, folders[name], tell)
-            for name, rows in data.items()
-        }
+        splits, before = {}, 0
+        for name, rows in data.items():
+            own = None if folder is None else folder / name
+            splits[name] = encode(
+                rows, tokenizer, *options, own, partial(lambda start, n: tell(start + n), before)
+            )
+            before += len(rows)
         return DatasetDict(splits)
     if missing := [name for name in ("source", "target") if name not in data.column_names]:
         raise ValueError(
@@ -93,22 +95,17 @@ def encode(
     limits = {"source": max_source_length, "target": max_target_length}
     tells = num_proc is None and logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-
-        def reach(done: int) -> None:
-            shown.reach(done)
-            tell(done)
-
         make = partial(_encode_rows, data, tokenizer, limits)
         if folder is None and not data.cache_files:
-            table, facts = make(range(len(data)), tell=reach)
+            table, facts = make(range(len(data)), tell=shown.reach)
             encoded, found = Dataset(InMemoryTable(table)), [facts]
         else:
-            origin = [_FORMAT, data._fingerprint, _tokenizer_digest(tokenizer), limits]
+            origin = [_FORMAT, data._fingerprint, tokenizer_digest(tokenizer), limits]
             key = text_digest(json.dumps(origin))
             folder = folder or cache_folder() / key
             if num_proc is None:
-                make = partial(make, tell=reach)
-            shards = make_shards(folder, key, len(data), make, num_proc, reach)
+                make = partial(make, tell=shown.reach)
+            shards = make_shards(folder, key, len(data), make, num_proc, tell)
             encoded, found = shards.open(), shards.shards
     _warn_of_losses(found, limits, len(data))
     return encoded
@@ -133,7 +130,7 @@ def _warn_of_losses(facts: list[dict[str, Any]], limits: dict[str, int | None], 
         logger.warning(f"{lost} links of words are left out: truncation leaves no token of a word.")
 
 
-def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Returns a digest of what a tokenizer saves, without where it comes from or its last call."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_warning()  # without a message for each file

@@ -19,8 +19,8 @@ from datasets.table import MemoryMappedTable
 
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
-from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.file_contents import content_digest, text_digest
+from vanilla_transformer.data.shards import write_tables
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 
 _TIMES = ("timestamp", "date", "time", "duration")
@@ -30,33 +30,32 @@ _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
 
 def dataset_from_rows(
-    read_rows: Callable[..., Iterator[dict[str, str]]], features: Features, paths: dict[str, str]
+    read_rows: Callable[..., Iterator[dict[str, Any]]],
+    features: Features,
+    paths: dict[str, str],
+    **options: Any,
 ) -> Dataset:
     """Writes the rows of files to a file of the cache, unless it has them, and opens that file.
 
     Args:
-        read_rows: Generator of the rows. Its arguments are `paths` by name.
+        read_rows: Generator of the rows. Its arguments are `paths` and `options` by name.
         features: Columns of the rows.
         paths: Paths of the files, by the names of the generator's arguments.
+        **options: What else the rows depend on, as JSON can hold it.
 
     Raises:
         FileNotFoundError: If a file does not exist.
         Exception: Any error of the generator, as the generator raised it.
     """
     digests = [content_digest(path) for path in paths.values()]
-    made_by = [__version__, read_rows.__name__, features.to_dict(), digests]
+    made_by = [__version__, read_rows.__name__, features.to_dict(), digests, options]
     key = text_digest(json.dumps(made_by))
     path = cache_folder() / f"{key}.arrow"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows, schema = read_rows(**paths), features.arrow_schema
-        with (
-            replaced_file(path) as part,
-            pa.OSFile(str(part), "wb") as stream,
-            pa.ipc.new_stream(stream, schema) as writer,
-        ):
-            for chunk in iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), []):
-                writer.write_table(pa.Table.from_pylist(chunk, schema))
+        rows, schema = read_rows(**paths, **options), features.arrow_schema
+        chunks = iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
+        write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
     return Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
 
 

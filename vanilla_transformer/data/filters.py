@@ -21,7 +21,7 @@ _MARKUP = regex.compile(  # not <file>, which a translation translates
     r"|table|td|th|tr|tt|u|ul)\b"
 )
 
-_SCRIPTS = {
+_SCRIPTS: dict[tuple[str, ...], str] = {
     ("Latin",): "af ast ca ceb cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id "
     "ig is it jv lb ln lt lv mg ms mt nb nl nn no oc pl pt qu ro sk sl sm sn so sq st su sv sw tl "
     "tn tr vi wo xh yo zu",

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -177,7 +177,7 @@ def _carry_out(work: list[Any], make: MakeShard, num_proc: int | None) -> Any:
     with ProcessPoolExecutor(
         min(num_proc, len(work)), initializer=_start_worker, initargs=(make,)
     ) as pool:
-        numbers = {pool.submit(_work, one): number for number, one in enumerate(work)}
+        numbers = {pool.submit(_write_in_worker, one): number for number, one in enumerate(work)}
         try:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()
@@ -190,13 +190,12 @@ def _carry_out(work: list[Any], make: MakeShard, num_proc: int | None) -> Any:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_make: MakeShard
-"""What a worker calls."""
+_make_in_worker: MakeShard
 
 
 def _start_worker(make: MakeShard) -> None:
-    global _make
-    _make = make
+    global _make_in_worker
+    _make_in_worker = make
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     parent = parent_process()
     if parent is not None:  # a worker would wait for ever when its parent is killed
@@ -204,8 +203,8 @@ def _start_worker(make: MakeShard) -> None:
         threading.Thread(target=lambda: (wait([sentinel]), os._exit(1)), daemon=True).start()
 
 
-def _work(one: tuple[Path, str, range]) -> dict[str, Any]:
-    return _write_shard(_make, *one)
+def _write_in_worker(one: tuple[Path, str, range]) -> dict[str, Any]:
+    return _write_shard(_make_in_worker, *one)
 
 
 def _shard_path(folder: Path, number: int) -> Path:
@@ -216,15 +215,22 @@ def _write_shard(make: MakeShard, path: Path, key: str, rows: range) -> dict[str
     table, facts = make(rows)
     facts = {"key": key, "rows": len(rows), **facts}
     schema = table.schema.with_metadata({**table.schema.metadata, _FACTS: json.dumps(facts)})
+    write_tables(path, schema, [table.replace_schema_metadata(schema.metadata).combine_chunks()])
+    written = _read_shard(path, key)
+    if written is None:
+        raise OSError(f"{str(path)!r} cannot be read after it was written: check the disk.")
+    return written
+
+
+def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Writes tables to an Arrow file that exists whole or not at all."""
     with (
         replaced_file(path) as part,
         pa.OSFile(str(part), "wb") as stream,
         pa.ipc.new_stream(stream, schema) as writer,
     ):
-        writer.write_table(table.replace_schema_metadata(schema.metadata).combine_chunks())
-    found = _read_shard(path, key)
-    assert found is not None
-    return found
+        for table in tables:
+            writer.write_table(table)
 
 
 def _read_shard(path: Path, key: str) -> dict[str, Any] | None:

@@ -154,16 +154,16 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     def _draw_batches(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns a sorted order of the examples and the positions that cut it into batches."""
-        rows = slice(None) if self.mixture is None else self.mixture(self.epoch)
+        count = len(self.source_lengths)
+        rows = np.arange(count) if self.mixture is None else self.mixture(self.epoch)
         lengths = [
             side[rows].astype(np.int64) for side in (self.source_lengths, self.target_lengths)
         ]
         jitter = _JITTER if self.shuffle else 0.0
-        source, target = ((side + 1) * (1 + jitter * rng.random(len(side))) for side in lengths)
+        source, target = ((side + 1) * (1 + jitter * rng.random(count)) for side in lengths)
         band = np.floor(np.log(target) / np.log(_BAND))
         order = np.lexsort((np.where(band % 2, -source, source), band))
-        ends = self._cut_greedily(lengths[0][order], lengths[1][order])
-        return order if self.mixture is None else rows[order], ends
+        return rows[order], self._cut_greedily(lengths[0][order], lengths[1][order])
 
     def _cut_greedily(self, source: Ints, target: Ints) -> Ints:
         """Returns the positions that cut sorted lengths into the fewest batches in this order."""

@@ -292,11 +292,7 @@ def load_ctranslate2(
 
 
 def sees_gpu(device: str) -> bool:
-    """Returns whether CTranslate2 can use a GPU, which torch may have been built without.
-
-    Args:
-        device: "cuda" or "cuda:1".
-    """
+    """Returns whether CTranslate2 can use "cuda" or "cuda:1", even if torch cannot."""
     kind, _, index = device.partition(":")
     number = int(index) if index.isdecimal() else 0 if not index else -1
     return kind == "cuda" and 0 <= number < ctranslate2.get_cuda_device_count()
@@ -336,11 +332,7 @@ def _trusted_owners() -> set[int]:
 
 
 def _check_owners(exported: Path) -> None:
-    """Refuses an export that another user has written, or may write.
-
-    Raises:
-        CacheError: If a file is such one. The message names it.
-    """
+    """Refuses, by its name, a file of an export that another user has written, or may write."""
     owners = _trusted_owners()
     for file in (exported, *exported.iterdir()) if owners else ():
         found = file.lstat()

@@ -32,13 +32,10 @@ class Document:
 
 
 def split_lines(texts: Sequence[str]) -> tuple[list[Document], list[str]]:
-    r"""Splits texts into lines.
+    r"""Splits texts into documents, and the lines that are not blank, to which these refer.
 
     Args:
         texts: Texts of any number of lines, which end in "\n" or "\r\n".
-
-    Returns:
-        A document for each text, and all lines that are not blank, to which the documents refer.
     """
     documents: list[Document] = []
     lines: list[str] = []

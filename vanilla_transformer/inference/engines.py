@@ -69,7 +69,6 @@ class Engine(Protocol):
 
         Args:
             sources: Ids of each source, the end included.
-            search: Decides everything about the outputs.
             batch_tokens: Largest size of a batch, in tokens with padding.
             align: Whether to align the outputs too, if the engine can do so as it searches.
             on_batch: Is called with the number of finished sources after each batch, by an engine
@@ -266,11 +265,7 @@ def token_batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]
 
 
 class EnsembleEngine(TransformersEngine):
-    """Computes with the mean of the probabilities of several models.
-
-    Args:
-        models: Models with one vocabulary. The first one drives the search.
-    """
+    """Averages the probabilities of models with one vocabulary; the first one drives the search."""
 
     def __init__(self, models: Sequence[Any], tokenizer: Any = None) -> None:
         super().__init__(models[0], "ensemble", tokenizer)
@@ -377,11 +372,7 @@ def _log_mean_exp(values: Sequence[float]) -> float:
 def check_members(
     paths: Sequence[str], tokenizers: Sequence[Any], settings: Sequence[GenerationConfig]
 ) -> None:
-    """Checks that models can be averaged.
-
-    Raises:
-        ValueError: If their vocabularies, or their start or end tokens differ.
-    """
+    """Refuses models whose vocabularies, or start or end tokens differ."""
     vocabularies = [
         [vocabulary_of(tokenizer, side) for side in ("source", "target")]
         for tokenizer in tokenizers

@@ -24,14 +24,11 @@ from vanilla_transformer.interop.checkpoint_files import RefusedPickleError, exp
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
-    """Loads a model and its tokenizer through the Auto classes, ready for inference.
+    """Loads (model, tokenizer) through the Auto classes, ready for inference.
 
     Args:
         path: Directory, or name on the Hub.
         device: Device of the model. None: a GPU if there is one, otherwise the CPU.
-
-    Returns:
-        (model, tokenizer).
 
     Raises:
         ValueError: If the directory holds another kind of model, or weights that cannot be read, or
@@ -45,11 +42,7 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
 
 
 def usable_device(device: str | torch.device | None) -> str:
-    """Returns the name of a device that torch can use.
-
-    Raises:
-        ValueError: If the device cannot be used.
-    """
+    """Returns the name of a device that torch can use, or raises a ValueError."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
@@ -154,11 +147,7 @@ def _check_stacks(path: str) -> None:
 
 @cache
 def _check_name(path: str) -> None:
-    """Asks the Hub for a name once; what loads the model asks again and again for minutes.
-
-    Raises:
-        OSError: If the Hub cannot be reached, or has no such model.
-    """
+    """Asks the Hub for a name once; what loads the model asks again and again for minutes."""
     is_here = Path(path).exists() or isinstance(try_to_load_from_cache(path, "config.json"), str)
     if not is_here and not is_offline_mode():
         try:

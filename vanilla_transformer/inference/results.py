@@ -44,11 +44,7 @@ class Translation:
 
     @property
     def pharaoh(self) -> str:
-        """The links of words in Pharaoh's format, such as "0-0 1-2".
-
-        Raises:
-            ValueError: If words were not aligned.
-        """
+        """The links of words in Pharaoh's format, such as "0-0 1-2"; an error if there are none."""
         if self.word_alignment is None:
             raise ValueError("This output has no links of words: ask for `return_word_alignment`.")
         return format_links(self.word_alignment)
@@ -100,11 +96,7 @@ class Score:
 
 
 def perplexity_of(scores: Iterable[Score]) -> float:
-    """Computes exp of the mean negative log-probability of a token; lower is better.
-
-    Args:
-        scores: What `Translator.score` returns. The ends of the targets count as tokens.
-    """
+    """Computes exp of the mean negative log-probability of a token, ends included."""
     values = [value for score in scores for value in score.token_scores]
     mean = -sum(values) / max(len(values), 1)
     return exp(mean) if mean < 700 else inf
@@ -138,7 +130,6 @@ class SegmentOutput:
     """One output for one segment. What was not asked for is empty.
 
     Attributes:
-        token_scores: Log-probability of each token.
         aligned: Index of a source token for each token but the end.
         source_words: Words of each source token.
         words: Words of each token but the end.
@@ -162,14 +153,10 @@ def join_segments(
     details: Details,
     length_penalty: float,
 ) -> Translation:
-    """Makes the output of a text from one output for each of its segments.
+    """Makes the output of a text from one for each of its segments; without any, an empty one.
 
     Args:
-        outputs: An output for each number of a segment.
         length_penalty: Exponent of the number of tokens by which the score is divided.
-
-    Returns:
-        The output. A text without segments gives an empty one.
     """
     text = document.join(lambda number: outputs[number].text) if document.segments else ""
     parts = [outputs[number] for number in document.segments]
@@ -241,14 +228,7 @@ def metric_by_name(metric: str | Metric) -> Metric:
 
 
 def least_risk(outputs: Sequence[str], metric: Metric) -> int:
-    """Chooses the output with the highest mean similarity to all outputs.
-
-    Args:
-        metric: The similarity.
-
-    Returns:
-        The index of the chosen output; of equal ones, the first.
-    """
+    """Returns the index of the first output with the highest mean similarity to all outputs."""
     counts = Counter(outputs)
     gains = {
         output: sum(count * metric(output, other) for other, count in counts.items())

@@ -364,14 +364,7 @@ class Translator:
         call: "TranslatorCall",
         on_batch: Callable[[int], None] | None = None,
     ) -> list[list[SegmentOutput]]:
-        """Computes the outputs of segments.
-
-        Args:
-            on_batch: See `Engine.generate`.
-
-        Returns:
-            `n_best` outputs for each segment, best first.
-        """
+        """Computes `n_best` outputs for each segment, best first; see `Engine.generate`."""
         search, sources = call.search, [segment.ids for segment in segments]
         rows = call.engine.generate(sources, search, call.batch_tokens, call.aligns, on_batch)
         found = [hypothesis for row in rows for hypothesis in row]
@@ -611,11 +604,7 @@ class Translator:
 
 @dataclass(frozen=True)
 class Segment:
-    """What the model gets at once: a line, or a part of a long line. Its length is in tokens.
-
-    Attributes:
-        ids: Its token ids, the end included.
-    """
+    """What the model gets at once: a line, or a part of one, and its ids, the end included."""
 
     text: str
     ids: Ids
@@ -681,11 +670,7 @@ def _check_batch_tokens(value: Any) -> None:
 
 
 def _needed_start(settings: GenerationConfig) -> int:
-    """Returns the token before a target.
-
-    Raises:
-        ValueError: If the settings name none, as those of models for many languages may.
-    """
+    """Returns the token before a target; settings of models for many languages may lack it."""
     start = start_token_of(settings)
     if start is None:
         raise ValueError(

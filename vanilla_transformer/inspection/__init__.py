@@ -1,4 +1,7 @@
-"""Looks into a model: shapes, attention, positions, heads, training curves and costs."""
+"""Looks into a model: shapes, attention, positions, heads, training curves and costs.
+
+Functions that draw return figures of matplotlib, and raise a ModuleNotFoundError without it.
+"""
 
 from vanilla_transformer.inspection.attention_figures import (
     plot_alignment,

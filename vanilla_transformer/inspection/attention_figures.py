@@ -47,12 +47,8 @@ def plot_heads(
         top: Weight of the darkest colour. None: the largest weight in the picture, which shows
             more of long texts, where each weight is small.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
-
     Raises:
         ValueError: If the weights do not fit the tokens, or if there are none.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     weights = _check_weights(weights, (3, 4), len(rows), len(columns))
     panels = weights.flatten(0, -3)
@@ -104,15 +100,9 @@ def plot_alignment(
             heads of a layer of cross-attention, `maps.cross[layer].mean(0)`.
         links: Pairs (place in the source, place in the target) that get a dot, such as a word
             alignment. Places count from 0.
-        source_label: Name of the columns.
-        target_label: Name of the rows.
-
-    Returns:
-        A matplotlib figure. Save it with `.savefig("alignment.png")`, or as `.svg` or `.pdf`.
 
     Raises:
         ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
     margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
@@ -138,17 +128,11 @@ def draw_alignment(
     cell: float = 0.36,
     size: float = 11,
 ) -> Any:
-    """Draws an alignment into a part of a figure, for figures of several texts.
+    """Draws an alignment into a part of a figure; returns the image, for a colour bar.
 
     Args:
         cell: Smaller side of a cell in inches; it decides how many tokens are named.
         size: Size of the tokens in points.
-
-    Returns:
-        The image, for a colour bar.
-
-    Raises:
-        ValueError: As `plot_alignment`.
     """
     weights = _check_weights(weights, (2,), len(target), len(source))
     for pair in links:
@@ -238,12 +222,8 @@ def plot_head_scores(
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
         score: Name and unit of the score, such as "loss in nats".
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("heads.png")`.
-
     Raises:
         ValueError: If there are no changes, or not two dimensions of them.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     for name, change in changes.items():
         if change.dim() != 2 or change.numel() == 0:

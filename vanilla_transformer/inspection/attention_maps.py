@@ -49,14 +49,11 @@ class AttentionMaps:
     cross: torch.Tensor
 
     def alignment(self, layer: int = -1, head: int | None = None) -> list[tuple[str, str, float]]:
-        """Finds the source token that each target token attends to most.
+        """Returns each target token, the source token that it attends to most, and the weight.
 
         Args:
             layer: Layer of the decoder; a negative number counts from the last layer.
             head: Head of that layer. None: the mean over all heads.
-
-        Returns:
-            For each target token: the token, the source token, and the weight between them.
 
         Raises:
             ValueError: If there is no such layer or head.
@@ -72,31 +69,20 @@ class AttentionMaps:
             kind: "encoder", "decoder" (self-attention) or "cross".
             layer: Layer of the stack; a negative number counts from the last layer.
 
-        Returns:
-            A matplotlib figure. Save it with `.savefig("maps.png")`.
-
         Raises:
             ValueError: If there is no such kind or layer.
-            ImportError: If matplotlib is not installed.
         """
         weights = self._layer_weights(kind, layer)
         title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"
         return plot_heads(weights, *self.axes_of(kind), title=title)
 
     def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
-        """Returns the tokens that attend, and those that are attended to.
-
-        Returns:
-            Rows and columns of the weights of this kind, as `plot_heads` takes them.
-        """
+        """Returns the tokens that attend and those attended to, as `plot_heads` takes them."""
         rows = self.source if kind == "encoder" else self.predicted
         return rows, self.fed if kind == "decoder" else self.source
 
     def weights_of(self, kind: str, layer: int = -1, head: int | None = None) -> torch.Tensor:
-        """Returns the weights of a head, or the mean over the heads of a layer.
-
-        Returns:
-            Weights of shape (query_len, key_len), as `plot_alignment` takes them.
+        """Returns the weights of a head, or the mean of a layer, of shape (query_len, key_len).
 
         Raises:
             ValueError: If there is no such kind, layer or head.
@@ -122,15 +108,12 @@ def attention_maps(
     source: str,
     target: str | Sequence[int] | None = None,
 ) -> AttentionMaps:
-    """Runs a model once on a text and returns its attention weights.
+    """Runs a model once on a text; returns weights in float32 on the CPU, and the tokens.
 
     Args:
         model: The model. It runs in eval mode; its mode is restored afterwards.
         target: A target text, or the ids of its tokens, the end included. None: the text that the
             model generates for the source.
-
-    Returns:
-        The weights, in float32 on the CPU, and the tokens.
     """
     inputs = tokenizer([source], return_tensors="pt").to(model.device)
     with evaluation_mode(model):

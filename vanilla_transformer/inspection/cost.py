@@ -39,8 +39,6 @@ class Cost:
     FLOPs are counts of whole calls unless a name says otherwise; memory is in bytes.
 
     Attributes:
-        source_length: Source tokens of a sequence.
-        target_length: Target tokens of a sequence.
         parameters: Number of parameters of "embeddings", "positions", "encoder", "decoder" and
             "head". A tied one counts once, in the first of these parts that has it.
         tied: The names of each matrix that has several.
@@ -50,12 +48,10 @@ class Cost:
             for it. They depend on `source_length`.
         generated_token_flops: FLOPs per generated token with a cache: the decoder and the head, as
             the mean of `target_length` tokens.
-        weight_bytes: Memory of the parameters.
         gradient_bytes: Memory of the gradients of the parameters that are trained.
         optimizer_bytes: Memory of AdamW, which keeps two moments of each gradient in its type.
         source_cache_bytes: Memory of the cached keys and values per source token of a sequence.
         target_cache_bytes: The same per target token. Each beam has its own.
-        dtype: Type of the parameters.
     """
 
     source_length: int

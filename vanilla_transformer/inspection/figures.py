@@ -27,7 +27,6 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
 
     Args:
         size: Width and height in inches.
-        dpi: Pixels per inch.
         is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
 
     Raises:
@@ -79,9 +78,6 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
     Args:
         longest: Width at which a text is cut, in characters; a wide one, such as 한, counts twice.
-
-    Raises:
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     with optional_packages():
         from matplotlib import font_manager, rcParams
@@ -93,14 +89,11 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
 
 
 def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
-    """Chooses which of many labels are drawn, so that they do not overlap.
+    """Returns the indices of labels to draw: all, or at equal distances if there is no room.
 
     Args:
         cell: Distance between two of them in inches.
         pitch: Room that a label needs, in inches.
-
-    Returns:
-        Indices at equal distances; all of them if there is room.
     """
     return list(range(0, count, max(1, math.ceil(pitch / cell - 0.05))))
 

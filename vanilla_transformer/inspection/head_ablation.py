@@ -24,10 +24,7 @@ _ATTENTION_PATH = re.compile(r"(?:.*\.)?((?:en|de)coder)\.layers\.(\d+)\.(\w+_at
 
 
 def attention_heads(model: nn.Module) -> dict[str, dict[int, int]]:
-    """Counts the attention heads of a model.
-
-    Args:
-        model: A model of this package, or a wrapper around one.
+    """Counts the attention heads of a model of this package, or of one in a wrapper.
 
     Returns:
         The number of heads by module and layer. The modules are "encoder.self_attn",
@@ -125,11 +122,7 @@ class _ZeroHeads:
 
 
 def find_attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
-    """Finds the attention modules of a model, by name and layer.
-
-    Returns:
-        The modules by name, as in `attention_heads`, and by layer.
-    """
+    """Finds the attention modules of a model, by name, as in `attention_heads`, and by layer."""
     found: dict[str, dict[int, Any]] = {}
     for path, module in model.named_modules():
         match = _ATTENTION_PATH.fullmatch(path)

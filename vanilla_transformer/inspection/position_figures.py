@@ -41,13 +41,9 @@ def plot_positions(
         stack: "encoder" or "decoder". None: the encoder, if the model has one.
         length: Number of positions, from 0. None: 64, or as many as are learned if these are fewer.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("positions.png")`.
-
     Raises:
         ValueError: If the model has no such stack or no positions, if `length` is below 2, or if
             learned positions are fewer.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     name, module = _find_positions(model, stack)
     if length is None:

@@ -69,10 +69,6 @@ class Column:
     Attributes:
         start: Text below the column.
         end: Text above the column.
-        layers: Number of layers.
-        below: Boxes below the layers.
-        layer: Boxes of one layer.
-        above: Boxes above the layers.
     """
 
     stack: str
@@ -85,21 +81,14 @@ class Column:
 
 
 def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
-    """Draws the stacks of a model as figure 1 of the paper does, with names and shapes.
+    """Draws the stacks of a model of this package as figure 1 of the paper, with names and shapes.
 
     The drawing follows the calls that were recorded: where norms stand, the kind of feed-forward
     sublayer, the number of layers, and the stacks that the model has. All layers of a stack have
     the same shapes, so that one of them is drawn.
 
-    Args:
-        walk: What `shape_walk` returns for a model of this package.
-
-    Returns:
-        A matplotlib figure. Save it with `.savefig("shapes.png")`.
-
     Raises:
         ValueError: If no layer of an encoder or decoder was called.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     records = {record.name: record for record in reversed(walk.records)}  # the first call counts
     columns = _find_columns(records)
@@ -283,11 +272,7 @@ def _height_of(column: Column) -> float:
 
 
 class _Pen:
-    """Draws boxes and arrows into a figure.
-
-    Args:
-        width: Width of all boxes.
-    """
+    """Draws boxes of one width, and arrows, into a figure."""
 
     def __init__(self, axes: Any, width: float) -> None:
         with optional_packages():
@@ -299,15 +284,12 @@ class _Pen:
     def draw_column(
         self, column: Column, middle: float, side: int, source: tuple[float, float] | None
     ) -> tuple[float, float]:
-        """Draws a stack.
+        """Draws a stack; returns the place of the output.
 
         Args:
             middle: Middle of the boxes.
             side: Where the residual connections run: -1 is left, 1 is right.
             source: Where the encoder's output is, if there is one.
-
-        Returns:
-            The place of the output.
         """
         placed = _place_blocks(column)
         layer = placed[len(column.below) : len(column.below) + len(column.layer)]

@@ -44,7 +44,6 @@ class ShapeWalk:
     """The calls of all modules, in the order in which they started. `str()` makes a table.
 
     Attributes:
-        records: One record for each call.
         total_parameters: Number of parameters of the model. Tied parameters count once.
     """
 

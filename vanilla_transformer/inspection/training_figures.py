@@ -29,8 +29,6 @@ class TrainingLog:
     """The log of one run.
 
     Attributes:
-        name: Name in the legend.
-        entries: What Trainer logged.
         clock: Steps, in increasing order, and the seconds of training up to each, as far as they
             are known; (0, 0) comes first.
     """
@@ -80,14 +78,10 @@ def plot_training(
             known at the checkpoints that this package writes and at the end of a training; between
             these they grow with the steps.
 
-    Returns:
-        A matplotlib figure. Save it with `.savefig("training.png")`.
-
     Raises:
         FileNotFoundError: If there is no trainer_state.json.
         ValueError: If there is no run, if a file is damaged, if a run has nothing to draw, or if
             its epochs or seconds are not known.
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     if x not in _X_LABELS:
         raise ValueError(f"`x` is {x!r}: choose one of {list(_X_LABELS)}.")

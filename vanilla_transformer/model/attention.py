@@ -2,6 +2,10 @@
 
 States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. They are
 projected in that shape; attention itself needs the padded one (see `token_layout`).
+
+Queries are (batch, heads, target_len, head_dim), keys and values (batch, key_value_heads,
+source_len, head_dim); each of these serves heads / key_value_heads neighbouring query heads.
+Weights are (batch, heads, target_len, source_len). Fused implementations return None for them.
 """
 
 import math
@@ -37,20 +41,14 @@ def eager_attention_forward(
     """Scaled dot-product attention, written out: softmax(scaling · QK^T) V (§3.2.1).
 
     Args:
-        query: Of shape (batch, heads, target_len, head_dim).
-        key: Of shape (batch, key_value_heads, source_len, head_dim); each serves
-            heads / key_value_heads neighbouring query heads.
-        value: Of shape (batch, key_value_heads, source_len, head_dim).
         attention_mask: Added to the scores: 0 where attention is allowed, the most negative
             number of the type elsewhere; or True where it is allowed. Of shape (batch, 1,
             target_len, source_len).
-        dropout: Probability of dropping an attention weight.
         position_bias: Added to the scores, of shape (batch, heads, target_len, source_len).
         **kwargs: Ignored here; other implementations of the same interface use them.
 
     Returns:
-        The mixed values, of shape (batch, target_len, heads, head_dim), and the attention weights,
-        of shape (batch, heads, target_len, source_len).
+        The mixed values, of shape (batch, target_len, heads, head_dim), and the weights.
     """
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
@@ -170,17 +168,10 @@ class AttentionCore(nn.Module):
         context: CallContext,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Calls the attention implementation, and projects the result.
+        """Calls the attention implementation; returns the output, as the states, and the weights.
 
         Args:
-            query: Of shape (batch, heads, target_len, head_dim).
-            key: Of shape (batch, key_value_heads, source_len, head_dim).
-            value: Of shape (batch, key_value_heads, source_len, head_dim).
             mask: In the form that the implementation asks for.
-
-        Returns:
-            The output, shaped as the states, and the attention weights of shape (batch, heads,
-            target_len, source_len); None from a fused implementation.
         """
         dropout = self.attention_dropout if self.training else 0.0
         mixed, weights = context.attend(
@@ -198,12 +189,7 @@ class SelfAttention(AttentionCore):
     def forward(
         self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends within a sequence.
-
-        Returns:
-            The output, shaped as the input, and the attention weights of shape
-            (batch, heads, length, length with the past); None from a fused implementation.
-        """
+        """Attends within a sequence; returns the output, shaped as the input, and the weights."""
         states = map(context.layout.pad_for_attention, self.project(hidden_states))
         query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
@@ -218,15 +204,7 @@ class SelfAttention(AttentionCore):
         return self.attend(query, key, value, context.mask, context, position_bias=bias)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Projects a sequence to its queries, keys and values.
-
-        Args:
-            hidden_states: Of shape (batch, length, d_model).
-
-        Returns:
-            Queries of shape (batch, length, heads · head_dim), then keys and values, both of shape
-            (batch, length, key_value_heads · head_dim).
-        """
+        """Projects a sequence to its queries, keys and values, before `split_heads`."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         return tuple(projection(hidden_states) for projection in projections)
 
@@ -246,7 +224,7 @@ class FusedSelfAttention(SelfAttention):
         )
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Projects a sequence to its queries, keys and values, as `SelfAttention.project` does."""
+        """Projects as `SelfAttention.project` does."""
         stacked: torch.Tensor = self.qkv_proj(hidden_states)
         return torch.split(stacked, self.part_sizes, dim=-1)
 
@@ -263,12 +241,7 @@ class CrossAttention(AttentionCore):
         context: CallContext,
         encoder_hidden_states: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends from the target to the source.
-
-        Returns:
-            The output, shaped as `hidden_states`, and the attention weights of shape (batch, heads,
-            target_len, source_len); None from a fused implementation.
-        """
+        """Attends to the source; returns the output, shaped as the target, and the weights."""
         count = context.rows_per_source
         query = context.layout.pad_for_attention(self.q_proj(hidden_states))
         if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
@@ -285,13 +258,9 @@ class CrossAttention(AttentionCore):
     def project_source(
         self, encoder_hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Projects the source to its keys and values, or takes those of an earlier call.
+        """Returns keys and values of each source, whose rows are equal, from now or a call before.
 
-        Args:
-            encoder_hidden_states: States of the source, the same for all rows of a source.
-
-        Returns:
-            Keys and values, of shape (sources, key_value_heads, source_len, head_dim).
+        Their shape is (sources, key_value_heads, source_len, head_dim).
         """
         cache = context.source_cache
         if cache is not None and cache.is_updated.get(self.layer_idx):

@@ -431,9 +431,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """
 
     model_type = "vanilla_transformer"
-    keys_to_ignore_at_inference = [  # noqa: RUF012 - as the base class declares it
-        *("past_key_values", "cache"),
-    ]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012 - as below
     attribute_map = {  # noqa: RUF012 - as the base class declares it
         "hidden_size": "d_model",
         "num_attention_heads": "encoder_attention_heads",
@@ -538,12 +536,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 sizes that a tutorial leaves open are those of the paper), or "modern" (pre-norm,
                 RMSNorm, SwiGLU, RoPE, grouped queries, no biases).
             **changes: Fields that differ from the preset.
-
-        Returns:
-            The config.
-
-        Raises:
-            ValueError: If the preset is unknown, or as the constructor.
         """
         if name not in PRESETS:
             raise ValueError(f"Unknown preset `name` {name!r}: choose one of {list(PRESETS)}.")
@@ -597,13 +589,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
     ) -> None:
-        """Writes the config, with the current versions, and the code of all classes it names.
-
-        Args:
-            save_directory: The directory to write to. It is created if it does not exist.
-            push_to_hub: Whether to push it to the Hub too.
-            **kwargs: See `PreTrainedConfig.save_pretrained`.
-        """
+        """Writes the config, with the current versions, and the code of all classes it names."""
         self.saved_with = current_versions()
         super().save_pretrained(save_directory, push_to_hub, **kwargs)
         if self._auto_class is not None:
@@ -611,11 +597,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 shutil.copyfile(file, Path(save_directory) / file.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the names and values of all fields, as they are written to a file.
-
-        Returns:
-            The fields. `custom_pipelines` is left out if it is empty.
-        """
+        """Returns all fields as they are written to a file, without empty `custom_pipelines`."""
         fields: dict[str, Any] = super().to_dict()
         fields.pop("custom_pipelines", None)
         if self.custom_pipelines:
@@ -624,15 +606,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VanillaTransformerConfig":
-        """Creates a config from the content of a config file.
-
-        Args:
-            config_dict: Names and values of the fields.
-            **kwargs: Fields to override. With `return_unused_kwargs=True`, arguments that are not
-                fields are returned.
-
-        Returns:
-            The config, or a pair of the config and the unused arguments.
+        """Creates a config from the content of a config file; `kwargs` override fields.
 
         Raises:
             ValueError: As the constructor, and if the file describes another kind of model.
@@ -652,13 +626,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ) -> PreTrainedConfig:
         """Returns the config of one stack, which transformers uses to size a cache.
 
-        Args:
-            decoder: Whether the common names, such as `num_hidden_layers`, mean the decoder.
-            encoder: Whether they mean the encoder.
-
-        Returns:
-            A copy for one stack, without `rope_parameters`, which only the whole config holds. If
-            both or neither of the stacks are chosen: this config.
+        It is a copy without `rope_parameters`, which only the whole config holds; it is this config
+        if both or neither of the stacks are chosen.
         """
         config: PreTrainedConfig = super().get_text_config(decoder, encoder)
         if config is not self:
@@ -673,9 +642,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
 
         The constructor calls it, and so does every model when it is built: fields can change after
         construction, as in `from_pretrained(directory, field=value)`.
-
-        Raises:
-            ValueError: As the constructor.
         """
         self._check_types()
         self._fill_in_defaults()

@@ -19,11 +19,7 @@ def dropout(states: torch.Tensor, p: float, training: bool = True) -> torch.Tens
     work as usual. Other devices, tensor subclasses and traced calls use torch's own dropout.
 
     Args:
-        states: A tensor of any shape.
-        p: Probability of zeroing a unit.
-
-    Returns:
-        A tensor of the same shape and type.
+        states: A tensor of any shape; the result has its shape and type.
     """
     if not training:
         return states

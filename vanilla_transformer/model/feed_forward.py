@@ -19,10 +19,8 @@ class FeedForward(nn.Module):
     """Two linear projections with an activation between them: fc2(act(fc1(x))) (§3.3).
 
     Args:
-        d_model: Width of input and output.
         ffn_dim: Width between the two projections.
         activation: A name in `ACT2FN`.
-        bias: Whether every projection has a bias.
         dropout: Dropout probability after the activation.
         output_dropout: Dropout probability after the second projection.
     """

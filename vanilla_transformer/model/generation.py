@@ -67,16 +67,13 @@ class TwoVocabularyGeneration(GenerationMixin):
         beam_indices: torch.Tensor | None = None,
         normalize_logits: bool = False,
     ) -> torch.Tensor:
-        """Computes the score of each generated token.
+        """Scores each generated token, of shape (batch · sequences per source, new tokens).
 
         Args:
             sequences: The generated ids, of shape (batch · sequences per source, target_len).
             scores: One tensor for each generated token, of shape (batch · beams, vocab).
             beam_indices: The beam of each token, of shape (batch · sequences per source, new
                 tokens). None: not a beam search.
-
-        Returns:
-            Scores of shape (batch · sequences per source, new tokens).
         """
         config = config_with(self.config, vocab_size=scores[0].shape[-1])
         stand_in = SimpleNamespace(config=config)  # the base class reads only this attribute

@@ -111,7 +111,6 @@ def set_gains(layer: nn.Module, config: VanillaTransformerConfig, stack: str, nu
 
     Args:
         layer: The layer; its projections get the attribute `initial_gains`, a factor for each part.
-        stack: "encoder" or "decoder".
         number: Number of the layer in its stack, from 1.
     """
     sublayers = 3 if hasattr(layer, "encoder_attn") else 2

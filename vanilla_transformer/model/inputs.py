@@ -415,10 +415,7 @@ def attend_within(sequences: torch.Tensor | None, batch: int) -> MaskFunction | 
 def check_token_ids(
     name: str, ids: torch.Tensor, vocab_size: int, ignore_index: int | None = None
 ) -> None:
-    """Refuses ids outside the vocabulary.
-
-    Args:
-        vocab_size: Ids must lie in [0, vocab_size).
+    """Refuses ids outside the vocabulary, [0, vocab_size).
 
     Raises:
         ValueError: If there are no ids, or if an id lies outside the vocabulary.
@@ -459,9 +456,6 @@ def shift_right(
             not changed.
         pad_token_id: Replaces -100.
         decoder_start_token_id: The first token of every sequence.
-
-    Returns:
-        A tensor of shape (batch, target_len).
     """
     start = labels.new_full((labels.shape[0], 1), decoder_start_token_id)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
@@ -469,10 +463,7 @@ def shift_right(
 
 
 def problem_type_of(labels: torch.Tensor, num_labels: int) -> ProblemType:
-    """Infers the kind of classification from labels, by transformers' rules.
-
-    Args:
-        labels: As in `losses.sequence_loss`.
+    """Infers the kind of classification from labels, as transformers does.
 
     Returns:
         "regression" for one output, "single_label_classification" for one integer per row,

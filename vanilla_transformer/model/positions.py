@@ -50,9 +50,6 @@ class PositionEncoding(NamedTuple):
 
         Args:
             states: Queries or keys of shape (batch, heads, length, head_dim).
-
-        Returns:
-            A tensor of the same shape and type, rotated in float32.
         """
         if self.rotation is None:
             return states
@@ -88,9 +85,6 @@ class SinusoidalPositions(nn.Module):
     d_model) in radians. The table is computed in float32 for the given positions only. It is never
     stored, has no maximum length, and does not lose precision with half-precision weights. An odd
     `d_model` ends with a sine.
-
-    Args:
-        offset: Position of the first token.
     """
 
     def __init__(self, d_model: int, offset: int = 0) -> None:
@@ -156,7 +150,6 @@ class RotaryPositions(nn.Module):
     frequencies as `transformers.modeling_rope_utils` defines it.
 
     Args:
-        head_dim: Width of a head.
         max_positions: Trained length in tokens, used by some scaled types.
         rope_parameters: `rope_type`, `rope_theta`, and the parameters of the type.
     """
@@ -246,13 +239,10 @@ def rotary_positions(
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns the ALiBi slope of each head: 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
+    """Returns ALiBi's slopes, of shape (heads,): 2^(-8 / n), ..., 2^-8 (Press et al. 2022, §3).
 
     If the number of heads is not a power of 2, the slopes of the next lower power come first, then
     every other slope of the next higher power, as in the authors' code.
-
-    Returns:
-        Slopes of shape (heads,).
     """
     power = 2 ** int(math.log2(num_heads))
     exponents = torch.arange(1, power + 1, dtype=torch.float32, device=device) / power
@@ -287,11 +277,6 @@ class RelativePositions(nn.Module):
     A decoder has `num_buckets` for the distances to earlier tokens. An encoder has half of them for
     earlier and half for later tokens. In each direction, half of the buckets hold one distance
     each; the rest grow logarithmically up to `max_distance`, and the last holds all that is beyond.
-
-    Args:
-        num_buckets: Number of buckets, at least 4.
-        max_distance: Distance in tokens from which on all distances are in the last bucket.
-        is_causal: Whether tokens do not attend to later tokens.
     """
 
     def __init__(
@@ -332,7 +317,6 @@ class LearnedPositions(nn.Module):
 
     Args:
         num_positions: Number of positions that have a vector.
-        d_model: Width of the embedding.
         offset: Position of the first token. The table has this many more rows, which are not used.
     """
 
@@ -448,12 +432,7 @@ ROPE_ORDER = (("low_freq_factor", 1, "high_freq_factor", 2), ("beta_slow", 1, "b
 def with_rope_defaults(
     parameters: Mapping[str, Any] | None, max_position_embeddings: int
 ) -> dict[str, Any]:
-    """Returns a copy of RoPE parameters with the missing defaults filled in.
-
-    Args:
-        parameters: The given parameters. None: plain RoPE.
-        max_position_embeddings: Trained length in tokens, for the types that use one.
-    """
+    """Returns a copy of RoPE parameters, with the missing defaults filled in; None: plain RoPE."""
     complete = {"rope_type": "default", "rope_theta": 10000.0, **(parameters or {})}
     scaled = [name for name, kind in ROPE_TYPES.items() if kind.has_trained_length]
     if complete["rope_type"] in scaled:
@@ -462,12 +441,9 @@ def with_rope_defaults(
 
 
 def check_rope_parameters(parameters: Mapping[str, Any]) -> None:
-    """Checks the names and values of RoPE parameters.
+    """Checks the names and values of complete parameters, as `with_rope_defaults` returns them.
 
     Warns, once, of a trained length that the type does not use.
-
-    Args:
-        parameters: Complete parameters, as `with_rope_defaults` returns them.
 
     Raises:
         ValueError: If the type is unknown, a parameter is unknown, missing, of the wrong type or

@@ -260,6 +260,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             names = {name for name in names if ".self_attn." not in name}
         self._tp_plan = {k: v for k, v in (self._tp_plan or {}).items() if k in names}
         self._fsdp_plan = {k: v for k, v in (self._fsdp_plan or {}).items() if k in names}
+        kinds = {type(module).__name__ for module in self.modules()}
+        self._no_split_modules = kinds & set(self._no_split_modules or ())
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:

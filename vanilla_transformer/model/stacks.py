@@ -191,11 +191,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None,
         layout: TokenLayout = PADDED,
     ) -> torch.Tensor:
-        """Looks the tokens up, or takes the given embeddings, and scales them (§3.4).
-
-        Returns:
-            Embeddings, without positions.
-        """
+        """Returns the embeddings of tokens, or the given ones, scaled (§3.4), without positions."""
         name, embeds_name = f"{self.prefix}input_ids", f"{self.prefix}inputs_embeds"
         if (input_ids is None) == (inputs_embeds is None):
             hint = _HINT_FOR_MISSING_IDS.get(name, "") if input_ids is None else ""
@@ -424,12 +420,7 @@ class VanillaTransformerCausalDecoder(CausalStack):
         position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPast:
-        """Runs the stack.
-
-        Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, and what
-            was asked for.
-        """
+        """Runs the stack; the result is that of `VanillaTransformerDecoder`, without `layout`."""
         embeds = self.embed(input_ids, inputs_embeds)
         cache = self.make_cache(past_key_values, bool(use_cache))
         context = self.make_context(embeds, attention_mask, position_ids, PADDED, kwargs, cache)

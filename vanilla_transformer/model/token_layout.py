@@ -144,11 +144,7 @@ class _RepeatTokens(torch.autograd.Function):
 class StepPlan:
     """What one call computes; made by the outermost model and handed down.
 
-    Attributes:
-        source: The slots of the source that are computed.
-        target: The slots of the target that are computed.
-        chunked_loss: Whether the loss may be computed in chunks, without full logits.
-        lazy_logits: Whether the output's tensors are computed when they are read.
+    The layouts tell which slots of a side are computed; see `TrainingShortcuts` for the rest.
     """
 
     source: TokenLayout = PADDED
@@ -197,11 +193,10 @@ def source_slots(
 
     Args:
         attention_mask: 1 for a token, 0 for padding, of shape (batch, source_len).
-        shape: (batch, source_len).
 
     Returns:
-        True for each such slot, of shape (batch, source_len). None if the mask is not of this
-        kind: then all slots must be computed.
+        True for each such slot, in the shape of the mask. None if the mask is not of this kind:
+        then all slots must be computed.
     """
     if attention_mask is None or not _is_plain_tensor(attention_mask, shape):
         return None
@@ -223,11 +218,9 @@ def target_slots(
         labels: Of shape (batch, target_len), -100 where there is nothing to predict. None: only the
             mask counts.
         attention_mask: 1 for a token, 0 for padding, of shape (batch, target_len).
-        shape: (batch, target_len).
 
     Returns:
-        True for each such slot, of shape (batch, target_len). None if they are not known: then all
-        slots must be computed.
+        As from `source_slots`.
     """
     if attention_mask is not None and not _is_plain_tensor(attention_mask, shape):
         return None

@@ -303,13 +303,10 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return self._backend_of("target").get_vocab_size(with_added_tokens=True)
 
     def target_tokenizer(self) -> Self:
-        """Returns a tokenizer that uses the target vocabulary for both sides.
+        """Returns one that uses the target vocabulary for both sides; a shared one: this tokenizer.
 
         Use it where only one vocabulary is possible and targets are meant, as for `stop_strings` of
         `generate`, streamers and constraints.
-
-        Returns:
-            A new tokenizer. With a shared vocabulary: this tokenizer.
         """
         if not self.separate_vocabularies:
             return self
@@ -435,15 +432,12 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         side: Side = "target",
         **kwargs: Any,
     ) -> str | list[str]:
-        """Decodes ids to text; `batch_decode` accepts the same options.
+        """Decodes ids to a text, or to one per sequence; `batch_decode` accepts the same options.
 
         Args:
             token_ids: One id, a sequence of ids or a batch of sequences, as lists, arrays or
                 tensors.
             side: Vocabulary of the ids: "target" (for generated ids and labels) or "source".
-
-        Returns:
-            One text, or one text per sequence of a batch.
 
         Raises:
             ValueError: If an id is negative (in labels, replace -100 by `pad_token_id` first), if
@@ -570,11 +564,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
     def save_vocabulary(  # type: ignore[override]  # the base class declares a single file
         self, save_directory: str | os.PathLike[str], filename_prefix: str | None = None
     ) -> tuple[str, ...]:
-        """Writes the shared vocabulary, or both vocabularies.
-
-        Raises:
-            FileNotFoundError: If the directory does not exist.
-        """
+        """Writes the shared vocabulary, or both, into a directory, which must exist."""
         if not os.path.isdir(save_directory):
             raise FileNotFoundError(
                 f"save_directory={os.fspath(save_directory)!r} is not a directory: create it first."

@@ -29,11 +29,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def build_page(models: PageModels, text: str = "") -> gr.Blocks:
-    """Builds the page. `launch_page` serves it; so does `launch(**launch_options())`.
-
-    Returns:
-        The page, as Gradio's `Blocks`.
-    """
+    """Builds the page, `Blocks`. `launch_page` serves it; so does `launch(**launch_options())`."""
     page = gr.Blocks(title="vanilla-transformer", analytics_enabled=False)
     with page:
         parts = make_parts(models, text)

@@ -38,10 +38,8 @@ class Choice:
     """Which attention is drawn.
 
     Attributes:
-        align_layer: Layer of the alignment.
         align_head: Head of the alignment, or `MEAN`.
         kind: Key of `KINDS`, for the maps of all heads.
-        layer: Layer of these maps.
     """
 
     align_layer: int
@@ -172,11 +170,7 @@ def percent_text(probability: float) -> str:
 
 
 def draw_found(found: Found, choice: Choice) -> Drawings:
-    """Draws the view of an output.
-
-    Returns:
-        The drawings; a message where there is no view, or no such layer or head.
-    """
+    """Draws the view of an output, or a message where there is none, or no such layer or head."""
     result, ablation = found.result, ""
     if result.request.heads_off:
         rows = (result.outputs, result.whole)
@@ -273,7 +267,6 @@ def heads_html(
         rows: Tokens that attend.
         columns: Tokens that are attended to.
         weights: Weights of shape (heads, rows, columns).
-        off: Heads that are switched off.
     """
     figures = []
     for head, one in enumerate(weights):

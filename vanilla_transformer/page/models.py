@@ -47,14 +47,9 @@ class PageRequest:
     """What one user asks for.
 
     Attributes:
-        model: Name of the model on the page.
-        engine: Name of an engine of `Translator`.
         lines: Source texts without line breaks.
         num_beams: Beam width; of no effect with a temperature.
-        n_best: Outputs per line.
         temperature: Temperature of sampling; 0: no sampling.
-        heads_off: Heads that are switched off.
-        seed: Seed of the random numbers for sampling.
     """
 
     model: str
@@ -81,8 +76,6 @@ class PageResult:
     Attributes:
         outputs: For each line its outputs, best first.
         whole: The outputs with all heads on; the same as `outputs` if no head is off.
-        engine: Name of the engine that computed the outputs.
-        seconds: Time of the computation.
     """
 
     request: PageRequest
@@ -97,7 +90,6 @@ class PageView:
     """A look into the model while it reads one line and writes one output.
 
     Attributes:
-        maps: The attention weights.
         walk: The shapes of one call of the model on the line and the output.
         sizes: The sizes in these shapes, by name.
     """
@@ -211,7 +203,6 @@ class PageModels:
     Args:
         paths: Directories, or names on the Hub. The first model is loaded at once, the others when
             they are first used.
-        device: Device of the models. None: a GPU if there is one, otherwise the CPU.
 
     Raises:
         FileNotFoundError: If a directory does not exist, or holds no weights or no tokenizer.
@@ -249,10 +240,7 @@ class PageModels:
             return self._loaded[name]
 
     def answer(self, request: PageRequest) -> PageResult:
-        """Computes the outputs of a request.
-
-        Args:
-            request: The request. With heads off, transformers computes it, whatever its engine.
+        """Computes the outputs of a request; with heads off, by transformers, whatever its engine.
 
         Raises:
             ValueError: If a number of the request is out of range, if the model has no such head,
@@ -320,11 +308,7 @@ def find(models: PageModels, request: PageRequest) -> Found:
 
 
 def look_into(models: PageModels, found: Found, line: int, rank: int) -> Found:
-    """Looks into another output of a result.
-
-    Returns:
-        The same result with the view of the output, or with the reason why there is none.
-    """
+    """Returns the same result with the view of another output, or the reason why there is none."""
     try:
         view = models.view(found.result, line, rank)
     except ValueError as error:
@@ -343,10 +327,7 @@ def names_of_outputs(found: Found) -> list[tuple[str, str]]:
 
 
 def check_text(text: str | None) -> tuple[str, ...]:
-    """Splits a text into lines, after a check that the page can take it.
-
-    Returns:
-        The lines that are not blank, without line breaks.
+    """Returns the lines of a text that are not blank, after a check that the page can take it.
 
     Raises:
         ValueError: If the text is blank or too long, or if it holds a control character or half of

@@ -128,8 +128,8 @@ def _groups_of_texts(
     tags = [found[0] if (found := _DIRECTION.match(text)) else "no tag" for text in sources]
     lengths = [_length_group(len(text.split())) for text in sources]
     for kind, names in (("corpus", corpora), ("direction", tags), ("length", lengths)):
-        found = sorted(set(names or ()), key=_natural_order)
-        for group in found if len(found) > 1 else ():
+        groups = sorted(set(names or ()), key=_natural_order)
+        for group in groups if len(groups) > 1 else ():
             yield kind, group, [row for row, name in enumerate(names or ()) if name == group]
 
 
@@ -154,7 +154,9 @@ def _score_rows(
 ) -> dict[str, Any]:
     """Scores some of the texts: each model, and each two models against each other."""
     streams = reference_streams([references[row] for row in rows])
-    systems = [(name, [texts[row] for row in rows]) for name, texts in predictions.items()]
+    systems: list[tuple[str, Sequence[str]]] = [
+        (name, [texts[row] for row in rows]) for name, texts in predictions.items()
+    ]
     resamples = number_of_resamples(len(rows))
     if not resamples:
         raise ValueError(
@@ -170,7 +172,8 @@ def _score_rows(
             )
             signatures, results = test()
             label = next(iter(signatures))
-            own, *others = results[label]
+            scored: list[Any] = results[label]
+            own, *others = scored
             ends = [finite_or_none(end) for end in interval_ends(own.mean, own.ci)]
             compared["models"][name] = {metric: finite_or_none(own.score), "interval": ends}
             compared.setdefault("signature", str(signatures[label]))

@@ -85,13 +85,13 @@ class Facts:
     is_sharded: bool = False
 
     @classmethod
-    def of(cls, rows: Dataset, has_validation: bool, use_cpu: bool) -> Self:
-        """Counts the training pairs and asks the machine."""
+    def of(cls, rows: Dataset, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
+        """Counts the training pairs, and the characters of a sample, and asks the machine."""
         characters = set[str]()
-        for batch in rows.select_columns(["source", "target"]).iter(batch_size=1000):
+        for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
             for texts in batch.values():
-                characters.update(*texts)
-        return cls._on_this_machine(len(rows), len(characters), has_validation, use_cpu)
+                characters.update("".join(texts))
+        return cls.on_this_machine(len(rows), len(characters), has_validation, use_cpu)
 
     @classmethod
     def before_loading(cls, given: Mapping[str, Any]) -> Self:
@@ -99,12 +99,13 @@ class Facts:
         files = ("train_file", "train_source")
         validation = ("validation_file", "validation_source", "dataset_name")
         has_validation = any(map(given.get, validation)) or not any(map(given.get, files))
-        return cls._on_this_machine(1, 0, has_validation, bool(given.get("use_cpu")))
+        return cls.on_this_machine(1, 0, has_validation, bool(given.get("use_cpu")))
 
     @classmethod
-    def _on_this_machine(
+    def on_this_machine(
         cls, pairs: int, characters: int, has_validation: bool, use_cpu: bool
     ) -> Self:
+        """Adds what the machine decides to what is known of the data."""
         on_cpu = use_cpu or not torch.accelerator.is_available()
         shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
         return cls(

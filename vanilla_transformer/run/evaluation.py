@@ -7,7 +7,7 @@ from logging import INFO
 from typing import Any
 
 from accelerate.utils import gather_object
-from datasets import Dataset
+from datasets import Dataset, disable_progress_bars
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -70,6 +70,8 @@ def evaluate_model(
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
             search is wrong or has no effect.
     """
+    if progress:
+        disable_progress_bars()  # they call each split "train"
     rows = _load_split(data_arguments, split)
     sources, references = list(rows["source"]), _references_of(rows)
     translator = Translator.from_pretrained(

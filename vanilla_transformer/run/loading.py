@@ -1,11 +1,12 @@
 """Tokenizer, config and model of a run: loaded and checked against the options, or made anew."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict
+import numpy as np
+from datasets import Dataset
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -35,18 +36,26 @@ _FREE_TO_CHANGE = {
 _VOCABULARY_SIZES = ("vocab_size", "decoder_vocab_size")
 
 
+def tokenizer_sample(rows: Dataset, size: int) -> Dataset:
+    """Draws the pairs that a tokenizer is trained on: the same ones of the same data."""
+    if len(rows) <= size:
+        return rows
+    drawn = np.random.default_rng(0).choice(len(rows), size, replace=False)
+    return rows.select(np.sort(drawn))
+
+
 def make_tokenizer(
     options: TokenizerArguments,
-    data: DatasetDict,
+    sample: Dataset | None,
     init_from: str | None,
     tags: Sequence[str] = (),
 ) -> Any:
-    """Loads the tokenizer of a run, or trains one on the training split.
+    """Loads the tokenizer of a run, or trains one.
 
     Args:
-        options: The options of the tokenizer.
-        data: The splits.
-        init_from: The saved model that the run starts from.
+        options: Selects the tokenizer.
+        sample: Pairs that a new one is trained on; None: there are no training data.
+        init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
 
     Raises:
@@ -66,18 +75,18 @@ def make_tokenizer(
             _check_same_tokens(tokenizer, given, init_from)
         _check_tags(tokenizer, tags, path)
         return tokenizer
-    if "train" not in data:
+    if sample is None:
         raise ValueError(
             "A new tokenizer needs a training split: give one, or `--tokenizer_name_or_path`."
         )
     if options.target_tokenizer_kind and not options.separate_vocabularies:
         raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
-    sources = data["train"]["source"]
+    sources = _texts_of(sample, "source")
     if tags:
         begins = tuple(f"{tag} " for tag in tags)
         sources = (text.split(" ", 1)[1] if text.startswith(begins) else text for text in sources)
     tokenizer = VanillaTransformerTokenizer.train(
-        sources, data["train"]["target"], **options.training_options()
+        sources, _texts_of(sample, "target"), **options.training_options()
     )
     tokenizer.add_tokens(list(tags), special_tokens=True)
     return tokenizer
@@ -92,6 +101,11 @@ def _check_tags(tokenizer: Any, tags: Sequence[str], path: str) -> None:
                 f"`corpora`: the tag {tag!r} is no token of the tokenizer in {path!r}: add it with "
                 f"`vanilla-transformer vocabulary {path} OUT --add-tokens {tag!r}`."
             )
+
+
+def _texts_of(rows: Dataset, side: str) -> Iterator[str]:
+    for batch in rows.select_columns([side]).iter(batch_size=1000):
+        yield from batch[side]
 
 
 def limit_length(tokenizer: Any, positions: int | None) -> Any:

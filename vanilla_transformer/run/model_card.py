@@ -198,8 +198,8 @@ def _corpora_table(plan: RunPlan, results: Mapping[str, float]) -> str:
             for metric in plan.metrics
             if (name := f"{prefix}_{metric}_{report['corpus']}") in results
         )
-        cells = (report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}")
-        cells = (*cells, f"{report['share']:.1%}", dropped or "-", scores or "-")
+        cells = [report["corpus"], f"{report['pairs']:,}", f"{report['used']:,}"]
+        cells += [f"{report['share']:.1%}", dropped or "-", scores or "-"]
         rows.append(
             f"| {' | '.join(_as_text(cell).replace('|', chr(92) + '|') for cell in cells)} |"
         )

@@ -25,6 +25,16 @@ NO_ARCHITECTURE_OPTIONS = frozenset(
 )
 """The fields of the config that are no options."""
 
+OTHER_NAMES = {
+    **{"source": "train_source", "src": "train_source", "dev_source": "validation_source"},
+    **{"target": "train_target", "tgt": "train_target", "dev_target": "validation_target"},
+    **{"save_dir": "output_dir", "model": "model_name_or_path", "resume": "resume_from_checkpoint"},
+    **{"batch_size": "max_tokens", "lr": "learning_rate", "patience": "early_stopping_patience"},
+    **{"layers": "encoder_layers", "heads": "encoder_attention_heads", "hidden_size": "d_model"},
+    **{"beam": "generation_num_beams", "beam_size": "generation_num_beams", "device": "use_cpu"},
+}
+"""Names that other toolkits have for an option, where its own spelling is not close."""
+
 _PACKAGE = Path(__file__).parents[1]
 _TOPICS: tuple[Any, ...] = (
     options.ModelArguments,
@@ -44,8 +54,11 @@ def unknown_option_message(word: str) -> str:
             f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
             "(.yaml, .yml or .json) as the first argument."
         )
+    name = word[2:].replace("-", "_")
     known = [f"--{name}" for name in option_names()]
-    close = difflib.get_close_matches(word.replace("-", "_").replace("__", "--", 1), known, n=1)
+    close = difflib.get_close_matches(f"--{name}", known, n=1)
+    if name in OTHER_NAMES:
+        close = [f"--{OTHER_NAMES[name]}"]
     hint = f"did you mean `{close[0]}`?" if close else "`--help` lists the options."
     return f"The option `{word}` is unknown: {hint}"
 

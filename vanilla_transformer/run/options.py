@@ -5,6 +5,7 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 `data.arguments`, those of the Trainer in `training.training_arguments`.
 """
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,13 @@ RULES = (
     one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
     one_of(SAMPLED_SIDES, "sampled_sides"),
     at_least(1, "show_every", "show_examples", "average_last", "average_best"),
+    at_least(1, "num_proc", "tokenizer_sample"),
+    Rule(
+        ("num_proc",),
+        lambda value, _: value > (os.cpu_count() or 1),
+        f"`{{name}}` is {{value}}, but this machine has {os.cpu_count()} processors: give at most "
+        "as many.",
+    ),
     Rule(
         ("bpe_dropout",),
         lambda value, _: not 0 <= value <= 1,
@@ -140,6 +148,26 @@ class TokenizerArguments(_Checked):
             "lowercase": self.lowercase,
         }
         return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass
+class PreparationArguments(_Checked):
+    """Selects how the pairs become token ids before the training."""
+
+    _argument_group_name = "preparation"
+
+    prepared: str | None = option(
+        "Directory that `vanilla-transformer prepare` has made: it replaces the files of the data "
+        "and the tokenizer. Options of these that are given must be those of the preparation."
+    )
+    num_proc: int | None = option(
+        "Number of processes that encode the pairs. Default: one, with a thread for each processor."
+    )
+    tokenizer_sample: int = option(
+        "Train a new tokenizer on at most this many pairs, drawn at random; the same texts give "
+        "the same tokenizer.",
+        1_000_000,
+    )
 
 
 @dataclass

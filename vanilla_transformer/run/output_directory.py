@@ -10,6 +10,8 @@ from typing import Any, Self
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
+from vanilla_transformer.data.arguments import SPLITS
+from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
@@ -21,7 +23,7 @@ from vanilla_transformer.training.checkpoints import (
 logger = logging.get_logger(__name__)
 
 _SUFFIXES_OF_A_RUN = (".bin", ".json", ".md", ".py", ".safetensors")
-_INPUT_OPTIONS = ("_path", "_file", "_source", "_target", "dataset_name")
+_INPUT_OPTIONS = ("_path", "_file", "_source", "_target", "dataset_name", "prepared")
 _INPUTS_OF_TRAINING = ("guided_alignment", "generation_config", "deepspeed", "fsdp_config")
 
 
@@ -105,6 +107,8 @@ def _locked_descriptor(folder: Path) -> int | None:
             f"Another run is writing to `output_dir` {str(folder)!r}: wait until it has ended, or "
             "choose another directory."
         ) from None
+    except FileExistsError:  # a file, which the run refuses
+        return None
     except (ImportError, OSError) as error:  # e.g. Windows, or a network file system
         logger.warning(
             f"{str(folder)!r} cannot be locked ({error}): make sure that no other run writes to it."
@@ -186,7 +190,8 @@ def _check_inputs_are_elsewhere(
     arguments: RunArguments, checkpoint: Checkpoint | None, folder: Path
 ) -> None:
     """Refuses to overwrite a directory that holds an input of the run."""
-    options = {**vars(arguments.data), **vars(arguments.model), **vars(arguments.tokenizer)}
+    topics = arguments.data, arguments.model, arguments.tokenizer, arguments.preparation
+    options = {name: value for topic in topics for name, value in vars(topic).items()}
     options = {name: value for name, value in options.items() if name.endswith(_INPUT_OPTIONS)}
     options |= {name: getattr(arguments.training, name) for name in _INPUTS_OF_TRAINING}
     paths = {
@@ -194,6 +199,9 @@ def _check_inputs_are_elsewhere(
         for name, value in options.items()
         if isinstance(value, str | os.PathLike) and Path(value).exists()
     }
+    for corpus in read_entries(arguments.data.corpora or ()):
+        given = [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
+        paths |= {f"`corpora` {path}": Path(path) for path in given if path and Path(path).exists()}
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:
         paths["`resume_from_checkpoint`"] = checkpoint.path

@@ -21,6 +21,7 @@ from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
     ModelArguments,
+    PreparationArguments,
     ShowArguments,
     SubwordArguments,
     TokenizerArguments,
@@ -77,6 +78,7 @@ TOPICS: Mapping[str, Any] = {
     "architecture": ArchitectureArguments,
     "tokenizer": TokenizerArguments,
     "data": DataArguments,
+    "preparation": PreparationArguments,
     "subwords": SubwordArguments,
     "averaging": AveragingArguments,
     "show": ShowArguments,
@@ -121,6 +123,7 @@ class RunArguments:
     architecture: dict[str, Any]
     tokenizer: TokenizerArguments
     data: DataArguments
+    preparation: PreparationArguments
     subwords: SubwordArguments
     averaging: AveragingArguments
     show: ShowArguments

@@ -5,6 +5,7 @@ from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from datasets import DatasetDict
 from transformers import GenerationConfig, Seq2SeqTrainer
 from transformers.trainer_utils import SaveStrategy
@@ -12,6 +13,9 @@ from transformers.trainer_utils import SaveStrategy
 from vanilla_transformer.data.corpora import reports_of
 from vanilla_transformer.data.encoding import encoded_digest
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
@@ -138,7 +142,12 @@ def make_plan(
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
 ) -> RunPlan:
-    """Makes the plan of a run; its errors are those of `plan_search`."""
+    """Makes the plan of a run.
+
+    Raises:
+        ImportError: If the attention implementation needs a package that is missing.
+        ValueError: If the model does not take it, or under the conditions of `plan_search`.
+    """
     training, positions = arguments.training, learned_positions(config)
     limits = [
         min((n for n in (given, positions) if n is not None), default=None)
@@ -154,6 +163,10 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
+    attention = arguments.model.attn_implementation
+    if attention is not None:
+        with torch.device("meta"):  # without memory for weights
+            VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
         directory=directory,
@@ -163,7 +176,7 @@ def make_plan(
         max_source_length=limits[0],
         max_target_length=limits[1],
         search=search,
-        attention=arguments.model.attn_implementation or default_attention(training),
+        attention=attention or default_attention(training),
         training=resolved,
     )
 

@@ -1,7 +1,7 @@
 """One training run, from its options to a directory that every Hugging Face tool can load."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from logging import ERROR, INFO, getLogger
 from pathlib import Path
@@ -22,44 +22,21 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import add_links
-from vanilla_transformer.data.corpora import describe_report, reports_of, tags_of
-from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.corpora import describe_report, reports_of
 from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.subwords import SampledSubwords
-from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.data.token_budget import check_longest, token_lengths
+from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
-from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.progress import MessageHandler, shows_bars
-from vanilla_transformer.run.defaults import (
-    ChosenDefaults,
-    Facts,
-    choose_defaults,
-    recorded_defaults,
-)
 from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import (
-    limit_length,
-    load_generation_settings,
-    make_config,
-    make_model,
-    make_tokenizer,
-)
+from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.output_directory import (
-    OutputDirectory,
-    OverwriteGuard,
-    locked_directory,
-    resolve_output_directory,
-)
+from vanilla_transformer.run.output_directory import OverwriteGuard, locked_directory
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.plan import RunPlan, make_plan, splits_in_use
+from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.run.preparation import plan_run, prepare
 from vanilla_transformer.run.results import finished_figures, save_results
-from vanilla_transformer.run.shared_work import Report, made_once
+from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
 from vanilla_transformer.training.checkpoints import (
@@ -77,7 +54,6 @@ logger = logging.get_logger(__name__)
 
 STATUS_OF_SIGTERM = 128 + SIGTERM
 """What a shell shows for a process that this signal has ended."""
-_DATA_FILES = ("_file", "_source", "_target")
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, float]:
@@ -138,89 +114,13 @@ def run(
         return _run_in_directory(arguments, data, callbacks)
 
 
-@dataclass(frozen=True)
-class Preparation:
-    """What a run has before it makes its model; one process makes it for all of a machine.
-
-    Attributes:
-        directory: Where the run writes to, and what it resumes.
-        defaults: The options that the run has chosen itself; None: none.
-        texts: The splits in use.
-        tokenizer: The tokenizer, with its own limit of length.
-        encoded: The splits as token ids.
-        inputs: What a resumed run compares; empty if nothing is trained.
-    """
-
-    directory: OutputDirectory
-    defaults: ChosenDefaults | None
-    texts: DatasetDict
-    tokenizer: Any
-    encoded: DatasetDict
-    inputs: dict[str, Any]
-
-
-def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -> Preparation:
-    """Loads the data of a run, trains its tokenizer, and encodes and digests the data.
-
-    Args:
-        arguments: Options of the run.
-        data: As in `run`.
-        report: Takes what is being done.
-
-    Raises:
-        ValueError: As in `run`.
-    """
-    directory = resolve_output_directory(arguments)
-    if (init_from := _saved_model(arguments, directory)) is not None:
-        check_model_directory(init_from)
-    report("read the data")
-    data = _load_data(arguments, data)
-    arguments = _with_defaults(arguments, data, directory)
-    texts = splits_in_use(arguments.training, data, init_from)
-    report(f"make the tokenizer for {_number_of_pairs(texts)}")
-    tags = tags_of(arguments.data)
-    tokenizer = make_tokenizer(arguments.tokenizer, data, init_from, tags)
-    plan, _ = _plan_run(arguments, directory, texts, tokenizer)
-    report(f"encode {_number_of_pairs(texts)}")
-    limited = limit_length(tokenizer, plan.positions)
-    encoded = encode(texts, limited, plan.max_source_length, plan.max_target_length)
-    if "train" in texts and (budget := arguments.training.max_tokens) is not None:
-        rows, name = encoded["train"], partial(name_row, plan.options.data, "train")
-        source, target = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
-        check_longest(source, target, budget, name)
-    if not arguments.training.remove_unused_columns:  # the model would get all columns
-        encoded = encoded.remove_columns("length")
-    inputs = plan.inputs(encoded) if "train" in texts else {}
-    return Preparation(directory, arguments.defaults, texts, tokenizer, encoded, inputs)
-
-
-def _number_of_pairs(texts: DatasetDict) -> str:
-    return f"{sum(len(rows) for rows in texts.values()):,} pairs"
-
-
-def _saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:
-    """Returns the checkpoint or the saved model that a run starts from."""
-    if directory.checkpoint is not None:
-        return str(directory.checkpoint.path)
-    return arguments.model.model_name_or_path
-
-
-def _plan_run(
-    arguments: RunArguments, directory: OutputDirectory, texts: DatasetDict, tokenizer: Any
-) -> tuple[RunPlan, VanillaTransformerConfig]:
-    init_from = _saved_model(arguments, directory)
-    config = make_config(arguments.architecture, tokenizer, init_from)
-    settings = load_generation_settings(config, init_from)
-    return make_plan(arguments, directory, init_from, texts, config, settings), config
-
-
 def _run_in_directory(
     arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
 ) -> dict[str, float]:
     prepared = made_once(arguments.training, partial(prepare, arguments, data))
-    arguments, splits = arguments.with_defaults(prepared.defaults), prepared.texts
-    directory = prepared.directory
-    plan, config = _plan_run(arguments, directory, splits, prepared.tokenizer)
+    arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
+    splits, directory = prepared.texts, prepared.directory
+    plan, config = plan_run(arguments, directory, splits, prepared.tokenizer)
     tokenizer = limit_length(prepared.tokenizer, plan.positions)
     set_seed(arguments.training.seed)
     model = make_model(plan, config)
@@ -229,7 +129,7 @@ def _run_in_directory(
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
     for callback in callbacks:
         trainer.add_callback(callback)
-    _log_message(trainer, _describe_data(plan, len(tokenizer), model))
+    _log_message(trainer, _describe_data(plan, encoded, len(tokenizer), model))
     for report in reports_of(splits["train"]) if "train" in splits else ():
         _log_message(trainer, describe_report(report))
 
@@ -252,32 +152,15 @@ def _log_message(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
         logger.info(message)
 
 
-def _describe_data(plan: RunPlan, num_tokens: int, model: Any) -> str:
+def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
-    pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in plan.splits.items())
+    pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
     origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
     return (
         f"{pairs}; a vocabulary of {num_tokens:,} tokens; the model{origin} has {parameters:,} "
         "parameters."
     )
-
-
-def _with_defaults(
-    arguments: RunArguments, data: DatasetDict, directory: OutputDirectory
-) -> RunArguments:
-    """Chooses the options that are not given, once; a resumed run keeps what it has chosen."""
-    given, defaults = arguments.given, None
-    if directory.checkpoint is not None:
-        record = directory.checkpoint.record.get("inputs", {}).get("defaults")
-        defaults = recorded_defaults(record, given)
-    elif "train" in data and arguments.training.do_train is not False:
-        scores = "validation" in data and given.get("do_eval") is not False
-        facts = Facts.of(data["train"], scores, arguments.training.use_cpu)
-        defaults = choose_defaults(given, facts)
-    if defaults is not None and arguments.training.process_index == 0:
-        logger.info(defaults.sentence)
-    return arguments.with_defaults(defaults)
 
 
 def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> dict[str, float]:
@@ -295,20 +178,6 @@ def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> d
             "further, give a larger `--num_train_epochs` or `--max_steps`."
         )
     return figures
-
-
-def _load_data(arguments: RunArguments, data: DatasetDict | None) -> DatasetDict:
-    """Loads the splits unless a caller gives them, and adds the word links of a file."""
-    links = arguments.training.guided_alignment
-    path = None if links in (None, OWN_ALIGNMENT) else str(existing_file(str(links)))
-    if data is None:
-        for name, value in vars(arguments.data).items():
-            if name.endswith(_DATA_FILES) and value is not None:
-                existing_file(value)
-        return load_parallel_data(arguments.data, path)
-    if path is None or "train" not in data:
-        return data
-    return DatasetDict({**data, "train": add_links(data["train"], path)})
 
 
 def make_trainer(
@@ -387,9 +256,11 @@ def _train_and_score(
                 trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
             )
             if scorer.num_cut:
+                sooner = ", and sooner while the training went on" if trains else ""
                 logger.warning(
                     f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens: give a larger `generation_max_length`."
+                    f"{plan.search.max_new_tokens} tokens{sooner}: give a larger "
+                    "`generation_max_length`, or train longer if they repeat themselves."
                 )
             figures |= scores
             if trains:
@@ -454,13 +325,13 @@ def _train_and_save(
 
 def _describe_early_end(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:
     """Says what is left of a training that a signal has ended."""
-    kept = "it had saved no checkpoint, so that nothing is kept."
+    kept = "no checkpoint was saved, so nothing is kept."
     if saved := complete_checkpoints(plan.directory.folder):
         kept = (
             f"{str(saved[-1].path)!r} is kept. To go on from there, give the same command with "
             "`--resume_from_checkpoint True`."
         )
-    return f"The training was ended after step {trainer.state.global_step:,}: {kept}"
+    return f"The training ended early, after step {trainer.state.global_step:,}: {kept}"
 
 
 def _describe_weights(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> str:

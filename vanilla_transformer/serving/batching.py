@@ -28,7 +28,6 @@ class Job:
     Args:
         segments: The segments; their lengths are in tokens.
         search: What to compute; jobs with equal `key` have equal ones.
-        key: Names the search.
     """
 
     def __init__(self, segments: Sequence[Sized], search: Any, key: Hashable) -> None:
@@ -89,11 +88,7 @@ class Batcher:
         return all(thread.is_alive() for thread in self._threads)
 
     def check_room(self) -> None:
-        """Checks that a request can be accepted.
-
-        Raises:
-            RequestError: With status 503 if the queue is full.
-        """
+        """Refuses a request, with status 503, if the queue is full."""
         if self.is_full:
             seconds = ceil(self.accepted * self._seconds_per_request)
             retry = str(min(max(seconds, 1), LONGEST_RETRY))

@@ -44,13 +44,10 @@ class DeadlineProtocol(H11Protocol):
         self._watch_head()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads the value
-        """Goes on for a client that has ended its side of the connection and waits for the answer.
+        """Keeps the connection of a client that has ended its side of it and waits for the answer.
 
         A client that is gone looks the same until it is written to: it refuses the first interim
         answer, so the next one fails, and what is not computed is dropped.
-
-        Returns:
-            Whether the connection stays open.
         """
         is_complete = self.conn.their_state is h11.DONE and self.conn.their_http_version == b"1.1"
         if self.cycle is None or self.cycle.response_complete or not is_complete:

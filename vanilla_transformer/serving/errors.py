@@ -19,7 +19,6 @@ class RequestError(HTTPException):
     """A request that is not answered as asked.
 
     Args:
-        message: What is wrong, for the person who sent the request.
         headers: Headers of the answer, such as `Retry-After`.
     """
 

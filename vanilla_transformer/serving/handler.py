@@ -60,10 +60,7 @@ class EndpointHandler:
 
 
 def write_handler(directory: str) -> list[Path]:
-    """Writes this file and the versions of its packages into the directory of a saved model.
-
-    Returns:
-        The files that are written.
+    """Writes this file and the versions of its packages beside a saved model; returns the files.
 
     Raises:
         FileNotFoundError: If it holds no saved model.

@@ -74,14 +74,11 @@ class HtmlText:
 
 
 def split_html(source: str) -> HtmlText:
-    """Takes the texts out of HTML.
+    """Takes the texts out of HTML; returns the HTML without them, and the texts.
 
     Tags, comments, document types, scripts, styles, and elements with `translate="no"` or the class
     `notranslate` stay as they are; so do `code`, `kbd`, `samp`, `var`, `textarea`, `svg`, `math`
     and `template`. White space within a text counts as one space, except in `pre`.
-
-    Returns:
-        The HTML without its texts, and the texts.
     """
     parts: list[str | int] = []
     texts: list[str] = []

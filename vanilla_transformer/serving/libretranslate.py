@@ -180,11 +180,7 @@ async def _translate_html(
 
 
 def language_name(code: str) -> str:
-    """Returns the English name of a language, or the code where no name is known.
-
-    Args:
-        code: ISO 639 code, which may have further parts, such as pt-BR.
-    """
+    """Returns the English name of an ISO 639 code, or of its first part, or else the code."""
     primary, _, rest = code.replace("_", "-").partition("-")
     name = "Any" if primary == ANY else LANGUAGES.get(primary, "")
     return f"{name} ({rest})" if name and rest else name or code

@@ -22,13 +22,7 @@ SHORT = 500
 
 @dataclass(frozen=True)
 class Query:
-    """What is computed for the texts of a request; equal queries may share a batch.
-
-    Attributes:
-        n_best: Outputs per text.
-        details: What to return besides the texts.
-        options: Settings of the search, by their names.
-    """
+    """What is computed for the texts of a request; equal queries may share a batch."""
 
     n_best: int
     details: Details
@@ -193,19 +187,16 @@ class Models:
         return self.by_name[name]
 
     def for_direction(self, source: str, target: str) -> ServedModel:
-        """Returns the model of a direction between the codes of two languages.
+        """Returns the model of a direction between the codes of two languages, or refuses it (400).
 
         The source may be "auto" where one source leads to the target.
-
-        Raises:
-            RequestError: With status 400 if there is none.
         """
         directions = {
             (model.source.source, model.source.target): model for model in self.by_name.values()
         }
         if (source, target) in directions:
             return directions[source, target]
-        offered = ", ".join(f"{one} to {other}" for one, other in directions)
+        offered = "; ".join(f"source={one} target={other}" for one, other in directions)
         possible = [one for one, other in directions if other == target]
         if source == "auto" and len(possible) == 1:
             return directions[possible[0], target]
@@ -225,11 +216,7 @@ class Models:
         raise RequestError(400, f"{message}: this server offers {offered}.")
 
     def check_room(self) -> None:
-        """Checks that some model can accept a request.
-
-        Raises:
-            RequestError: With status 503 if the queues of all models are full.
-        """
+        """Refuses a request, with status 503, if the queues of all models are full."""
         batchers = [model.batcher for model in self.by_name.values()]
         if all(batcher.is_full for batcher in batchers):
             batchers[0].check_room()

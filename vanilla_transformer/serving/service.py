@@ -28,7 +28,6 @@ class RateLimit:
 
     Args:
         per_minute: Requests per minute, which is also how many may come at once; None: any number.
-        clock: Returns seconds.
     """
 
     def __init__(self, per_minute: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,9 +69,6 @@ class Service:
 
     def admit(self, request: Request, given_key: str | None = None) -> None:
         """Checks the key of a request, counts the request, and looks for room in the queues.
-
-        Args:
-            given_key: A key in its body; None: the one of its headers.
 
         Raises:
             RequestError: With status 401, 403, 429 or 503.
@@ -126,11 +122,7 @@ class Service:
         return answers
 
     def check_size(self, texts: list[str]) -> None:
-        """Checks the number and the length of the texts of a request.
-
-        Raises:
-            RequestError: With status 400 if they are too many or too long.
-        """
+        """Refuses, with status 400, a request whose texts are too many or too long."""
         limits = self.settings.limits
         for count, most, what in (
             (len(texts), limits.max_texts, "texts"),

@@ -19,10 +19,7 @@ class ModelSource:
     """A model to serve.
 
     Attributes:
-        path: Directory, or name on the Hub.
         name: Name by which `/v1/generate` chooses it.
-        source: Code of the source language.
-        target: Code of the target language.
     """
 
     path: str
@@ -76,8 +73,6 @@ class Settings:
 
     Attributes:
         port: Port to listen on; 0: a free one.
-        limits: What clients may ask for.
-        computation: How the models compute.
         api_keys: Keys, one of which a request must have; empty: none is needed.
         allowed_origins: Origins whose web pages may ask this server (CORS).
         trusted_proxies: Addresses whose `X-Forwarded-For` names the client.

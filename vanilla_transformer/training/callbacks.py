@@ -34,10 +34,6 @@ class EarlyStopping(EarlyStoppingCallback):
 
     A resumed run uses its own patience, which may differ from that of the interrupted run. A run
     that had already stopped trains no further step.
-
-    Args:
-        early_stopping_patience: Number of evaluations without a better score before the training
-            stops.
     """
 
     def on_train_begin(

@@ -192,16 +192,13 @@ def _missing_files(checkpoint: Checkpoint, args: TrainingArguments, has_mean: bo
 def resumed_checkpoint(
     args: TrainingArguments, given: str | bool, has_mean: bool = False
 ) -> Checkpoint | None:
-    """Decides which checkpoint a training goes on from.
+    """Decides which whole checkpoint a training goes on from; None: its directory holds none.
 
     Args:
         given: Directory of a checkpoint; True: the newest one in the output directory. Checkpoints
             that lack files, or whose files are not as they were saved, are then passed over with a
             warning.
         has_mean: Whether the training keeps a running mean of the weights.
-
-    Returns:
-        A whole checkpoint; None: the output directory holds none yet.
 
     Raises:
         FileNotFoundError: If the given directory does not exist.

@@ -23,11 +23,7 @@ class FiniteValues:
         self._in_a_row = 0
 
     def check(self, what: str, value: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete.
-
-        Raises:
-            DivergenceError: If the number is not finite.
-        """
+        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete."""
         if value is None or bool(torch.isfinite(torch.as_tensor(value)).all()):
             self._in_a_row = 0
             return
@@ -37,11 +33,7 @@ class FiniteValues:
 
 
 def check_weights(model: nn.Module, step: int) -> None:
-    """Refuses to save weights that are not finite.
-
-    Raises:
-        DivergenceError: If a weight is not finite; the error names it.
-    """
+    """Refuses to save weights that are not finite; the DivergenceError names the first."""
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if not bool(torch.isfinite(local).all()):

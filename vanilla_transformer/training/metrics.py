@@ -29,7 +29,13 @@ _RESAMPLED_TEXTS = 10**7
 """Texts of all resamples together: sacrebleu holds up to 72 bytes for each in memory."""
 
 
-class _WordErrors(Metric):  # type: ignore[misc]  # sacrebleu ships no types
+class _ErrorRate(Score):
+    """An error rate with the numbers that it is the quotient of, by their names."""
+
+    counts: dict[str, float]
+
+
+class _WordErrors(Metric):
     """The share of words whose predicted pronunciation equals none of the references.
 
     This is the word error rate of grapheme-to-phoneme conversion (Yao & Zweig 2015), not that of
@@ -44,19 +50,16 @@ class _WordErrors(Metric):  # type: ignore[misc]  # sacrebleu ships no types
     def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
         return {"references": [text.split() for text in refs]}
 
-    def _compute_segment_statistics(
-        self, hypothesis: str, ref_kwargs: dict[str, Any]
-    ) -> tuple[int, int]:
-        return int(hypothesis.split() not in ref_kwargs["references"]), 1
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        return [int(hypothesis.split() not in ref_kwargs["references"]), 1]
 
-    def _aggregate_and_compute(self, stats: Sequence[Sequence[int]]) -> Score:
-        errors, total = (sum(column) for column in zip(*stats, strict=True))
-        score = self._compute_score_from_stats((errors, total))
-        score.found = dict(zip(self.counts, (errors, total), strict=True))
+    def _aggregate_and_compute(self, stats: Sequence[Sequence[int]]) -> _ErrorRate:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
+
+    def _compute_score_from_stats(self, stats: Sequence[float]) -> _ErrorRate:
+        score = _ErrorRate(self.name, 100 * float(stats[0]) / max(float(stats[1]), 1))
+        score.counts = dict(zip(self.counts, stats, strict=True))
         return score
-
-    def _compute_score_from_stats(self, stats: Sequence[float]) -> Score:
-        return Score(self.name, 100 * float(stats[0]) / max(float(stats[1]), 1))
 
 
 class _PhonemeErrors(_WordErrors):
@@ -69,12 +72,10 @@ class _PhonemeErrors(_WordErrors):
 
     name, counts = "PER", ("edits", "phonemes")
 
-    def _compute_segment_statistics(
-        self, hypothesis: str, ref_kwargs: dict[str, Any]
-    ) -> tuple[int, int]:
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
         candidates = ref_kwargs["references"]
         distances = [Levenshtein.distance(hypothesis.split(), one) for one in candidates]
-        return min(distances), len(candidates[distances.index(min(distances))])
+        return [min(distances), len(candidates[distances.index(min(distances))])]
 
 
 METRICS: Mapping[str, Callable[..., Metric]] = {
@@ -136,7 +137,7 @@ def score_texts(
     if resamples:
         metric.seed, resampled = _bootstrap_resample(stats, metric, resamples)
         metric.n_bootstrap = resamples
-    if name == "per" and not score.found["phonemes"]:
+    if name == "per" and not score.counts["phonemes"]:
         raise ValueError("The references hold 0 phonemes: give at least one that is not empty.")
     found = {name: score.score, "signature": str(metric.get_signature())}
     if resamples:
@@ -145,7 +146,7 @@ def score_texts(
     if name == "bleu":
         found |= {"brevity_penalty": score.bp, "precisions": list(score.precisions)}
         found |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
-    return found | getattr(score, "found", {})
+    return found | (score.counts if isinstance(score, _ErrorRate) else {})
 
 
 def interval_ends(mean: float, half: float) -> list[float]:
@@ -158,7 +159,7 @@ def as_lists(references: References) -> list[list[str]]:
     return [[texts] if isinstance(texts, str) else list(texts) for texts in references]
 
 
-def reference_streams(lists: Sequence[Sequence[str]]) -> list[list[str | None]]:
+def reference_streams(lists: Sequence[Sequence[str]]) -> Any:
     """Returns one stream per position of a reference, padded by None if examples differ."""
     return [
         [texts[i] if i < len(texts) else None for texts in lists]

@@ -55,14 +55,11 @@ def rdrop_loss(
 
 
 def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Computes the sum of KL(p₁‖p₂) + KL(p₂‖p₁) over the tokens to predict.
+    """Computes KL(p₁‖p₂) + KL(p₂‖p₁), summed over the tokens to predict: a scalar in nats.
 
     Args:
         logits: Of shape (2 · batch, target_len, vocab): the first pass, then the second.
         labels: Of shape (batch, target_len); positions with -100 do not count.
-
-    Returns:
-        A scalar in nats.
     """
     counted = labels != IGNORE_INDEX
     sum_type = torch.promote_types(logits.dtype, torch.float32)

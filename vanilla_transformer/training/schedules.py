@@ -93,11 +93,7 @@ def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[s
 
 
 def check_schedule(args: TrainingArguments) -> None:
-    """Makes the schedule for a parameter that is not trained, and refuses what fails.
-
-    Raises:
-        ValueError: If `lr_scheduler_kwargs` do not fit the schedule.
-    """
+    """Makes the schedule for a parameter that is not trained, and refuses what fails."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
     try:
         options = schedule_options(args, _FEW_STEPS)

@@ -234,11 +234,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Returns the norm of the gradient.
-
-        Raises:
-            DivergenceError: If it is not finite.
-        """
+        """Returns the norm of the gradient, which must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
         self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
@@ -439,7 +435,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         drops = self.args.dataloader_drop_last
         self.args.dataloader_drop_last = drops and is_training
         try:
-            return super()._get_dataloader(*args, is_training=is_training, **options)
+            return cast(Any, super())._get_dataloader(*args, is_training=is_training, **options)
         finally:
             self.args.dataloader_drop_last = drops
 
@@ -480,11 +476,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return round(len(sampler.source_lengths) * batches_per_step / sampler.num_batches)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """Returns the optimizer that `args.optim` names.
-
-        Raises:
-            ValueError: If Muon is asked for, and the matrices are or become sharded.
-        """
+        """Returns the optimizer that `args.optim` names; Muon needs whole matrices."""
         if self.accelerator.is_fsdp2:
             group_tied_modules(cast(Any, self.model), self.accelerator.state.fsdp_plugin)
         wants_muon = self.args.optim == MUON and self.optimizer_cls_and_kwargs is None

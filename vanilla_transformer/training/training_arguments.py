@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import DynamoBackend
 from transformers import Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import (
     INTEGRATION_TO_CALLBACK,
@@ -41,7 +43,10 @@ _PACKAGES_OF_OPTIMIZERS = {  # by what the names of the optimizers begin with
     "lomo_optim": ("lomo", "adalomo"),
     "optimi": ("stable_",),
     "schedulefree": ("schedule_free_",),
+    "torch_npu": ("adamw_torch_npu_fused",),
+    "torch_xla": ("adamw_torch_xla",),
     "torchao": ("adamw_torch_4bit", "adamw_torch_8bit"),
+    "torchdistx": ("adamw_anyprecision",),
 }
 
 
@@ -162,6 +167,14 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         if metric.rpartition("_")[2] in ERROR_RATES:
             self.greater_is_better = False
         check_rules(RULES_AFTER, self)
+        is_on_gpus = self.world_size > 1 and self.distributed_state.distributed_type != "MULTI_CPU"
+        if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true" and not is_on_gpus:
+            raise ValueError(
+                f"The launch file asks for FSDP, which divides the weights over several GPUs, but "
+                f"this training has {self.world_size} process(es) on "
+                f"{'the CPU' if self.use_cpu else 'a GPU'}: start it with "
+                "scripts/accelerate/ddp.yaml."
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a pickle of the arguments holds: not the token of the Hub."""
@@ -223,6 +236,11 @@ RULES_BEFORE = (
         "`{name}` is {value}: it must be from 0 to below 1.",
     ),
     Rule(
+        ("seed", "data_seed"),
+        lambda value, _: not 0 <= value < 2**32,
+        "`{name}` is {value}: it must be from 0 to below 2**32.",
+    ),
+    Rule(
         ("scheduled_sampling",),
         lambda value, _: not 0 <= value <= 1,
         "`{name}` is {value}: it must be from 0 to 1.",
@@ -249,9 +267,17 @@ RULES_BEFORE = (
         "`{name}` {value!r} needs the package deepspeed: install it, or leave the option out.",
     ),
     Rule(
+        ("torch_compile_backend",),
+        lambda value, _: (
+            value.upper() not in DynamoBackend.__members__
+            or value not in torch.compiler.list_backends(())
+        ),
+        "`{name}` {value!r} is no backend that is installed: leave it out.",
+    ),
+    Rule(
         ("report_to",),
         lambda value, _: (
-            not _program_names(value) - {"flyte"}
+            not _program_names(value) - ({"flyte"} if find_spec("flytekit") else set())
             <= {*cast(Any, get_available_reporting_integrations)()}
         ),
         "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
@@ -405,11 +431,7 @@ def _check_json_options(args: TokenBudgetTrainingArguments) -> None:
 
 
 def check_direction(metric: str, greater_is_better: bool | None) -> None:
-    """Refuses a direction that contradicts a score whose direction is known.
-
-    Raises:
-        ValueError: If the best model would be the worst.
-    """
+    """Refuses a direction that contradicts a score whose direction is known."""
     name = metric.rpartition("_")[2]
     if greater_is_better is None or name not in ("loss", *METRIC_NAMES):
         return

@@ -161,12 +161,7 @@ def _evaluations_to_come(args: TrainingArguments, state: TrainerState) -> int:
 
 
 def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
-    """Returns the loss and the scores of an evaluation in words: "loss 2.104, bleu 37.20".
-
-    Args:
-        figures: What `Trainer.evaluate` returned.
-        prefix: The beginning of their names.
-    """
+    """Returns the loss and the scores of an evaluation in words: "loss 2.104, bleu 37.20"."""
     named = {name.removeprefix(prefix): value for name, value in figures.items()}
     return ", ".join(
         f"{name} {value:.{3 if name == 'loss' else 2}f}"

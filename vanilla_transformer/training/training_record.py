@@ -96,7 +96,6 @@ def list_changes(own: Mapping[str, Any], saved: Mapping[str, Any], effect: str) 
     Args:
         own: Values of this training, by the fields of `CHANGES`. Other names are ignored.
         saved: Values of the checkpoint. What it does not have has not changed.
-        effect: The effect of the changes to list.
 
     Returns:
         For example "`seed` (42, now 7), training data"; "" without a change.
@@ -197,9 +196,6 @@ def checked_settings(
 
     The schedules that follow a score change the rate itself. Only the record tells with which
     `learning_rate` such a training began.
-
-    Raises:
-        ValueError: If the checkpoint belongs to another optimizer or has other settings.
     """
     given = _group_settings(optimizer), _schedule_settings(schedule)
     with readable_state(path):
