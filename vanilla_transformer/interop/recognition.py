@@ -72,7 +72,9 @@ def recognise(path: str | Path) -> Recognised:
             return _look_at_ctranslate2(path.parent)
         if _is_package(path):
             return _look_at_argos(path)
-        return _look_at_marian(path) if path.suffix == ".npz" else _look_at_checkpoint(path)
+        return (
+            _look_at_marian(path) if path.suffix in (".npz", ".bin") else _look_at_checkpoint(path)
+        )
     if (path / "model.bin").is_file():
         return _look_at_ctranslate2(path)
     if not (path / "config.json").is_file() and any(path.glob("*.npz")):
@@ -187,10 +189,19 @@ def _look_at_argos(path: Path) -> Recognised:
 
 def _look_at_marian(path: Path) -> Recognised:
     """Looks at a file of NumPy, or a directory that holds one; its arrays stay on the disk."""
-    from vanilla_transformer.interop.marian_npz import OPTIONS, find_model, read_options
+    from vanilla_transformer.interop.marian_npz import (
+        OPTIONS,
+        find_model,
+        options_of_binary,
+        read_options,
+    )
     from vanilla_transformer.interop.npz import read_npz
 
     path = find_model(path)
+    if path.suffix == ".bin":
+        found = options_of_binary(path)
+        format_ = {"format": "Marian's binary format, for its own decoder alone"}
+        return _look_at_checkpoint(path) if found is None else Recognised((), format_ | found)
     stored = read_npz(path)
     shapes = {name: (str(each.dtype), tuple(each.shape)) for name, each in stored.items()}
     if OPTIONS not in stored:
