@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 60.0
 """How often a work that is not watched on a terminal reports, at most."""
 
 _SECONDS_BETWEEN_NOTES = 1.0
-_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
+_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_noinv_fmt}{postfix}]"
 
 
 def print_message(text: str) -> None:

@@ -309,6 +309,9 @@ def _train_and_save(
         if trainer.was_terminated:
             raise SystemExit(STATUS_OF_SIGTERM)
     except (KeyboardInterrupt, SystemExit):
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, TrainingLog):
+                callback.close()
         if trainer.is_world_process_zero():
             logger.warning(_describe_early_end(trainer, plan))
         raise

@@ -113,6 +113,10 @@ class TrainingLog(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Ends the bar; called by Trainer."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the bar, also of a training that is interrupted."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None
