@@ -7,7 +7,9 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from huggingface_hub.utils import enable_progress_bars
 from tqdm.auto import tqdm
+from transformers.utils import logging
 from transformers.utils.import_utils import is_in_notebook
 
 SECONDS_BETWEEN_LINES = 60.0
@@ -21,6 +23,13 @@ def print_message(text: str) -> None:
     """Prints a line on standard error, above the bars that stand there."""
     if sys.stderr is not None:
         tqdm.write(text, file=sys.stderr)
+
+
+def hide_bars_of_loading() -> None:
+    """Hides the bars of transformers, but not those of downloads on a terminal."""
+    logging.disable_progress_bar()
+    if shows_bars():
+        enable_progress_bars()
 
 
 class MessageHandler(Handler):

@@ -179,11 +179,8 @@ def run(options: argparse.Namespace) -> None:
 
         print(recognise(options.path))
         return
-    from transformers.utils import logging
-
     from vanilla_transformer.inference.loading import load_weights, usable_device
 
-    logging.disable_progress_bar()
     if options.view == "training":
         from vanilla_transformer.inspection.training_figures import plot_training
 

@@ -102,7 +102,7 @@ class TrainingLog(TrainerCallback):
         parts = (
             self._describe_steps(self._last_evaluation, now),
             f"validation {scores}" if scores else "",
-            f"{cut:,} outputs are cut off" if (cut := self.scorer.num_cut) else "",
+            f"outputs cut off: {cut:,}" if (cut := self.scorer.num_cut) else "",
             left,
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
