@@ -57,7 +57,8 @@ class ViewParser(CommandParser):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
-    if words and words[0] not in VIEWS and (Path(words[0]).exists() or Path(words[0]).suffix):
+    is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
+    if is_path and words[0] not in VIEWS:
         words = ["file", *words]
     views = parser.add_subparsers(
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
