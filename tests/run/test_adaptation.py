@@ -91,13 +91,15 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
         (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
         (["--languages", "en"], "`languages` .*must name the source and the target"),
         (["--metrics", "rouge"], "`metrics`"),
+        (["--general", "new.tsv"], "has 0 pairs with other sources than your own"),
         (["--columns", "2", "9"], "it has 2 columns"),
         (["--languages", "el", "ru"], "the filters leave 0 pairs"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(
-    trained, pairs, tmp_path, words, message
+    trained, pairs, tmp_path, monkeypatch, words, message
 ):
+    monkeypatch.chdir(pairs)
     with pytest.raises((ValueError, UsageError, FileNotFoundError), match=message):
         adapt(trained, pairs, tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
