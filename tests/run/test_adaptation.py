@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from converted_models import save_marian, train_pieces
 from safetensors.torch import load_file
 from toy import NOUNS, VERBS
 from transformers import AutoModelForSeq2SeqLM
@@ -81,6 +82,21 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     assert (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
     )
+
+
+def test_a_model_of_marian_is_converted_and_adapted(pairs, tmp_path, capsys):
+    (tmp_path / "pieces").mkdir()
+    marian = tmp_path / "marian"
+    save_marian(train_pieces(tmp_path / "pieces"), marian, separate=False)
+    words = ("--trim", "--epochs", "1", "--metrics", "chrf")
+    adapt(marian, pairs, tmp_path / "out", *words)
+    printed = capsys.readouterr().out
+    assert f"{tmp_path / 'out' / 'before'}: " in printed
+    sizes = [
+        json.loads((tmp_path / "out" / name / "config.json").read_text())["vocab_size"]
+        for name in ("before", "trimmed", "training")
+    ]
+    assert sizes[0] > sizes[1] == sizes[2]
 
 
 @pytest.mark.parametrize(
