@@ -150,7 +150,9 @@ def check(options: argparse.Namespace) -> None:
             "give the same number"
         )
     if options.view == "cost" and options.gpus and not options.pairs:
-        raise UsageError("--gpus has no effect without --pairs: give the number of training pairs")
+        raise ValueError(
+            f"`--gpus` {options.gpus} has no effect without `--pairs`: give the number of pairs."
+        )
     if options.view == "file":
         if not Path(options.path).exists():
             raise FileNotFoundError(f"{options.path!r} does not exist.")
