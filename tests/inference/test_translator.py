@@ -87,9 +87,15 @@ def test_outputs_that_are_cut_off_are_counted(engines, name, heard):
 def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
     """Marian and BART force the end at the longest length: the output is cut off all the same."""
     monkeypatch.setattr(engines[name].settings, "forced_eos_token_id", engines[name].end_token_id)
-    found = engines[name].translate([LINE], num_beams=1, max_new_tokens=3, return_tokens=True)
+    options = {"num_beams": 1, "return_tokens": True, "return_scores": True}
+    found = engines[name].translate([LINE], max_new_tokens=3, **options)
     assert (found[0].text, found[0].is_complete) == ("Hund sieht", False)
     assert "of 3 tokens: 1." in warnings_of(heard)[-1]
+    assert found[0].tokens == ("Hund", "sieht", "</s>")  # also where CTranslate2 stops before it
+    assert len(found[0].token_scores) == 3
+    if name == "ctranslate2":
+        with pytest.raises(ValueError, match="`max_new_tokens` is 1, the end that"):
+            engines[name].translate(LINE, max_new_tokens=1)
 
 
 def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, heard):

@@ -36,6 +36,12 @@ VARIANTS = {
     "gelu": {"activation_function": "gelu"},
     "tanh gelu": {"activation_function": "gelu_new"},
     "grouped queries": {"encoder_num_key_value_heads": 1, "decoder_num_key_value_heads": 2},
+    "wide heads": {"head_dim": 12},
+    "narrow rotated heads": {
+        "position_embedding_type": "rope",
+        "head_dim": 2,
+        "encoder_num_key_value_heads": 1,
+    },
     "no biases": {"attention_bias": False, "ffn_bias": False, "lm_head_bias": True},
     "scaled residuals": {"residual_scale": 0.5, "fused_qkv": True},
     "DeepNorm": {"norm_placement": "post", "initializer": "deepnorm"},

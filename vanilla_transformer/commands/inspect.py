@@ -39,6 +39,7 @@ vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de 
 vanilla-transformer inspect positions runs/multi30k --output positions.png
 vanilla-transformer inspect training runs/multi30k runs/other --x seconds --output curves.svg
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
+vanilla-transformer inspect cost runs/multi30k --pairs 40000000 --gpus 8
 """
 
 VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
@@ -130,6 +131,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         cost.add_argument(
             f"--{name}", type=positive_integer, default=default, metavar="N", help=what
         )
+    cost.add_argument(
+        "--pairs",
+        type=positive_integer,
+        metavar="N",
+        help="training pairs: also show what an epoch costs",
+    )
+    cost.add_argument("--gpus", type=positive_integer, metavar="N", help="GPUs of the training")
     return parser.parse_words(words)
 
 
@@ -140,6 +148,8 @@ def check(options: argparse.Namespace) -> None:
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
         )
+    if options.view == "cost" and options.gpus and not options.pairs:
+        raise UsageError("--gpus has no effect without --pairs: give the number of training pairs")
     if options.view == "file":
         if not Path(options.path).exists():
             raise FileNotFoundError(f"{options.path!r} does not exist.")
@@ -188,9 +198,13 @@ def run(options: argparse.Namespace) -> None:
     elif options.view == "heads":
         _show_heads(model, options)
     elif options.view == "cost":
-        from vanilla_transformer.inspection.cost import cost
+        from vanilla_transformer.inspection.cost import cost, training_cost
 
-        print(cost(model, options.source_length, options.target_length, options.batch))
+        found = cost(model, options.source_length, options.target_length, options.batch)
+        print(found)
+        if options.pairs:
+            sizes = (model.config.vocab_size, getattr(model.config, "decoder_vocab_size", 0) or 0)
+            print(training_cost(found, options.gpus or 1, options.pairs, vocab_size=max(sizes)))
     else:
         from vanilla_transformer.inspection.position_figures import plot_positions
 

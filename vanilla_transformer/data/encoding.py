@@ -93,7 +93,7 @@ def encode(
             "rename the columns of the texts to source and target."
         )
     limits = {"source": max_source_length, "target": max_target_length}
-    tells = num_proc is None and logger.isEnabledFor(INFO)
+    tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
         make = partial(_encode_rows, data, tokenizer, limits)
         if folder is None and not data.cache_files:
@@ -105,7 +105,12 @@ def encode(
             folder = folder or cache_folder() / key
             if num_proc is None:
                 make = partial(make, tell=shown.reach)
-            shards = make_shards(folder, key, len(data), make, num_proc, tell)
+
+            def reach(done: int) -> None:
+                shown.reach(done)
+                tell(done)
+
+            shards = make_shards(folder, key, len(data), make, num_proc, reach)
             encoded, found = shards.open(), shards.shards
     _warn_of_losses(found, limits, len(data))
     return encoded

@@ -133,6 +133,8 @@ class CTranslate2Engine:
         ]
         if search.num_beams > 1 and search.length_penalty and settings.early_stopping is not True:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")
+        if settings.forced_eos_token_id is not None and search.max_new_tokens == 1:
+            problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
         if search.max_new_tokens > self.positions:
             problems.append(f"`max_new_tokens` is {search.max_new_tokens}, above {self.positions}")
         return problems + self.token_problems(settings)
@@ -162,6 +164,7 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         """Computes the outputs; see `Engine.generate`."""
         forced = search.settings.forced_eos_token_id is not None
+        longest = search.max_new_tokens - forced
         aligns = align and self.aligns
         common: dict[str, Any] = {
             "source": [[self.source_tokens[index] for index in ids] for ids in sources],
@@ -177,11 +180,11 @@ class CTranslate2Engine:
             beam_size=search.num_beams,
             num_hypotheses=search.n_best,
             length_penalty=search.length_penalty,
-            max_decoding_length=search.max_new_tokens - forced,
+            max_decoding_length=longest,
         )
         outputs = [
             [
-                self._read_hypothesis(tokens, weights)
+                self._read_hypothesis(tokens, weights, longest if forced else None)
                 for tokens, weights in zip_longest(result.hypotheses, result.attention)
             ]
             for result in results
@@ -209,13 +212,19 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def _read_hypothesis(self, tokens: list[str], weights: list[list[float]] | None) -> Hypothesis:
-        """Reads tokens, and for each of them the weights of the source tokens."""
+    def _read_hypothesis(
+        self, tokens: list[str], weights: list[list[float]] | None, ends_at: int | None
+    ) -> Hypothesis:
+        """Reads tokens, and for each of them the weights of the source tokens.
+
+        An output of the length `ends_at` gets the end that `forced_eos_token_id` puts there.
+        """
         complete = bool(tokens) and tokens[-1] == self.target_tokens[self.end_id]
         kept = tokens[:-1] if complete else tokens
         aligned = None if weights is None else tuple(map(_best_source, weights[: len(kept)]))
         ids = tuple(self.target_ids[token] for token in kept)
-        return Hypothesis(ids, self.end_id if complete else None, aligned)
+        has_end = complete or len(kept) == ends_at
+        return Hypothesis(ids, self.end_id if has_end else None, aligned)
 
 
 def _number_of_threads() -> int:

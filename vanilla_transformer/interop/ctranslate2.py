@@ -31,7 +31,7 @@ logger = logging.get_logger(__name__)
 POSITIONS = 2048
 """Default number of positions that are stored; sinusoids have no limit here, but one there."""
 
-LAYOUT = 3
+LAYOUT = 4
 """Grows when the export of the same model changes; a cache of exports keeps it in its names."""
 
 _VALUES = {
@@ -268,10 +268,11 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "ffn_glu": config.gated_ffn,
         "rms_norm": config.norm_type == "rms_norm",
         "num_heads_kv": None if key_value_heads == heads else key_value_heads,
+        "head_dim": (head_dim := config.head_dim_with(heads)),
     }
     if config.position_embedding_type == "rope":
         rope = cast(dict[str, Any], config.rope_parameters)
-        width = int(config.d_model // heads * rope.get("partial_rotary_factor", 1.0))
+        width = int(head_dim * rope.get("partial_rotary_factor", 1.0))
         options |= {
             "rotary_dim": width,
             "rotary_interleave": False,

@@ -1,4 +1,4 @@
-"""Reads and writes models of Marian itself: `model.npz` with `special:model.yml`, and vocabularies.
+"""Reads models of Marian itself: `model.npz` with `special:model.yml`, and vocabularies.
 
 Marian is not needed. Facts about its models come from Marian 1.12 (`models/transformer.h`,
 `layers/generic.h`, `tensors/init.cpp`, `data/default_vocab.cpp`):
@@ -7,7 +7,8 @@ Marian is not needed. Facts about its models come from Marian 1.12 (`models/tran
   1e-6, and layers are numbered from 1;
 - sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), and the first token is at
   position 0. The `MarianMTModel` of transformers has the paper's frequencies, which are close;
-- learned positions (`Wpos`) are shared by both stacks, and embeddings are not scaled then;
+- learned positions (`Wpos`) are shared by both stacks, and embeddings are not scaled then; version
+  1.12 does not use them;
 - a target begins with a vector of zeros, sources and targets end with `</s>`;
 - "gelu" is x · sigmoid(1.702 x) up to version 1.12, and exact afterwards;
 - before version 1.10, keys and values of pre-norm layers were not normalised.
@@ -268,7 +269,7 @@ def weight_names(
     return names
 
 
-def _is_transposed(name: str) -> bool:
+def is_transposed(name: str) -> bool:
     """Returns whether a matrix of Marian is stored as (inputs, outputs)."""
     return re.fullmatch(r".*_W([qkvo12]|)", name) is not None
 
@@ -300,7 +301,7 @@ def _read_weights(
         if not tensor.is_floating_point() or (is_matrix and tensor.dim() != 2):
             problems.append(f"`{name}` has type {tensor.dtype} and shape {tuple(tensor.shape)}")
         elif is_matrix:
-            weights[ours] = tensor.T if _is_transposed(name) else tensor
+            weights[ours] = tensor.T if is_transposed(name) else tensor
         else:
             weights[ours] = tensor.reshape(-1)
     problems += [f"`{name}` has no counterpart" for name in sorted(left)]

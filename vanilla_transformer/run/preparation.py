@@ -102,8 +102,10 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     directory = resolve_output_directory(arguments)
     if (init_from := _saved_model(arguments, directory)) is not None:
         check_model_directory(init_from)
-    if arguments.preparation.prepared is not None and data is None:
-        return _open_prepared(arguments, directory, Path(arguments.preparation.prepared))
+    if (prepared := arguments.preparation.prepared) is not None:
+        if data is not None:
+            raise ValueError(f"`prepared` {prepared!r} replaces the data: pass one of both.")
+        return _open_prepared(arguments, directory, Path(prepared))
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
