@@ -45,7 +45,7 @@ def shows_bars() -> bool:
     return (sys.stderr is not None and sys.stderr.isatty()) or is_in_notebook()
 
 
-class _Bar(tqdm):
+class _Bar(tqdm):  # type: ignore[type-arg]  # no class with parameters at run time
     """A bar with the time left that its `Progress` estimates."""
 
     time_left: Callable[[], str] = staticmethod(lambda: "")

@@ -78,7 +78,8 @@ def repeat_shards(data: Path, count: int) -> Path:
     """Makes prepared data of about so many pairs, whose shards are links to those of others."""
     folder = data.with_name(f"{count}.repeated")
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(data, folder, ignore=shutil.ignore_patterns("*.arrow"))
+    train = str(data / "train")
+    shutil.copytree(data, folder, ignore=lambda place, names: names if place == train else [])
     found = Shards.read(data / "train")
     times = count // sum(shard["rows"] for shard in found.shards)
     for number in range(times * len(found.shards)):

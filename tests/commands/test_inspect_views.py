@@ -89,7 +89,7 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cost", "RUN", "--gpus", "2"], "--gpus has no effect without --pairs"),
+        (["cost", "RUN", "--gpus", "2"], "`--gpus` 2 has no effect without `--pairs`"),
         (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
         (["training", "nowhere", "--output", "x.png"], "The directory 'nowhere' does not exist"),
         (["positions", "RUN", "--output", "x.txt"], "'x.txt' is no picture: end it with .png"),

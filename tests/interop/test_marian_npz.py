@@ -288,6 +288,21 @@ def test_what_has_no_counterpart_is_named(changes, reason, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_student_in_the_binary_format_is_named(tmp_path, capsys):
+    path = tmp_path / "model.enes.intgemm.alphas.bin"
+    options = b"a-first: 1\ndec-cell: ssru\ntransformer-decoder-autoreg: rnn\ntype: transformer\n"
+    path.write_bytes(bytes([1, *bytes(15)]) + b"special:model.yml\0" + bytes(9) + options)
+    with pytest.raises(ValueError, match=r"of the kind 'rnn', a recurrent network, such as"):
+        convert("marian-npz", path, tmp_path / "out")
+    run_subcommand("inspect", [str(path)])
+    printed = capsys.readouterr().out
+    assert "Marian's binary format" in printed
+    assert re.search("dec-cell +ssru", printed)
+    path.write_bytes(b"\1" + bytes(9))
+    with pytest.raises(ValueError, match="no file of NumPy"):
+        convert("marian-npz", path, tmp_path / "out")
+
+
 def test_pre_norm_layers_of_an_old_version_are_refused(tmp_path):
     options = {name: value for name, value in {**BASE, **PRE}.items() if not name.endswith("-top")}
     path = save(tmp_path / "marian", make_arrays({**BASE, **PRE}), options)

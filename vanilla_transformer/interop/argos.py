@@ -288,21 +288,22 @@ def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
         import sentencepiece
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=pieces)
     rng, unknown = random.Random(0), tokenizer.unk_token_id
-    ids, outputs = vocabulary_of(tokenizer, "source"), vocabulary_of(tokenizer, "target")
-    usable, joined = (sorted(t for t in v if not _TAG.fullmatch(t)) for v in (ids, outputs))
+    table, outputs = vocabulary_of(tokenizer, "source"), vocabulary_of(tokenizer, "target")
+    usable, joined = (sorted(t for t in v if not _TAG.fullmatch(t)) for v in (table, outputs))
     drawn = ["".join(rng.choices(usable, k=_TOKENS)).replace("▁", " ") for _ in range(_TEXTS)]
     around = tokenizer("a")["input_ids"]
     first = around[0] == tokenizer.bos_token_id
     last = around[-1] == tokenizer.eos_token_id
     for text in (" ".join(normalize("NFC", each).split()) for each in (*PROBES, *drawn)):
-        cut = [ids.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
+        cut = [table.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
         found = [*[tokenizer.bos_token_id] * first, *cut, *[tokenizer.eos_token_id] * last]
         expected = tokenizer(text)["input_ids"]
         if _without_repeated(unknown, found) != _without_repeated(unknown, expected):
+            cuts = (tokens_of_ids(tokenizer, ids[:6], "source") for ids in (found, expected))
             raise ValueError(
-                f"SentencePiece makes {found} of {text!r}, but the tokenizer {expected}: Argos "
-                "Translate cannot do more, so name the right file with --sentencepiece, or use "
-                "another format."
+                f"SentencePiece cuts {text[:40]!r} into {' '.join(next(cuts))} and so on, but the "
+                f"tokenizer into {' '.join(next(cuts))}: Argos Translate cannot do so. Name the "
+                "right file with --sentencepiece, or use another format."
             )
     for tokens in (rng.choices(joined, k=_TOKENS) for _ in range(_TEXTS)):
         text = processor.decode_pieces(tokens).replace("▁", " ")

@@ -15,6 +15,7 @@ Marian is not needed. Facts about its models come from Marian 1.12 (`models/tran
 """
 
 import json
+import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,13 @@ def read_marian(
         changes: Config fields that differ from the model's.
     """
     path = find_model(Path(source))
+    if (options := options_of_binary(path)) is not None:
+        kind = options.get("transformer-decoder-autoreg", "unknown")
+        raise ValueError(
+            f"{str(path)!r} has Marian's binary format, and its decoder is of the kind {kind!r}"
+            f"{', ' + DECODERS[kind] if kind in DECODERS else ''}: give the .npz file of a model "
+            "whose decoder is a Transformer."
+        )
     stored = read_npz(path)
     options = read_options(stored, path)
     raise_problems("The model cannot be converted", list(_find_unknown_options(options)))
@@ -131,6 +139,21 @@ def find_model(source: Path) -> Path:
         names = ", ".join(path.name for path in found[:5])
         raise ValueError(f"{str(source)!r} holds several models ({names}): give one file.")
     return found[0]
+
+
+def options_of_binary(path: Path) -> dict[str, str] | None:
+    """Returns a few options of a model in Marian's binary format; None: it is something else."""
+    if not path.is_file() or path.stat().st_size < 8:
+        return None
+    with path.open("rb") as file:
+        if int.from_bytes(file.read(8), "little") != 1:  # the version of the format
+            return None
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if data.find(OPTIONS.encode()) < 0:
+        return None
+    names = ("type", "transformer-decoder-autoreg", "dec-cell", "enc-depth", "dec-depth", "version")
+    found = {name: re.search(rf"(?m)^{name}: (.{{1,80}})$".encode(), data) for name in names}
+    return {name: m[1].decode("utf-8", "replace") for name, m in found.items() if m}
 
 
 def read_options(stored: Mapping[str, torch.Tensor], path: Path) -> dict[str, Any]:

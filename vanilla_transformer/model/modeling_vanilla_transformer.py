@@ -369,8 +369,7 @@ class VanillaTransformerForConditionalGeneration(
                 the loss is divided; Trainer passes it. None: the labels of this call.
             logits_to_keep: Without labels: compute the logits of this many last positions, or of
                 the positions with the given indices, of shape (kept,); 0: all.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
-                the attention implementation.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
@@ -488,8 +487,7 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
             position_ids: Positions of the tokens, (batch, source_len). None: counted from the
                 mask. Without a mask, a row whose positions begin anew holds concatenated
                 sequences, which do not see each other; see `inputs`.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
-                the attention implementation.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
@@ -580,13 +578,9 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
             inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
                 yet scaled.
             labels: What is to be found, in the form that the class describes.
-            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
-                the loss is divided; Trainer passes it. None: the labels of this call.
-            position_ids: Positions of the tokens, (batch, source_len). None: counted from the
-                mask. Without a mask, a row whose positions begin anew holds concatenated
-                sequences, which do not see each other; see `inputs`.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
-                the attention implementation.
+            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
+            position_ids: As for `VanillaTransformerEncoderModel`.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `loss` and `logits`, as the class describes them, and what was asked for.
@@ -752,15 +746,10 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
                 that pack or split rows make them.
             use_cache: Whether to return the keys and values of this call too. None: as the config
                 says, but not with labels.
-            logits_to_keep: Without labels: compute the logits of this many last positions, or of
-                the positions with the given indices; 0: all.
-            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
-                the loss is divided; Trainer passes it. None: the labels of this call.
-            position_ids: Positions of the tokens, (batch, target_len). None: counted from the
-                mask. Without a mask, a row whose positions begin anew holds concatenated
-                sequences, which do not see each other; see `inputs`.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
-                the attention implementation.
+            logits_to_keep: As for `VanillaTransformerForConditionalGeneration`.
+            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
+            position_ids: As for `VanillaTransformerEncoderModel`.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
