@@ -89,7 +89,7 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cost", "RUN", "--gpus", "2"], "--gpus has no effect without --pairs"),
+        (["cost", "RUN", "--gpus", "2"], "`--gpus` 2 has no effect without `--pairs`"),
         (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
         (["training", "nowhere", "--output", "x.png"], "The directory 'nowhere' does not exist"),
         (["positions", "RUN", "--output", "x.txt"], "'x.txt' is no picture: end it with .png"),
@@ -106,7 +106,11 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.png").touch()
-    assert main(["inspect", *(str(trained) if word == "RUN" else word for word in words)]) == 1
+    try:
+        status = main(["inspect", *(str(trained) if word == "RUN" else word for word in words)])
+    except SystemExit as ended:
+        status = ended.code
+    assert status == (2 if message.startswith("--") else 1)
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]

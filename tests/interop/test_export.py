@@ -35,14 +35,15 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("architecture", FAST_AND_SLOW)
-def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture):
-    model, auto = tiny_model(**architecture), torch.export.Dim.AUTO
+def test_torch_export_takes_other_sizes(tiny_model, tiny_batch, architecture, attention):
+    model, auto = tiny_model(attention=attention, **architecture), torch.export.Dim.AUTO
     names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     batch = batch_of(tiny_batch, keep=names)
     shapes = {name: {0: auto, 1: auto} for name in names} | {"use_cache": None}
     program = torch.export.export(model, (), {**batch, "use_cache": False}, dynamic_shapes=shapes)
-    for lengths in ((7, 4, 6), (5, 6, 3)), ((9, 3), (4, 8)):
+    for lengths in ((7, 4, 6), (5, 6, 3)), ((9, 3), (4, 8)), ((40, 3), (4, 50)):
         other = batch_of(tiny_batch, *lengths, keep=names)
         found = program.module()(**other, use_cache=False).logits
         torch.testing.assert_close(found, model(**other).logits)

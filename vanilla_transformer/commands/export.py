@@ -132,9 +132,6 @@ def _check_package(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Exports the model."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     writers = {
         "ctranslate2": _export_to_ctranslate2,
         "argos": _export_to_argos,

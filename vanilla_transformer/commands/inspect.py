@@ -57,7 +57,8 @@ class ViewParser(CommandParser):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
-    if words and words[0] not in VIEWS and (Path(words[0]).exists() or Path(words[0]).suffix):
+    is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
+    if is_path and words[0] not in VIEWS:
         words = ["file", *words]
     views = parser.add_subparsers(
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
@@ -149,7 +150,9 @@ def check(options: argparse.Namespace) -> None:
             "give the same number"
         )
     if options.view == "cost" and options.gpus and not options.pairs:
-        raise UsageError("--gpus has no effect without --pairs: give the number of training pairs")
+        raise ValueError(
+            f"`--gpus` {options.gpus} has no effect without `--pairs`: give the number of pairs."
+        )
     if options.view == "file":
         if not Path(options.path).exists():
             raise FileNotFoundError(f"{options.path!r} does not exist.")
@@ -179,11 +182,8 @@ def run(options: argparse.Namespace) -> None:
 
         print(recognise(options.path))
         return
-    from transformers.utils import logging
-
     from vanilla_transformer.inference.loading import load_weights, usable_device
 
-    logging.disable_progress_bar()
     if options.view == "training":
         from vanilla_transformer.inspection.training_figures import plot_training
 

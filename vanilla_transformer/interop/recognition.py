@@ -16,6 +16,9 @@ from vanilla_transformer.names import MODEL_TYPE
 OWN = "vanilla_transformer"
 """The kind of a model that this package saved: nothing needs to be converted."""
 
+GRAPHS = "onnx"
+"""The kind of an export to ONNX, which nothing here turns back into a model."""
+
 MODEL_TYPES = {
     **{name: name for name in ("marian", "pegasus", "bart", "mbart", "blenderbot", "fsmt", "t5")},
     "m2m_100": "m2m100",
@@ -43,7 +46,8 @@ class Recognised:
     """What a file or directory holds.
 
     Attributes:
-        kinds: Names in `interop.formats.SOURCES`, or `OWN`; several, if nothing tells which.
+        kinds: Names in `interop.formats.SOURCES`, `OWN` or `GRAPHS`; several, if nothing tells
+            which.
         facts: What is known, by name.
     """
 
@@ -88,11 +92,11 @@ def recognise(path: str | Path) -> Recognised:
         return Recognised(("eole",), {**stacks, **_count_by_type(_read_headers(path))})
     kind = MODEL_TYPES.get(str(config.get("model_type")))
     fields = {name: str(config[name]) for name in _FIELDS if config.get(name) is not None}
-    facts = {
-        "model_type": str(config.get("model_type")),
-        **fields,
-        **_count_by_type(_read_headers(path)),
-    }
+    facts = {"model_type": str(config.get("model_type")), **fields}
+    graphs = [file.name for file in sorted((path / "onnx").glob("*.onnx"))]
+    if graphs and not any(chain(path.glob("*.safetensors"), path.glob("*.bin"))):
+        return Recognised((GRAPHS,), {**facts, "graphs": ", ".join(graphs)})
+    facts |= _count_by_type(_read_headers(path))
     return Recognised(() if kind is None else (kind,), facts)
 
 
@@ -104,9 +108,11 @@ def recognised_kind(path: str | Path) -> str:
         ValueError: If it is damaged, unknown, or one of several kinds.
     """
     kinds = recognise(path).kinds
-    if len(kinds) == 1 and kinds[0] != OWN:
+    if len(kinds) == 1 and kinds[0] not in (OWN, GRAPHS):
         return kinds[0]
-    if kinds == (OWN,):
+    if kinds == (GRAPHS,):
+        problem = "holds graphs of ONNX, which cannot be converted: use the model that was exported"
+    elif kinds == (OWN,):
         problem = "is a model of this package, which needs no conversion"
     elif kinds:
         problem = f"may be {' or '.join(kinds)}: name it with --from"

@@ -76,7 +76,8 @@ def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
     times as long as rows of 16. Short rows are therefore padded.
     """
     length = scores.shape[-1]
-    if scores.device.type != "cpu" or length >= VECTOR_LENGTH or is_tracing():
+    # Asked first: a comparison of its length would bound the lengths of an exported program.
+    if is_tracing() or scores.device.type != "cpu" or length >= VECTOR_LENGTH:
         return scores.softmax(dim=-1)
     padded = F.pad(scores, (0, VECTOR_LENGTH - length), value=-math.inf)
     return padded.softmax(dim=-1)[..., :length]

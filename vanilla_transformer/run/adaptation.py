@@ -153,6 +153,11 @@ def _split_data(options: AdaptArguments) -> dict[str, Pairs]:
         own = {source.casefold() for pairs in data.values() for source, _ in pairs}
         general = _read_pairs(options.pairs_of(options.general), held_out)
         general = [pair for pair in general if pair[0].casefold() not in own]
+        if len(general) < _LEAST_PAIRS:
+            raise ValueError(
+                f"`general` {options.general} has {len(general)} pairs with other sources than "
+                "your own pairs, which are too few: give other texts, or leave the option out."
+            )
         data["general-test"], general = _split_off(general, options.held_out, chance)
         data["general"] = chance.sample(general, min(len(general), _general_count(options, rest)))
     return data

@@ -108,7 +108,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Updates the average, and puts it into the model if needed; called by Trainer."""
-        self._update()
+        self._update_average()
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(
@@ -157,7 +157,7 @@ class ExponentialMovingAverage(TrainerCallback):
                 self._swap_weights()
 
     @torch.no_grad()
-    def _update(self) -> None:
+    def _update_average(self) -> None:
         """Moves the average towards the weights after a step.
 
         The decay grows with the number of averaged steps, as in TensorFlow's

@@ -46,6 +46,7 @@ from vanilla_transformer.training.checkpoints import (
     write_checksums,
 )
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
+from vanilla_transformer.training.fsdp_groups import group_tied_modules
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
     LinkCollator,
@@ -57,7 +58,6 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
