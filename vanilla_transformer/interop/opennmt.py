@@ -105,7 +105,9 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     try:
         checkpoint = read_training_checkpoint(source)
     except ValueError as error:
-        raise ValueError(f"{error} {_REMEDY_FOR_OLD_FILES}") from error
+        if "torchtext" not in str(error):
+            raise
+        raise ValueError(f"{error}. {_REMEDY_FOR_OLD_FILES}") from error
     if "model" not in checkpoint:
         checkpoint |= _read_weights_beside(Path(source))
     missing = [
