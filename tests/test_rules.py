@@ -10,6 +10,7 @@ from vanilla_transformer.run import parsing
 from vanilla_transformer.run.options import (
     AveragingArguments,
     ModelArguments,
+    PreparationArguments,
     ShowArguments,
     SubwordArguments,
     TokenizerArguments,
@@ -25,8 +26,12 @@ CHECKPOINTING = f"{'activation' if IS_NEW else 'gradient'}_checkpointing_kwargs"
 OPTIMIZERS = ("apollo_adamw", "paged_lion_8bit", "galore_adamw_8bit", "grokadamw", "adalomo")
 OPTIMIZERS += ("stable_adamw", "schedule_free_sgd", "adamw_torch_npu_fused", "adamw_torch_xla")
 OPTIMIZERS += ("adamw_torch_4bit", "adamw_anyprecision")
+CORPUS = '{"train": "a.tsv", "weight": 1}'
 DATA = [
     (DataArguments, {"max_train_samples": 0}),
+    (DataArguments, {"corpora_temperature": 0.0, "corpora": [CORPUS]}),
+    (DataArguments, {"corpora_temperature": 2.0}),
+    (DataArguments, {"corpora_temperature": 2.0, "corpora": [CORPUS]}),
     (DataArguments, {"dataset_config_name": "a"}),
     (DataArguments, {"source_lang": "en", "test_source": "a.en"}),
 ]
@@ -35,6 +40,8 @@ RUN = [
     (TokenizerArguments, {"target_tokenizer_kind": "letters"}),
     (SubwordArguments, {"sampled_sides": "all"}),
     (ShowArguments, {"show_examples": 0}),
+    (PreparationArguments, {"num_proc": 0}),
+    (PreparationArguments, {"num_proc": 9999}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
     (SubwordArguments, {"unigram_alpha": float("nan")}),
     (AveragingArguments, {"ema_decay": 1.0}),

