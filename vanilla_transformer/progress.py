@@ -7,7 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from huggingface_hub.utils import enable_progress_bars
+from huggingface_hub.utils.tqdm import enable_progress_bars
 from tqdm.auto import tqdm
 from transformers.utils import logging
 from transformers.utils.import_utils import is_in_notebook
