@@ -16,7 +16,7 @@ EXTRAS = {
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "page": ("gradio",),
-    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (
         "babel",
         "fastapi",

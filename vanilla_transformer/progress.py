@@ -7,20 +7,29 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from huggingface_hub.utils import enable_progress_bars
 from tqdm.auto import tqdm
+from transformers.utils import logging
 from transformers.utils.import_utils import is_in_notebook
 
 SECONDS_BETWEEN_LINES = 60.0
 """How often a work that is not watched on a terminal reports, at most."""
 
 _SECONDS_BETWEEN_NOTES = 1.0
-_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
+_BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_noinv_fmt}{postfix}]"
 
 
 def print_message(text: str) -> None:
     """Prints a line on standard error, above the bars that stand there."""
     if sys.stderr is not None:
         tqdm.write(text, file=sys.stderr)
+
+
+def hide_bars_of_loading() -> None:
+    """Hides the bars of transformers, but not those of downloads on a terminal."""
+    logging.disable_progress_bar()
+    if shows_bars():
+        enable_progress_bars()
 
 
 class MessageHandler(Handler):
@@ -36,7 +45,7 @@ def shows_bars() -> bool:
     return (sys.stderr is not None and sys.stderr.isatty()) or is_in_notebook()
 
 
-class _Bar(tqdm):
+class _Bar(tqdm):  # type: ignore[type-arg]  # no class with parameters at run time
     """A bar with the time left that its `Progress` estimates."""
 
     time_left: Callable[[], str] = staticmethod(lambda: "")

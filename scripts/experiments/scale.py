@@ -9,19 +9,25 @@ its largest resident memory are printed as a table of Markdown.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
 
+import numpy as np
+
+from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.shards import INDEX, LENGTHS, Shards
 from vanilla_transformer.data.text_files import read_line_pairs
 
+PROGRAM = (sys.executable, "-m", "vanilla_transformer")
 WORDS = 25
 TINY = (
     *("--choose_defaults", "False", "--d_model", "32", "--encoder_layers", "1"),
@@ -56,7 +62,8 @@ def make_corpus(source: str, target: str, count: int, folder: Path, seed: int = 
     pairs = [pair for pair in pairs if 3 <= len(pair[0].split()) <= WORDS and pair[1].strip()]
     with paths[0].open("w") as one, paths[1].open("w") as other:
         for _ in range(count):
-            wanted, words, sides = rng.triangular(4, 2 * WORDS - 12, WORDS - 4), 0, ([], [])
+            wanted, words = rng.triangular(4, 2 * WORDS - 12, WORDS - 4), 0
+            sides: tuple[list[str], list[str]] = ([], [])
             while words < wanted:
                 pair = rng.choice(pairs)
                 words += pair[0].count(" ") + 1
@@ -65,6 +72,26 @@ def make_corpus(source: str, target: str, count: int, folder: Path, seed: int = 
             one.write(" ".join(sides[0]) + "\n")
             other.write(" ".join(sides[1]) + "\n")
     return [str(path) for path in paths]
+
+
+def repeat_shards(data: Path, count: int) -> Path:
+    """Makes prepared data of about so many pairs, whose shards are links to those of others."""
+    folder = data.with_name(f"{count}.repeated")
+    shutil.rmtree(folder, ignore_errors=True)
+    train = str(data / "train")
+    shutil.copytree(data, folder, ignore=lambda place, names: names if place == train else [])
+    found = Shards.read(data / "train")
+    times = count // sum(shard["rows"] for shard in found.shards)
+    for number in range(times * len(found.shards)):
+        name = f"{number % len(found.shards):05}.arrow"
+        os.link(data / "train" / name, folder / "train" / f"{number:05}.arrow")
+    np.save(folder / "train" / LENGTHS, np.tile(found.lengths(), (times, 1)))
+    index = {"key": found.key, "shards": found.shards * times}
+    (folder / "train" / INDEX).write_text(json.dumps(index))
+    manifest = read_object(folder / "manifest.json")
+    manifest["splits"]["train"]["index"] = content_digest(folder / "train" / INDEX)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
 
 
 def measure(*words: str) -> Cost:
@@ -114,39 +141,55 @@ def load_batches(prepared: str, batches: int) -> None:
     )
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Prints a table for each size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", nargs="?")
     parser.add_argument("target", nargs="?")
     parser.add_argument("--pairs", type=int, nargs="+", default=[300_000, 1_000_000])
+    parser.add_argument(
+        "--repeated",
+        type=int,
+        nargs="*",
+        default=[],
+        help="also train on so many pairs, which repeat those of the last size",
+    )
     parser.add_argument("--num-proc", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
     parser.add_argument("--load", help="only load batches of this prepared directory")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.load:
         load_batches(options.load, 1000)
         return
     os.environ["HF_DATASETS_CACHE"] = str(options.folder / "cache")
     options.folder.mkdir(parents=True, exist_ok=True)
+    data = options.folder
     for count in options.pairs:
         files = make_corpus(options.source, options.target, count, options.folder)
-        texts = ("--train_source", files[0], "--train_target", files[1])
-        data, run = options.folder / f"{count}.data", options.folder / f"{count}.run"
-        for old in (data, run):
-            shutil.rmtree(old, ignore_errors=True)
-        program = (sys.executable, "-m", "vanilla_transformer")
-        where = ("--output_dir", str(data), "--num_proc", str(options.num_proc))
-        train = (*program, "train", "--prepared", str(data), *TINY, *STEPS)
-        train = (*train, "--output_dir", str(run), "--max_steps")
+        data = options.folder / f"{count}.data"
+        shutil.rmtree(data, ignore_errors=True)
         print(f"\n| {count:,} pairs | processor (wall, memory of a process) |\n|---|---|")
-        print("| prepare |", measure(*program, "prepare", *texts, *TINY, *where), "|", flush=True)
+        texts = ("--train_source", files[0], "--train_target", files[1])
+        where = ("--output_dir", str(data), "--num_proc", str(options.num_proc))
+        print("| prepare |", measure(*PROGRAM, "prepare", *texts, *TINY, *where), "|", flush=True)
         size = sum(path.stat().st_size for path in (data / "train").iterdir())
         print(f"| disk | {size / count:.0f} bytes a pair |")
-        print("| two steps |", measure(*train, "2"), "|", flush=True)
-        resume = ("3", "--resume_from_checkpoint", "True")
-        print("| resume, one step |", measure(*train, *resume), "|", flush=True)
-        subprocess.run([sys.executable, __file__, "--load", str(data)], check=True)
+        train_on(data)
+    for count in options.repeated:
+        print(f"\n| {count:,} pairs, repeated | processor (wall, memory of a process) |\n|---|---|")
+        train_on(repeat_shards(data, count))
+
+
+def train_on(data: Path) -> None:
+    """Measures two steps, a resumption, and the loading of batches."""
+    run = data.with_suffix(".run")
+    shutil.rmtree(run, ignore_errors=True)
+    train = [*PROGRAM, "train", "--prepared", str(data), *TINY, *STEPS]
+    train += ["--output_dir", str(run), "--max_steps"]
+    print("| two steps |", measure(*train, "2"), "|", flush=True)
+    resume = ("3", "--resume_from_checkpoint", "True")
+    print("| resume, one step |", measure(*train, *resume), "|", flush=True)
+    subprocess.run([sys.executable, __file__, "--load", str(data)], check=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from toy import command
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
+from vanilla_transformer.inspection.cost import training_cost
 
 ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -20,7 +21,10 @@ def texts(corpus):
 def test_a_cost_is_printed(trained, capsys):
     sizes = ["--source-length", "9", "--target_length", "4", "--batch", "2"]
     assert not main(["inspect", "cost", str(trained), *sizes])
-    assert capsys.readouterr().out == f"{cost(load_model(str(trained))[0], 9, 4, 2)}\n"
+    found = cost(load_model(str(trained))[0], 9, 4, 2)
+    assert capsys.readouterr().out == f"{found}\n"
+    assert not main(["inspect", "cost", str(trained), *sizes, "--pairs", "500", "--gpus", "4"])
+    assert capsys.readouterr().out == f"{found}\n{training_cost(found, 4, 500)}\n"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,7 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["cost", "RUN", "--gpus", "2"], "`--gpus` 2 has no effect without `--pairs`"),
         (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
         (["training", "nowhere", "--output", "x.png"], "The directory 'nowhere' does not exist"),
         (["positions", "RUN", "--output", "x.txt"], "'x.txt' is no picture: end it with .png"),
@@ -101,7 +106,11 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.png").touch()
-    assert main(["inspect", *(str(trained) if word == "RUN" else word for word in words)]) == 1
+    try:
+        status = main(["inspect", *(str(trained) if word == "RUN" else word for word in words)])
+    except SystemExit as ended:
+        status = ended.code
+    assert status == (2 if message.startswith("--") else 1)
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
     assert [path.name for path in tmp_path.iterdir()] == ["there.png"]

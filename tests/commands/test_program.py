@@ -178,3 +178,12 @@ def test_a_model_that_is_not_to_be_had_is_one_line(tmp_path):
     assert done.stderr.count("\n") == 1
     assert "'nobody/nothing'" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["verify"], ["vocabulary", "--add-tokens", "<2de>"]])
+def test_files_that_load_in_a_moment_have_no_bars(trained, tmp_path, words):
+    name, *options = words
+    made = [tmp_path / "made"] if options else []
+    done = command(name, trained, *made, *options)
+    assert done.returncode == 0, done.stderr
+    assert "%|" not in done.stderr

@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+import random
 from dataclasses import fields
 from functools import partial
 
@@ -15,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer, HfArgumentParser
 
 from vanilla_transformer import VanillaTransformerTokenizer, progress
-from vanilla_transformer.data import text_files
+from vanilla_transformer.data import encoding, text_files
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.parallel_data import load_parallel_data
@@ -433,3 +434,24 @@ def test_data_without_the_columns_of_the_texts_are_refused(tokenizer):
     for data in (rows, DatasetDict(train=rows)):
         with pytest.raises(ValueError, match=r"columns \['en', 'target'\], but not source: rename"):
             encode(data, tokenizer)
+
+
+SIGNS = [*"abée<AΣςİ1-漢ﬁ▁\u0301\u0338\t\n\u00a0", *[" "] * 8, "</s>", "<unk>", "<2de>"]
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_pairs_have_the_ids_of_a_call(kind, lowercase, monkeypatch):
+    """Words are encoded once and remembered, unless they hold what joins or splits words."""
+    monkeypatch.setattr(encoding, "_MOST_WORDS", 200)
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abxyZé漢 ", k=20)) for _ in range(200)]
+    tokenizer = VanillaTransformerTokenizer.train(
+        words, kind=kind, vocab_size=80, lowercase=lowercase
+    )
+    tokenizer.add_tokens(["<2de>"])
+    texts = ["".join(rng.choices(SIGNS, k=rng.randint(0, 9))) for _ in range(3000)]
+    rows = encode(Dataset.from_dict({"source": texts, "target": texts}), tokenizer)
+    expected = tokenizer(texts, text_target=texts)
+    for column in ("input_ids", "labels"):
+        assert rows[column][:] == expected[column]

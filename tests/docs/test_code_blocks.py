@@ -70,7 +70,7 @@ def commands_of(code):
 
 def run_command(line):
     """Runs a line, or checks its options where running it would take long."""
-    words = [word for word in shlex.split(line) if not word.startswith("TRANSFORMERS=")]
+    words = [word for word in shlex.split(line) if not word.startswith(("TRANSFORMERS=", "TORCH_"))]
     match words:
         case ["vanilla-transformer", "serve", *options]:  # the pages ask the server of a fixture
             serve.check(serve.parse(options))
@@ -103,6 +103,8 @@ def run_command(line):
             assert options[0] == "--config_file"
             assert launch_file.is_file()
             check_training_options(options[script + 1 :])
+        case ["torchrun", *options]:
+            check_training_options(options[options.index("scripts/train.py") + 1 :])
         case ["python", script, *options] if found := SCRIPT.fullmatch(script):
             check_experiment(found[1], options)
         case ["python", "-m", "pytest", *options]:

@@ -13,7 +13,7 @@ pytest_plugins = ["workspace"]
 README = REPOSITORY / "README.md"
 PACKAGE = REPOSITORY / "vanilla_transformer"
 MODULE = re.compile(
-    r"`((?!model\.bin`)(?:model|data|training|run|inference|inspection|interop|serving|page|commands)(?:\.[A-Za-z_]+)+)(?:\([\d.]*\))?`"
+    r"`((?!model\.(?:bin|npz|safetensors)`)(?:model|data|training|run|inference|inspection|interop|serving|page|commands)(?:\.[A-Za-z_]+)+)(?:\([\d.]*\))?`"
 )
 PATH = re.compile(
     r"`((?:vanilla_transformer|scripts|tests|model_cards|docs)/[\w./-]*|[\w-]+\.(?:md|toml))`"

@@ -12,6 +12,7 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.inspection import cost
+from vanilla_transformer.inspection.cost import training_cost
 
 CHOICES = {
     "paper": {},
@@ -177,3 +178,23 @@ def test_a_cost_prints_as_a_table(tiny_model):
     assert "  tied: model.shared.weight = model.encoder.embed_tokens.weight" in str(found)
     assert "FLOPs of matrix products, 3 x (7 source + 5 target tokens)" in lines
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_an_epoch_on_several_gpus(tiny_model):
+    """A GPU of 1e-12 TFLOP/s computes one operation in a second."""
+    found = cost(tiny_model(), SOURCE, TARGET, BATCH)
+    weights, moments = found.weight_bytes, found.optimizer_bytes
+    one = training_cost(found, 1, 30, 1e-12)
+    four = training_cost(found, 4, 30, 1e-12, vocab_size=70_000)
+    assert one.epoch_hours * 3600 == pytest.approx(30 / BATCH * found.training_step_flops)
+    assert four.epoch_hours == one.epoch_hours / 4
+    assert one.ddp_traffic == one.fsdp_traffic == 0
+    assert four.ddp_traffic == 1.5 * found.gradient_bytes
+    assert four.fsdp_traffic == 0.75 * (2 * weights + found.gradient_bytes)
+    assert one.corpus_bytes == 30 * (2 * (SOURCE + TARGET) + 8)
+    assert four.corpus_bytes == 30 * (4 * (SOURCE + TARGET) + 8)
+    assert one.state_bytes == weights + found.gradient_bytes + moments
+    assert one.checkpoint_bytes == weights + moments
+    assert "an epoch of 30 pairs on 4 GPUs" in str(four)
+    shared = [line for line in str(four).splitlines() if "GPU, FSDP" in line]
+    assert shared[0].split()[-2:] == [f"{one.state_bytes / 4 / 1024:.4g}", "Ki"]

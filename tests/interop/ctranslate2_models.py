@@ -90,7 +90,9 @@ def assert_same_searches(model, folder, tokens, forced=None, beams=(1, 3)):
     if start is None:
         start, prefix = target_tokens.index(forced), [[forced]] * len(ids)
         options["decoder_start_token_id"] = start
-    rows = [[source_tokens[index] for index in row] for row in ids.tolist()]
+    adds_end = json.loads((folder / "config.json").read_text()).get("add_source_eos", False)
+    given = ids[:, :-1] if adds_end else ids
+    rows = [[source_tokens[index] for index in row] for row in given.tolist()]
     for count in beams:
         found = model.generate(
             input_ids=ids,

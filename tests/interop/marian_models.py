@@ -18,6 +18,7 @@ BASE = {
     "dim-emb": WIDTH,
     "transformer-heads": HEADS,
     "transformer-ffn-depth": 2,
+    "transformer-dim-ffn": INNER,
     "transformer-ffn-activation": "swish",
     "transformer-preprocess": "",
     "transformer-postprocess": "dan",

@@ -72,6 +72,20 @@ def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa
         recognised_kind(tmp_path / "empty")
 
 
+def test_graphs_of_onnx_are_no_source(tmp_path, capsys):
+    (tmp_path / "bart" / "onnx").mkdir(parents=True)
+    (tmp_path / "bart" / "onnx" / "encoder_model.onnx").touch()
+    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart", "d_model": 8}')
+    run_subcommand("inspect", [str(tmp_path / "bart")])
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    expected = {"model_type": "bart", "d_model": "8", "graphs": "encoder_model.onnx"}
+    assert lines == {"kind": "onnx", **expected}
+    with pytest.raises(ValueError, match="holds graphs of ONNX, which cannot be converted"):
+        recognised_kind(tmp_path / "bart")
+    make("bart").save_pretrained(tmp_path / "bart")  # the weights lie beside them, as on the Hub
+    assert recognised_kind(tmp_path / "bart") == "bart"
+
+
 def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     run_subcommand("inspect", [str(deployed)])
     plain = capsys.readouterr().out
@@ -89,8 +103,9 @@ def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     run_subcommand("inspect", [str(tmp_path / "own")])
     assert "position_embedding_type  sinusoidal" in capsys.readouterr().out
     assert main(["inspect", "file", str(tmp_path / "nothing")]) == 1
-    assert main(["inspect", "nothing.argosmodel"]) == 1
-    assert "'nothing.argosmodel' does not exist" in capsys.readouterr().err
+    for path in ("nothing.argosmodel", "runs/nothing"):
+        assert main(["inspect", path]) == 1
+        assert f"{path!r} does not exist" in capsys.readouterr().err
     (tmp_path / "text.txt").write_text("no model", encoding="utf-8")
     assert main(["inspect", str(tmp_path / "text.txt")]) == 1
     assert "cannot be read as weights" in capsys.readouterr().err

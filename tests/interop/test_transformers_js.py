@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from browsers import chromium  # noqa: F401 - a fixture
+from browsers import running_chromium
 from transformers import AutoTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -22,11 +22,11 @@ MODEL = Path(__file__).resolve().parents[2] / "model_cards" / "pronounce"
 WORDS = ["hello", "transformers", "attention", "is", "all", "you", "need", "pronounce", "house"]
 KINDS = ("float32", "int8")
 GENERATE = """
-async function generate(library, folder, words) {
+async function generate(library, folder, words, options = {}) {
     const { AutoTokenizer, AutoModelForSeq2SeqLM } = library;
     const tokenizer = await AutoTokenizer.from_pretrained(folder);
     const target = await AutoTokenizer.from_pretrained(`${folder}/target_tokenizer`);
-    const model = await AutoModelForSeq2SeqLM.from_pretrained(folder);
+    const model = await AutoModelForSeq2SeqLM.from_pretrained(folder, options);
     const found = [];
     for (const word of words) {
         const ids = await model.generate({ ...tokenizer(word), num_beams: 1 });
@@ -63,9 +63,15 @@ import * as module from '/node_modules/@huggingface/transformers/dist/transforme
 %s
 module.env.useBrowserCache = false;
 module.env.backends.onnx.wasm.wasmPaths = '/node_modules/onnxruntime-web/dist/';
-window.run = (folder, words) => generate(offline({ ...module }, '/%s/'), folder, words);
+window.run = ([folder, words, device]) =>
+    generate(offline({ ...module }, '/%s/'), folder, words, { device });
+window.hasGpu = async () => Boolean(await navigator.gpu?.requestAdapter());
 </script>
 """
+GPU_IN_SOFTWARE = (
+    *("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"),
+    *("--enable-features=Vulkan", "--use-vulkan=swiftshader"),
+)
 SITE = "http://localhost:9"  # no server: the test answers what the page asks for
 
 
@@ -135,8 +141,15 @@ def test_8_bits_take_a_quarter(exports):
     assert sum(equal) >= len(WORDS) - 1
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with running_chromium(*GPU_IN_SOFTWARE) as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("device", ["wasm", "webgpu"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_chromium_generates_the_same(node, exports, chromium, kind):  # noqa: F811 - the fixture
+def test_chromium_generates_the_same(node, exports, browser, kind, device):
     models, outputs = exports
 
     def answer(route):
@@ -149,11 +162,13 @@ def test_chromium_generates_the_same(node, exports, chromium, kind):  # noqa: F8
         else:
             route.fulfill(status=404)
 
-    with chromium.new_page() as page:
+    with browser.new_page() as page:
         page.route("**/*", answer)
         page.goto(f"{SITE}/")
         page.wait_for_function("() => window.run !== undefined")
-        assert page.evaluate("([f, w]) => window.run(f, w)", [kind, WORDS]) == outputs[kind]
+        if device == "webgpu" and not page.evaluate("() => window.hasGpu()"):
+            pytest.skip("this Chromium has no WebGPU in software")
+        assert page.evaluate("(x) => window.run(x)", [kind, WORDS, device]) == outputs[kind]
 
 
 @pytest.mark.parametrize("kind", TOKENIZER_KINDS)

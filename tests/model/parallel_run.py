@@ -6,14 +6,19 @@ Arguments: the folder for the reports, then the directories of saved models.
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.training.fsdp_groups import group_tied_modules
 
 torch.set_num_threads(1)
+KINDS = ("tp_size", "fsdp_size", "fsdp by Accelerate")
 SOURCE = torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 1, 1]])
 BATCH = {"input_ids": SOURCE, "attention_mask": (SOURCE != 1).long()}
 LABELS = torch.tensor([[4, 5, 2], [6, 2, -100]])
@@ -55,15 +60,32 @@ def run(model):
     return {**computed, **gradients, **trained}, tokens, shares
 
 
-def compare(directory, **split):
-    expected, expected_tokens, _ = run(
-        VanillaTransformerForConditionalGeneration.from_pretrained(directory)
+def shard_by_accelerate(directory):
+    """Shards a model as `Accelerator.prepare` does, by the layers that the model names itself."""
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        reshard_after_forward=True,
+        cpu_ram_efficient_loading=False,
     )
-    found, tokens, shares = run(
-        VanillaTransformerForConditionalGeneration.from_pretrained(
-            directory, distributed_config=DistributedConfig(**split)
-        )
+    prepared = SimpleNamespace(
+        state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=True
     )
+    model = VanillaTransformerForConditionalGeneration.from_pretrained(directory)
+    group_tied_modules(model, plugin)
+    model = fsdp2_prepare_model(prepared, model)
+    dist.fsdp.register_fsdp_forward_method(model, "generate")
+    return model
+
+
+def compare(directory, kind):
+    make = VanillaTransformerForConditionalGeneration.from_pretrained
+    expected, expected_tokens, _ = run(make(directory))
+    if kind == "fsdp by Accelerate":
+        model = shard_by_accelerate(directory)
+    else:
+        model = make(directory, distributed_config=DistributedConfig(**{kind: 2}))
+    found, tokens, shares = run(model)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
@@ -89,8 +111,8 @@ def compare_shared_batch(directory):
 def main(folder, *directories):
     report = {}
     for directory in directories:
-        for kind in ("tp_size", "fsdp_size"):
-            report[f"{Path(directory).name} {kind}"] = compare(directory, **{kind: 2})
+        for kind in KINDS:
+            report[f"{Path(directory).name} {kind}"] = compare(directory, kind)
         compare_shared_batch(directory)
     (Path(folder) / f"{dist.get_rank()}.json").write_text(json.dumps(report))
     dist.destroy_process_group()

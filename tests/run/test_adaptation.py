@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from converted_models import save_marian, train_pieces
 from safetensors.torch import load_file
 from toy import NOUNS, VERBS
 from transformers import AutoModelForSeq2SeqLM
@@ -83,6 +84,21 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     )
 
 
+def test_a_model_of_marian_is_converted_and_adapted(pairs, tmp_path, capsys):
+    (tmp_path / "pieces").mkdir()
+    marian = tmp_path / "marian"
+    save_marian(train_pieces(tmp_path / "pieces"), marian, separate=False)
+    words = ("--trim", "--epochs", "1", "--metrics", "chrf")
+    adapt(marian, pairs, tmp_path / "out", *words)
+    printed = capsys.readouterr().out
+    assert f"{tmp_path / 'out' / 'before'}: " in printed
+    sizes = [
+        json.loads((tmp_path / "out" / name / "config.json").read_text())["vocab_size"]
+        for name in ("before", "trimmed", "training")
+    ]
+    assert sizes[0] > sizes[1] == sizes[2]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -91,13 +107,15 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
         (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
         (["--languages", "en"], "`languages` .*must name the source and the target"),
         (["--metrics", "rouge"], "`metrics`"),
+        (["--general", "new.tsv"], "has 0 pairs with other sources than your own"),
         (["--columns", "2", "9"], "it has 2 columns"),
         (["--languages", "el", "ru"], "the filters leave 0 pairs"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(
-    trained, pairs, tmp_path, words, message
+    trained, pairs, tmp_path, monkeypatch, words, message
 ):
+    monkeypatch.chdir(pairs)
     with pytest.raises((ValueError, UsageError, FileNotFoundError), match=message):
         adapt(trained, pairs, tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from toy import arguments
+from toy import SIZES, arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands import translate
@@ -69,6 +69,18 @@ def test_a_run_on_corpora_and_its_resumption(corpus, recipe, tmp_path, caplog):
     weights = [load_file(folder / "model.safetensors") for folder in (first, second)]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     assert json.loads((second / "trainer_state.json").read_text())["global_step"] > 6
+
+
+def test_prepared_corpora_keep_their_shares_and_counts(recipe, tmp_path, caplog):
+    caplog.set_level("INFO", "vanilla_transformer")
+    options = ["--tokenizer_kind", "word", "--output_dir", str(tmp_path / "prepared")]
+    run_subcommand("prepare", [recipe, *options])
+    caplog.clear()
+    sizes = [f"--{name}={value}" for name, value in SIZES.items()]
+    words = ["--prepared", str(tmp_path / "prepared"), "--output_dir", str(tmp_path / "run")]
+    figures = main([*words, *sizes, "--choose_defaults=False", "--max_tokens=256", "--max_steps=2"])
+    assert {"eval_bleu_clean", "eval_bleu_back"} <= figures.keys()
+    assert "75.0% of an epoch" in caplog.text
 
 
 def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, trained, tmp_path):

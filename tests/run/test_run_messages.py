@@ -64,7 +64,7 @@ def test_each_evaluation_is_a_line_with_an_example(printed, corpus):
     number = r"[\d.,]+"
     line = re.compile(
         rf"Epoch (\d+), step {number} of {number}: training loss {number} {number} tokens/s; "
-        rf"validation loss {number} bleu {number} chrf {number[:-1]}+(; \d+ outputs are cut off)?; "
+        rf"validation loss {number} bleu {number} chrf {number[:-1]}+(; outputs cut off: \d+)?; "
         rf'\d\d:\d\d left\. "{re.escape(source)}" → "(.*)"'
     )
     found = [match for text in printed if (match := line.fullmatch(text))]

@@ -46,9 +46,18 @@ def test_a_loss_scaler_may_skip_some_steps():
     values = FiniteValues()
     for _ in range(3):
         for _ in range(100):
-            values.check("norm", torch.tensor(torch.inf), 1, has_scaler=True)
-        values.check("norm", 1.0, 1, has_scaler=True)
+            values.check(torch.tensor(torch.inf), 1, has_scaler=True)
+        values.check(1.0, 1, has_scaler=True)
     for _ in range(100):
-        values.check("norm", torch.inf, 7, has_scaler=True)
-    with pytest.raises(DivergenceError, match="norm at step 8 is inf"):
-        values.check("norm", torch.inf, 7, has_scaler=True)
+        values.check(torch.inf, 7, has_scaler=True)
+    with pytest.raises(DivergenceError, match="norm of the gradient at step 8 is inf"):
+        values.check(torch.inf, 7, has_scaler=True)
+
+
+def test_the_loss_of_each_batch_of_a_step_counts():
+    values = FiniteValues()
+    for loss in (1.0, torch.nan, 2.0):
+        values.keep(torch.tensor(loss))
+    with pytest.raises(DivergenceError, match="The loss at step 3 is nan"):
+        values.check(torch.tensor(1.0), 2, has_scaler=False)
+    values.check(None, 2, has_scaler=False)

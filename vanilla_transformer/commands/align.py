@@ -92,8 +92,6 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
-    from transformers.utils import logging
-
     from vanilla_transformer.inference.translator import Translator
 
     if is_resumed_and_complete(options, options.source):
@@ -104,7 +102,6 @@ def run(options: argparse.Namespace) -> None:
         "tokens": options.tokens,
         "json": options.json,
     }
-    logging.disable_progress_bar()
     with open_resumable(options, identity) as (stream, done):
         translator = Translator.from_pretrained(options.model, "transformers", options.device)
         chunks = read_pair_chunks(

@@ -29,12 +29,9 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Reads the corpora as streams, and prints counts and examples."""
-    from transformers.utils import logging
-
     from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
     from vanilla_transformer.run.parsing import parse_arguments
 
-    logging.disable_progress_bar()
     try:
         data = parse_arguments([options.recipe]).data
     except ValueError as error:

@@ -26,6 +26,7 @@ EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
 vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
+vanilla-transformer export --to marian-npz runs/en-de runs/en-de-marian
 vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
     --languages en=English de=German
 """
@@ -33,6 +34,7 @@ KINDS = {
     "hf": (),
     "ctranslate2": ("ctranslate2",),
     "argos": ("ctranslate2", "convert"),
+    "marian-npz": ("convert",),
     "onnx": ("onnx",),
 }
 """The formats, each with the extras that it needs."""
@@ -130,11 +132,13 @@ def _check_package(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Exports the model."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    if options.to in ("ctranslate2", "argos"):
-        {"ctranslate2": _export_to_ctranslate2, "argos": _export_to_argos}[options.to](options)
+    writers = {
+        "ctranslate2": _export_to_ctranslate2,
+        "argos": _export_to_argos,
+        "marian-npz": _export_to_marian,
+    }
+    if options.to in writers:
+        writers[options.to](options)
         return
     from vanilla_transformer.inference.loading import load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer
@@ -194,5 +198,17 @@ def _export_to_argos(options: argparse.Namespace) -> None:
             options.sentencepiece,
         )
     print(f"{path}: exported; `argostranslate.package.install_from_path({str(path)!r})`.")
+    for note in notes:
+        print(note)
+
+
+def _export_to_marian(options: argparse.Namespace) -> None:
+    from vanilla_transformer.inference.loading import load_model
+    from vanilla_transformer.interop.marian_npz_writer import export_to_marian
+
+    model, tokenizer = load_model(options.model, "cpu")
+    with replaced_directory(options.output_dir) as unfinished:
+        notes = export_to_marian(model, tokenizer, unfinished, options.model)
+    print(f"{options.output_dir}: exported; `marian-decoder -c {options.output_dir}/decoder.yml`.")
     for note in notes:
         print(note)

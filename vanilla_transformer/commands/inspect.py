@@ -39,6 +39,7 @@ vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de 
 vanilla-transformer inspect positions runs/multi30k --output positions.png
 vanilla-transformer inspect training runs/multi30k runs/other --x seconds --output curves.svg
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
+vanilla-transformer inspect cost runs/multi30k --pairs 40000000 --gpus 8
 """
 
 VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
@@ -56,7 +57,8 @@ class ViewParser(CommandParser):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Reads the options of the subcommand."""
     parser = CommandParser("inspect", SUMMARY, EXAMPLES)
-    if words and words[0] not in VIEWS and (Path(words[0]).exists() or Path(words[0]).suffix):
+    is_path = words and (Path(words[0]).exists() or Path(words[0]).suffix or "/" in words[0])
+    if is_path and words[0] not in VIEWS:
         words = ["file", *words]
     views = parser.add_subparsers(
         dest="view", required=True, metavar="VIEW", parser_class=ViewParser
@@ -130,6 +132,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         cost.add_argument(
             f"--{name}", type=positive_integer, default=default, metavar="N", help=what
         )
+    cost.add_argument(
+        "--pairs",
+        type=positive_integer,
+        metavar="N",
+        help="training pairs: also show what an epoch costs",
+    )
+    cost.add_argument("--gpus", type=positive_integer, metavar="N", help="GPUs of the training")
     return parser.parse_words(words)
 
 
@@ -139,6 +148,10 @@ def check(options: argparse.Namespace) -> None:
         raise UsageError(
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
+        )
+    if options.view == "cost" and options.gpus and not options.pairs:
+        raise ValueError(
+            f"`--gpus` {options.gpus} has no effect without `--pairs`: give the number of pairs."
         )
     if options.view == "file":
         if not Path(options.path).exists():
@@ -169,11 +182,8 @@ def run(options: argparse.Namespace) -> None:
 
         print(recognise(options.path))
         return
-    from transformers.utils import logging
-
     from vanilla_transformer.inference.loading import load_weights, usable_device
 
-    logging.disable_progress_bar()
     if options.view == "training":
         from vanilla_transformer.inspection.training_figures import plot_training
 
@@ -188,9 +198,13 @@ def run(options: argparse.Namespace) -> None:
     elif options.view == "heads":
         _show_heads(model, options)
     elif options.view == "cost":
-        from vanilla_transformer.inspection.cost import cost
+        from vanilla_transformer.inspection.cost import cost, training_cost
 
-        print(cost(model, options.source_length, options.target_length, options.batch))
+        found = cost(model, options.source_length, options.target_length, options.batch)
+        print(found)
+        if options.pairs:
+            sizes = (model.config.vocab_size, getattr(model.config, "decoder_vocab_size", 0) or 0)
+            print(training_cost(found, options.gpus or 1, options.pairs, vocab_size=max(sizes)))
     else:
         from vanilla_transformer.inspection.position_figures import plot_positions
 

@@ -175,7 +175,7 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pair_options(group: argparse._ActionsContainer) -> None:
+def add_pair_options(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Adds two files of parallel lines."""
     for side in ("source", "target"):
         group.add_argument(
@@ -184,7 +184,7 @@ def add_pair_options(group: argparse._ActionsContainer) -> None:
 
 
 def add_output_options(
-    group: argparse._ActionsContainer,
+    group: argparse._ArgumentGroup | argparse.ArgumentParser,
     what: str = "file to write (default: print)",
     required: bool = False,
 ) -> None:

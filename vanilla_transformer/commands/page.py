@@ -72,12 +72,9 @@ def _check_address(host: str, port: int | None) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C."""
-    from transformers.utils import logging
-
     from vanilla_transformer.page.app import build_page, launch_page
     from vanilla_transformer.page.models import PageModels
 
-    logging.disable_progress_bar()
     models = PageModels(options.models, options.device)
     if options.host not in LOOPBACK:
         print(

@@ -112,6 +112,9 @@ def run_subcommand(name: str, words: Sequence[str]) -> None:
     options = subcommand.parse(words)
     subcommand.check(options)
     register()
+    from vanilla_transformer.progress import hide_bars_of_loading  # imports transformers
+
+    hide_bars_of_loading()
     subcommand.run(options)
 
 

@@ -63,11 +63,8 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
-    from transformers.utils import logging
-
     from vanilla_transformer.inference.translator import Translator
 
-    logging.disable_progress_bar()
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
     num_pairs, num_tokens, total = 0, 0, 0.0
     with open_output(options.output) as stream:

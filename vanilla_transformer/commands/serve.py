@@ -106,14 +106,12 @@ def run(options: argparse.Namespace) -> None:
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
-    from transformers.utils import logging
 
     from vanilla_transformer.serving.monitoring import set_up_logs
     from vanilla_transformer.serving.server import run_server
 
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    logging.disable_progress_bar()
     set_up_logs(options.log_level)
 
     def announce(address: str) -> None:

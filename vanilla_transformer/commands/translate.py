@@ -155,13 +155,11 @@ def check(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> None:
     """Translates in the order of the lines."""
     from transformers import set_seed
-    from transformers.utils import logging
 
     from vanilla_transformer.inference.translator import Translator
 
     if is_resumed_and_complete(options, options.input):
         return
-    logging.disable_progress_bar()
     translator = Translator.from_pretrained(
         [options.model, *options.ensemble_with],
         options.engine,

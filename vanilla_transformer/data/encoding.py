@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from logging import INFO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, List, Value
@@ -25,6 +26,7 @@ from vanilla_transformer.data.file_formats import cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
+from vanilla_transformer.model.tokenization_vanilla_transformer import SPECIAL_TOKENS
 from vanilla_transformer.progress import Progress
 
 logger = logging.get_logger(__name__)
@@ -36,6 +38,7 @@ _LAST_CALL = ("truncation", "padding")
 
 _FORMAT = 1  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
+_MOST_WORDS = 250_000  # that an encoder remembers
 
 D = TypeVar("D", Dataset, DatasetDict)
 
@@ -93,9 +96,11 @@ def encode(
             "rename the columns of the texts to source and target."
         )
     limits = {"source": max_source_length, "target": max_target_length}
-    tells = num_proc is None and logger.isEnabledFor(INFO)
+    tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-        make = partial(_encode_rows, data, tokenizer, limits)
+        sides = {"source": tokenizer, "target": target_side(tokenizer)}
+        ids_of = {side: _encoder_of(own, side) for side, own in sides.items()}
+        make = partial(_encode_rows, data, sides, ids_of, limits)
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.reach)
             encoded, found = Dataset(InMemoryTable(table)), [facts]
@@ -105,7 +110,12 @@ def encode(
             folder = folder or cache_folder() / key
             if num_proc is None:
                 make = partial(make, tell=shown.reach)
-            shards = make_shards(folder, key, len(data), make, num_proc, tell)
+
+            def reach(done: int) -> None:
+                shown.reach(done)
+                tell(done)
+
+            shards = make_shards(folder, key, len(data), make, num_proc, reach)
             encoded, found = shards.open(), shards.shards
     _warn_of_losses(found, limits, len(data))
     return encoded
@@ -136,7 +146,11 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     logging.set_verbosity_warning()  # without a message for each file
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        files: dict[str, Any] = {one.name: content_digest(one) for one in Path(folder).iterdir()}
+        files: dict[str, Any] = {
+            one.name: content_digest(one)
+            for one in Path(folder).iterdir()
+            if one.suffix != ".py"  # the code of this version
+        }
         for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
             content = read_object(Path(folder, file)).items()
             dropped = (*_ORIGIN, *_LAST_CALL)
@@ -147,13 +161,13 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _encode_rows(
     data: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
+    sides: dict[str, PreTrainedTokenizerBase],
+    ids_of: dict[str, Callable[[list[str]], list[list[int]]]],
     limits: dict[str, int | None],
     rows: range,
     tell: Callable[[int], None] = lambda _: None,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
-    sides = {"source": tokenizer, "target": target_side(tokenizer)}
     ids = Value("uint16" if max(map(len, sides.values())) <= 2**16 else "uint32")
     features = {"input_ids": List(ids), "labels": List(ids), "length": Value("int32")}
     if LINKS in data.column_names:
@@ -168,7 +182,10 @@ def _encode_rows(
             lost += lost_here
         else:
             source, target = (
-                _encode_side(batch[side], sides[side], side, limits, truncated) for side in sides
+                _truncate(
+                    ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated
+                )
+                for side in sides
             )
             columns = {"input_ids": source, "labels": target}
         both = zip(columns["input_ids"], columns["labels"], strict=True)
@@ -180,26 +197,73 @@ def _encode_rows(
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
 
 
-def _encode_side(
+class _WordEncoder:
+    """Encodes texts as their words, and remembers these: the ids are those of the tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.batch_ids = tokenizer.batch_ids
+        self.exceptions = ["▁", *(set(tokenizer.get_added_vocab()) - {*SPECIAL_TOKENS})]
+        self.end = [tokenizer.eos_token_id]
+        self.ids: dict[str, list[int]] = {}
+
+    def __call__(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of each text."""
+        is_plain = [not any(one in text for one in self.exceptions) for text in texts]
+        others = iter(
+            self.batch_ids([text for text, own in zip(texts, is_plain, strict=True) if not own])
+        )
+        # A space at the begin of a text is that which the tokenizer would put there.
+        words = [
+            text.removeprefix(" ").split(" ") if own and text else []
+            for text, own in zip(texts, is_plain, strict=True)
+        ]
+        if len(self.ids) > _MOST_WORDS:
+            self.ids.clear()
+        new = list({word for row in words for word in row}.difference(self.ids))
+        found = self.batch_ids([word or " " for word in new])
+        self.ids.update((word, ids[:-1]) for word, ids in zip(new, found, strict=True))
+        return [
+            list(chain.from_iterable(map(self.ids.__getitem__, row))) + self.end
+            if own
+            else next(others)
+            for row, own in zip(words, is_plain, strict=True)
+        ]
+
+
+def _encoder_of(
+    tokenizer: PreTrainedTokenizerBase, side: str
+) -> Callable[[list[str]], list[list[int]]]:
+    """Returns what encodes texts without a limit of length, in the least time."""
+    known: Any = tokenizer
+    if hasattr(known, "words_are_apart") and known.words_are_apart():
+        return _WordEncoder(known)
+    if hasattr(known, "batch_ids"):
+        return cast("Callable[[list[str]], list[list[int]]]", known.batch_ids)
+    return partial(_call, tokenizer, side, truncation=False)
+
+
+def _call(
+    tokenizer: PreTrainedTokenizerBase, side: str, texts: list[str], **options: Any
+) -> list[list[int]]:
+    argument = {"source": "text", "target": "text_target"}[side]
+    ids: list[list[int]] = tokenizer(**{argument: texts}, verbose=False, **options)["input_ids"]
+    return ids
+
+
+def _truncate(
+    ids: list[list[int]],
     texts: list[str],
     tokenizer: PreTrainedTokenizerBase,
     side: str,
     limits: dict[str, int | None],
     truncated: dict[str, int],
 ) -> list[list[int]]:
-    """Encodes the texts of one side, and counts those that lost tokens."""
-    argument = {"source": "text", "target": "text_target"}[side]
-
-    def call(texts: list[str], **options: Any) -> list[list[int]]:
-        ids: list[list[int]] = tokenizer(**{argument: texts}, verbose=False, **options)["input_ids"]
-        return ids
-
-    fast = getattr(tokenizer, "batch_ids", None)
-    ids = call(texts, truncation=False) if fast is None else fast(texts)
+    """Encodes again what is too long, as the tokenizer truncates it, and counts it."""
     if limit := limits[side]:
         long = [index for index, found in enumerate(ids) if len(found) > limit]
         truncated[side] += len(long)
-        cut = call([texts[index] for index in long], truncation=True, max_length=limit)
+        some = [texts[index] for index in long]
+        cut = _call(tokenizer, side, some, truncation=True, max_length=limit) if some else []
         for index, found in zip(long, cut, strict=True):
             ids[index] = found
     return ids
@@ -219,7 +283,7 @@ def _encode_with_links(
         encoding = tokenizer(**options, truncation=bool(limit), max_length=limit)
         found = whole = encoding["input_ids"]
         if limit:
-            whole = _encode_side(batch[side], tokenizer, side, {side: None}, truncated)
+            whole = _call(tokenizer, side, batch[side], truncation=False)
         is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
         truncated[side] += sum(is_cut)
         ids.append(found)

@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 PAIRS_OF_A_BLOCK = 2**20
 _PAIRS_OF_A_RUN = 2**10  # neighbours on the disk that stay together
-_RATIO = 1.06  # of the longest to the shortest text of a bucket, on each side
+_RATIO_OF_A_BUCKET = 1.06  # of the longest to the shortest text of a bucket, on each side
 
 
 class LargeOrder:
@@ -52,28 +52,30 @@ class LargeOrder:
     ) -> None:
         self.source, self.target = source, target
         longest = max(int(source.max()), int(target.max()))
-        self._band = np.floor(np.log(np.arange(longest + 1) + 1) / np.log(_RATIO)).astype(np.int64)
-        bands = int(self._band[-1]) + 1
+        self._band_of_length = np.floor(
+            np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
+        ).astype(np.int64)
+        bands = int(self._band_of_length[-1]) + 1
         widest = np.zeros(bands, np.int64)
-        np.maximum.at(widest, self._band, np.arange(longest + 1))
+        np.maximum.at(widest, self._band_of_length, np.arange(longest + 1))
         # Buckets in the order in which those of a corpus that is sorted follow each other.
         of_target, of_source = np.divmod(np.arange(bands**2), bands)
         of_source = np.where(of_target % 2, bands - 1 - of_source, of_source)
-        self._bands = bands
+        self._number_of_bands = bands
         sizes = np.maximum(1, max_tokens // np.maximum(1, widest[of_target] + widest[of_source]))
-        self._sizes = np.minimum(sizes, most or len(source))
+        self._pairs_of_batch = np.minimum(sizes, most or len(source))
         counts = np.zeros(bands**2, np.int64)
         for start in range(0, len(source), PAIRS_OF_A_BLOCK):
             rows = slice(start, start + PAIRS_OF_A_BLOCK)
-            counts += np.bincount(self._buckets(source[rows], target[rows]), minlength=bands**2)
-        self._full = counts // self._sizes
+            counts += np.bincount(self._buckets_of(source[rows], target[rows]), minlength=bands**2)
+        self._full_batches = counts // self._pairs_of_batch
         # The end of an epoch has enough pairs for as many batches as the processes need.
         common = int(counts.argmax())
-        kept = num_processes // max(1, int(self._sizes[common]) - 1) + 2
-        self._full[common] = max(0, self._full[common] - kept)
-        rest = np.repeat(np.arange(bands**2), counts - self._full * self._sizes)
+        kept = num_processes // max(1, int(self._pairs_of_batch[common]) - 1) + 2
+        self._full_batches[common] = max(0, self._full_batches[common] - kept)
+        rest = np.repeat(np.arange(bands**2), counts - self._full_batches * self._pairs_of_batch)
         cuts = cut(widest[of_source[rest]], widest[of_target[rest]])
-        drawn = int(self._full.sum()) + len(cuts) - 1
+        drawn = int(self._full_batches.sum()) + len(cuts) - 1
         self.num_batches = -(-drawn // num_processes) * num_processes
         wanted = len(cuts) - 1 + self.num_batches - drawn
         if wanted > len(rest):
@@ -83,35 +85,35 @@ class LargeOrder:
             )
         self._last_cuts = halve(cuts, wanted)
 
-    def _buckets(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
+    def _buckets_of(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
         """Returns the bucket of each pair."""
-        band, other = self._band[target], self._band[source]
-        buckets: Ints = band * self._bands
-        buckets += np.where(band % 2, self._bands - 1 - other, other)
+        band, other = self._band_of_length[target], self._band_of_length[source]
+        buckets: Ints = band * self._number_of_bands
+        buckets += np.where(band % 2, self._number_of_bands - 1 - other, other)
         return buckets
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Ints]:
         """Yields the batches of an epoch."""
         count, length = len(self.source), _PAIRS_OF_A_RUN
         runs = rng.permutation(-(-count // length))
-        left, rest = self._full.copy(), np.zeros(0, np.int64)
+        left, rest = self._full_batches.copy(), np.zeros(0, np.int64)
         for start in range(0, len(runs), PAIRS_OF_A_BLOCK // length):
             own = runs[start : start + PAIRS_OF_A_BLOCK // length, None] * length
             block = (own + np.arange(length)).ravel()
             block = np.concatenate([rest, rng.permutation(block[block < count])])
-            buckets = self._buckets(self.source[block], self.target[block])
+            buckets = self._buckets_of(self.source[block], self.target[block])
             order = np.argsort(buckets, kind="stable")
             block, found = block[order], np.bincount(buckets, minlength=len(left))
-            batches = np.minimum(found // self._sizes, left)
+            batches = np.minimum(found // self._pairs_of_batch, left)
             left -= batches
             firsts = np.cumsum(found) - found
             of_bucket = np.repeat(np.arange(len(left)), batches)
             number = np.arange(len(of_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
-            starts = firsts[of_bucket] + number * self._sizes[of_bucket]
+            starts = firsts[of_bucket] + number * self._pairs_of_batch[of_bucket]
             for one in rng.permutation(len(starts)):
-                yield block[starts[one] : starts[one] + self._sizes[of_bucket[one]]]
+                yield block[starts[one] : starts[one] + self._pairs_of_batch[of_bucket[one]]]
             place = np.arange(len(block)) - np.repeat(firsts, found)
-            rest = block[place >= np.repeat(batches * self._sizes, found)]
+            rest = block[place >= np.repeat(batches * self._pairs_of_batch, found)]
         cuts = self._last_cuts
         for one in rng.permutation(len(cuts) - 1):
             yield rest[cuts[one] : cuts[one + 1]]

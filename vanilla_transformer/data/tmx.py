@@ -101,13 +101,15 @@ class _Reader:
         if name == "tu":
             self._unit, self._line = {}, self.parser.CurrentLineNumber
         elif name == "tuv":
-            self._language = self._match(attributes.get("xml:lang") or attributes.get("lang") or "")
+            self._language = self._wanted_language(
+                attributes.get("xml:lang") or attributes.get("lang") or ""
+            )
         elif name == "seg":
             self._parts, self._length = [], 0
         elif name in _CODES and self._parts is not None:
             self._depth_of_code += 1
 
-    def _match(self, given: str) -> str | None:
+    def _wanted_language(self, given: str) -> str | None:
         """Returns the wanted language that a language is, or is a variant of."""
         self.known.add(given or "(none given)")
         code = given.replace("_", "-").lower()

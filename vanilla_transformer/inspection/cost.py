@@ -17,11 +17,15 @@ With a cache, the token at place t (from 1) has one query, t keys of the target 
 
 A training step has three times the FLOPs of a forward: the backward of each product has two
 products of the same size, for the gradients of both factors (Kaplan et al. 2020, §2.1).
+
+On N GPUs, each sends (N - 1)/N of the gradients twice in a step of DDP (a ring, Patarasuk and Yuan
+2009). FSDP gathers the weights for the forward and for the backward, and scatters the
+gradients: three times (N - 1)/N (Rajbhandari et al. 2020, §7.2).
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -87,14 +91,7 @@ class Cost:
 
     def __str__(self) -> str:
         """Returns a table with a line for each figure."""
-        rows = list(self._table_rows())
-        name_width = max(len(name) for name, value, _ in rows if value)
-        value_width = max(len(value) for _, value, _ in rows)
-        lines = [
-            f"{name:<{name_width}}  {value:>{value_width}}  {note}" if value else name
-            for name, value, note in rows
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+        return _make_table(self._table_rows())
 
     def _table_rows(self) -> Iterator[tuple[str, str, str]]:
         """Yields name, value and note of each line; a heading has no value."""
@@ -122,6 +119,95 @@ class Cost:
         note = "keys and values of a sequence"
         yield "  cache per source token", _with_unit(self.source_cache_bytes, 1024), note
         yield "  cache per target token", _with_unit(self.target_cache_bytes, 1024), "and per beam"
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """What an epoch costs on several GPUs. `str()` makes a table.
+
+    Attributes:
+        gpus: Number of GPUs.
+        pairs: Number of training pairs, of the lengths of the cost.
+        teraflops: What a GPU computes in a second, in 10¹² FLOPs.
+        epoch_flops: FLOPs of an epoch, without padding.
+        state_bytes: Memory of weights, gradients and AdamW, which DDP needs on each GPU.
+        gradient_bytes: Memory of the gradients.
+        weight_bytes: Memory of the weights.
+        corpus_bytes: Disk for the encoded pairs: 2 bytes for a token, or 4 with more than 65,536
+            tokens, and 8 for the lengths of a pair.
+        checkpoint_bytes: Disk for a checkpoint: the weights, and AdamW's moments.
+    """
+
+    gpus: int
+    pairs: int
+    teraflops: float
+    epoch_flops: float
+    state_bytes: int
+    gradient_bytes: int
+    weight_bytes: int
+    corpus_bytes: int
+    checkpoint_bytes: int
+
+    @property
+    def epoch_hours(self) -> float:
+        """Hours of an epoch, if no GPU waits for data or for another."""
+        return self.epoch_flops / (self.gpus * self.teraflops * 1e12) / 3600
+
+    @property
+    def ddp_traffic(self) -> float:
+        """Bytes that each GPU sends in a step with DDP."""
+        return 2 * self.gradient_bytes * (self.gpus - 1) / self.gpus
+
+    @property
+    def fsdp_traffic(self) -> float:
+        """Bytes that each GPU sends in a step with FSDP."""
+        both = 2 * self.weight_bytes + self.gradient_bytes
+        return both * (self.gpus - 1) / self.gpus
+
+    def __str__(self) -> str:
+        """Returns a table with a line for each figure."""
+        return _make_table(self._table_rows())
+
+    def _table_rows(self) -> Iterator[tuple[str, str, str]]:
+        yield f"an epoch of {self.pairs:,} pairs on {self.gpus} GPUs", "", ""
+        yield "  FLOPs", _with_unit(self.epoch_flops, 1000), ""
+        note = f"at {self.teraflops:g} TFLOP/s a GPU"
+        yield "  hours", f"{self.epoch_hours:,.3g}", note
+        note = "weights, gradients, AdamW; activations come on top"
+        yield "  bytes on a GPU, DDP", _with_unit(self.state_bytes, 1024), note
+        yield "  bytes on a GPU, FSDP", _with_unit(self.state_bytes / self.gpus, 1024), ""
+        note = "sent by each GPU, in a step"
+        yield "  network, DDP", _with_unit(self.ddp_traffic, 1024), note
+        yield "  network, FSDP", _with_unit(self.fsdp_traffic, 1024), ""
+        yield "  disk, encoded pairs", _with_unit(self.corpus_bytes, 1024), ""
+        yield "  disk, a checkpoint", _with_unit(self.checkpoint_bytes, 1024), ""
+
+
+def training_cost(
+    found: Cost, gpus: int, pairs: int, teraflops: float = 200.0, vocab_size: int = 32000
+) -> TrainingCost:
+    """Computes what an epoch of pairs costs on several GPUs.
+
+    Args:
+        found: The cost of the model, for a batch of pairs of the mean lengths.
+        gpus: Number of GPUs.
+        pairs: Number of training pairs.
+        teraflops: What a GPU computes in a second, in 10¹² FLOPs. docs/scale.md has published
+            values.
+        vocab_size: Number of tokens of the larger vocabulary.
+    """
+    tokens = found.source_length + found.target_length
+    return TrainingCost(
+        gpus=gpus,
+        pairs=pairs,
+        teraflops=teraflops,
+        epoch_flops=pairs / found.batch * found.training_step_flops,
+        state_bytes=found.weight_bytes + found.gradient_bytes + found.optimizer_bytes,
+        gradient_bytes=found.gradient_bytes,
+        weight_bytes=found.weight_bytes,
+        corpus_bytes=pairs * ((2 if vocab_size <= 2**16 else 4) * tokens + 8),
+        checkpoint_bytes=found.weight_bytes + found.optimizer_bytes,
+    )
 
 
 def cost(
@@ -267,13 +353,25 @@ def _find_tied(model: nn.Module) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in names.values() if len(group) > 1)
 
 
+def _make_table(rows: Iterable[tuple[str, str, str]]) -> str:
+    """Makes lines of name, value and note; a heading has no value."""
+    rows = list(rows)
+    name_width = max(len(name) for name, value, _ in rows if value)
+    value_width = max(len(value) for _, value, _ in rows)
+    lines = [
+        f"{name:<{name_width}}  {value:>{value_width}}  {note}" if value else name
+        for name, value, note in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def _bytes_of(parameter: nn.Parameter) -> int:
     return parameter.numel() * parameter.element_size()
 
 
 def _with_unit(value: float, base: int) -> str:
     """Formats a number with four digits and a prefix of the unit: 1000 or 1024 to the next one."""
-    prefixes = ("", "K", "M", "G", "T", "P")
+    prefixes = ("", "K", "M", "G", "T", "P", "E", "Z")
     step = min(int(math.log(max(value, 1), base)), len(prefixes) - 1)
     mark = "i" if base == 1024 and step else ""
     return f"{value / base**step:,.4g} {prefixes[step]}{mark}".rstrip()

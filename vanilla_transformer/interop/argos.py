@@ -32,9 +32,8 @@ from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.probe import SourceLogits
-from vanilla_transformer.interop.sentencepiece_models import read_sentencepiece, sentencepiece_of
 from vanilla_transformer.interop.tokenizers import PROBES
-from vanilla_transformer.interop.vocabularies import find_pieces
+from vanilla_transformer.interop.vocabularies import pieces_of
 
 _NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/[\w.-]+")
 """Expression for the files of a package that are read."""
@@ -232,7 +231,13 @@ def export_to_argos(
     from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 
     codes = [code for code, _ in languages]
-    pieces, notes = _pieces_for(tokenizer, source, sentencepiece)
+    try:
+        pieces, note = pieces_of(tokenizer, source, sentencepiece)
+    except ValueError as error:
+        raise ValueError(
+            f"A package of Argos Translate needs a model of SentencePiece, but {error}: name its "
+            "file with --sentencepiece."
+        ) from error
     first, last = _check_pieces(pieces[0], tokenizer)
     metadata = {
         "package_version": "1.0",
@@ -266,35 +271,7 @@ def export_to_argos(
     return (
         f"SentencePiece cuts {_TEXTS + len(PROBES)} texts as the tokenizer does, and joins "
         f"{_TEXTS} outputs as it does.",
-        *notes,
-    )
-
-
-def _pieces_for(
-    tokenizer: Any, folder: str | Path, given: str | Path | None
-) -> tuple[list[bytes], list[str]]:
-    """Returns the model of SentencePiece, perhaps that of targets, and sentences on them."""
-    found = [Path(given)] if given is not None else find_pieces(Path(folder))
-    if found:
-        return [read_sentencepiece(p).SerializeToString() for p in dict.fromkeys(found)], []
-    problem = f"the tokenizer is a {type(tokenizer).__name__}"
-    sides = [tokenizer]
-    if getattr(tokenizer, "separate_vocabularies", False):
-        sides.append(tokenizer.target_tokenizer())
-    try:
-        if all(hasattr(side, "backend_tokenizer") for side in sides):
-            models = [sentencepiece_of(side.backend_tokenizer, side.unk_token) for side in sides]
-            note = (
-                "The model of SentencePiece was written from the tokenizer. It takes several "
-                "spaces for one, and several unknown signs in a row for one; and it does not bring "
-                "texts into the normal form C."
-            )
-            return [model.SerializeToString() for model in models], [note]
-    except ValueError as error:
-        problem = str(error)
-    raise ValueError(
-        f"A package of Argos Translate needs a model of SentencePiece, but {problem}: name its "
-        "file with --sentencepiece."
+        *filter(None, [note]),
     )
 
 
@@ -311,21 +288,22 @@ def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
         import sentencepiece
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=pieces)
     rng, unknown = random.Random(0), tokenizer.unk_token_id
-    ids, outputs = vocabulary_of(tokenizer, "source"), vocabulary_of(tokenizer, "target")
-    usable, joined = (sorted(t for t in v if not _TAG.fullmatch(t)) for v in (ids, outputs))
+    table, outputs = vocabulary_of(tokenizer, "source"), vocabulary_of(tokenizer, "target")
+    usable, joined = (sorted(t for t in v if not _TAG.fullmatch(t)) for v in (table, outputs))
     drawn = ["".join(rng.choices(usable, k=_TOKENS)).replace("▁", " ") for _ in range(_TEXTS)]
     around = tokenizer("a")["input_ids"]
     first = around[0] == tokenizer.bos_token_id
     last = around[-1] == tokenizer.eos_token_id
     for text in (" ".join(normalize("NFC", each).split()) for each in (*PROBES, *drawn)):
-        cut = [ids.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
+        cut = [table.get(piece, unknown) for piece in processor.encode(text, out_type=str)]
         found = [*[tokenizer.bos_token_id] * first, *cut, *[tokenizer.eos_token_id] * last]
         expected = tokenizer(text)["input_ids"]
         if _without_repeated(unknown, found) != _without_repeated(unknown, expected):
+            cuts = (tokens_of_ids(tokenizer, ids[:6], "source") for ids in (found, expected))
             raise ValueError(
-                f"SentencePiece makes {found} of {text!r}, but the tokenizer {expected}: Argos "
-                "Translate cannot do more, so name the right file with --sentencepiece, or use "
-                "another format."
+                f"SentencePiece cuts {text[:40]!r} into {' '.join(next(cuts))} and so on, but the "
+                f"tokenizer into {' '.join(next(cuts))}: Argos Translate cannot do so. Name the "
+                "right file with --sentencepiece, or use another format."
             )
     for tokens in (rng.choices(joined, k=_TOKENS) for _ in range(_TEXTS)):
         text = processor.decode_pieces(tokens).replace("▁", " ")

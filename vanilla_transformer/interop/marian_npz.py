@@ -1,4 +1,4 @@
-"""Reads and writes models of Marian itself: `model.npz` with `special:model.yml`, and vocabularies.
+"""Reads models of Marian itself: `model.npz` with `special:model.yml`, and vocabularies.
 
 Marian is not needed. Facts about its models come from Marian 1.12 (`models/transformer.h`,
 `layers/generic.h`, `tensors/init.cpp`, `data/default_vocab.cpp`):
@@ -7,13 +7,15 @@ Marian is not needed. Facts about its models come from Marian 1.12 (`models/tran
   1e-6, and layers are numbered from 1;
 - sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), and the first token is at
   position 0. The `MarianMTModel` of transformers has the paper's frequencies, which are close;
-- learned positions (`Wpos`) are shared by both stacks, and embeddings are not scaled then;
+- learned positions (`Wpos`) are shared by both stacks, and embeddings are not scaled then; version
+  1.12 does not use them;
 - a target begins with a vector of zeros, sources and targets end with `</s>`;
 - "gelu" is x · sigmoid(1.702 x) up to version 1.12, and exact afterwards;
 - before version 1.10, keys and values of pre-norm layers were not normalised.
 """
 
 import json
+import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -92,6 +94,13 @@ def read_marian(
         changes: Config fields that differ from the model's.
     """
     path = find_model(Path(source))
+    if (options := options_of_binary(path)) is not None:
+        kind = options.get("transformer-decoder-autoreg", "unknown")
+        raise ValueError(
+            f"{str(path)!r} has Marian's binary format, and its decoder is of the kind {kind!r}"
+            f"{', ' + DECODERS[kind] if kind in DECODERS else ''}: give the .npz file of a model "
+            "whose decoder is a Transformer."
+        )
     stored = read_npz(path)
     options = read_options(stored, path)
     raise_problems("The model cannot be converted", list(_find_unknown_options(options)))
@@ -130,6 +139,21 @@ def find_model(source: Path) -> Path:
         names = ", ".join(path.name for path in found[:5])
         raise ValueError(f"{str(source)!r} holds several models ({names}): give one file.")
     return found[0]
+
+
+def options_of_binary(path: Path) -> dict[str, str] | None:
+    """Returns a few options of a model in Marian's binary format; None: it is something else."""
+    if not path.is_file() or path.stat().st_size < 8:
+        return None
+    with path.open("rb") as file:
+        if int.from_bytes(file.read(8), "little") != 1:  # the version of the format
+            return None
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if data.find(OPTIONS.encode()) < 0:
+        return None
+    names = ("type", "transformer-decoder-autoreg", "dec-cell", "enc-depth", "dec-depth", "version")
+    found = {name: re.search(rf"(?m)^{name}: (.{{1,80}})$".encode(), data) for name in names}
+    return {name: m[1].decode("utf-8", "replace") for name, m in found.items() if m}
 
 
 def read_options(stored: Mapping[str, torch.Tensor], path: Path) -> dict[str, Any]:
@@ -268,7 +292,7 @@ def weight_names(
     return names
 
 
-def _is_transposed(name: str) -> bool:
+def is_transposed(name: str) -> bool:
     """Returns whether a matrix of Marian is stored as (inputs, outputs)."""
     return re.fullmatch(r".*_W([qkvo12]|)", name) is not None
 
@@ -300,7 +324,7 @@ def _read_weights(
         if not tensor.is_floating_point() or (is_matrix and tensor.dim() != 2):
             problems.append(f"`{name}` has type {tensor.dtype} and shape {tuple(tensor.shape)}")
         elif is_matrix:
-            weights[ours] = tensor.T if _is_transposed(name) else tensor
+            weights[ours] = tensor.T if is_transposed(name) else tensor
         else:
             weights[ours] = tensor.reshape(-1)
     problems += [f"`{name}` has no counterpart" for name in sorted(left)]

@@ -319,7 +319,11 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         parts = {"encoder": cache.cross_attention_cache, "decoder": cache.self_attention_cache}
         for part, cached in parts.items():
             names = _names_of("past_key_values", part, self.config.decoder_layers)
-            tensors = _tensors_of(cached) if cached.get_seq_length() else self._empty(names, states)
+            tensors = (
+                _tensors_of(cached)
+                if cached.get_seq_length()
+                else self._nothing_cached(names, states)
+            )
             feeds |= dict(zip(names, tensors, strict=True))
         logits, *present = _run_graph(self.decoder_session, feeds)
         half = len(present) // 2
@@ -331,7 +335,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
             encoder_last_hidden_state=states,
         )
 
-    def _empty(self, names: Sequence[str], states: torch.Tensor) -> list[torch.Tensor]:
+    def _nothing_cached(self, names: Sequence[str], states: torch.Tensor) -> list[torch.Tensor]:
         """Returns keys and values of no token, of the shapes that the graph names."""
         shapes = {entry.name: entry.shape for entry in self.decoder_session.get_inputs()}
         return [

@@ -16,6 +16,9 @@ from vanilla_transformer.names import MODEL_TYPE
 OWN = "vanilla_transformer"
 """The kind of a model that this package saved: nothing needs to be converted."""
 
+GRAPHS = "onnx"
+"""The kind of an export to ONNX, which nothing here turns back into a model."""
+
 MODEL_TYPES = {
     **{name: name for name in ("marian", "pegasus", "bart", "mbart", "blenderbot", "fsmt", "t5")},
     "m2m_100": "m2m100",
@@ -43,7 +46,8 @@ class Recognised:
     """What a file or directory holds.
 
     Attributes:
-        kinds: Names in `interop.formats.SOURCES`, or `OWN`; several, if nothing tells which.
+        kinds: Names in `interop.formats.SOURCES`, `OWN` or `GRAPHS`; several, if nothing tells
+            which.
         facts: What is known, by name.
     """
 
@@ -72,7 +76,9 @@ def recognise(path: str | Path) -> Recognised:
             return _look_at_ctranslate2(path.parent)
         if _is_package(path):
             return _look_at_argos(path)
-        return _look_at_marian(path) if path.suffix == ".npz" else _look_at_checkpoint(path)
+        return (
+            _look_at_marian(path) if path.suffix in (".npz", ".bin") else _look_at_checkpoint(path)
+        )
     if (path / "model.bin").is_file():
         return _look_at_ctranslate2(path)
     if not (path / "config.json").is_file() and any(path.glob("*.npz")):
@@ -86,11 +92,11 @@ def recognise(path: str | Path) -> Recognised:
         return Recognised(("eole",), {**stacks, **_count_by_type(_read_headers(path))})
     kind = MODEL_TYPES.get(str(config.get("model_type")))
     fields = {name: str(config[name]) for name in _FIELDS if config.get(name) is not None}
-    facts = {
-        "model_type": str(config.get("model_type")),
-        **fields,
-        **_count_by_type(_read_headers(path)),
-    }
+    facts = {"model_type": str(config.get("model_type")), **fields}
+    graphs = [file.name for file in sorted((path / "onnx").glob("*.onnx"))]
+    if graphs and not any(chain(path.glob("*.safetensors"), path.glob("*.bin"))):
+        return Recognised((GRAPHS,), {**facts, "graphs": ", ".join(graphs)})
+    facts |= _count_by_type(_read_headers(path))
     return Recognised(() if kind is None else (kind,), facts)
 
 
@@ -102,9 +108,11 @@ def recognised_kind(path: str | Path) -> str:
         ValueError: If it is damaged, unknown, or one of several kinds.
     """
     kinds = recognise(path).kinds
-    if len(kinds) == 1 and kinds[0] != OWN:
+    if len(kinds) == 1 and kinds[0] not in (OWN, GRAPHS):
         return kinds[0]
-    if kinds == (OWN,):
+    if kinds == (GRAPHS,):
+        problem = "holds graphs of ONNX, which cannot be converted: use the model that was exported"
+    elif kinds == (OWN,):
         problem = "is a model of this package, which needs no conversion"
     elif kinds:
         problem = f"may be {' or '.join(kinds)}: name it with --from"
@@ -187,10 +195,19 @@ def _look_at_argos(path: Path) -> Recognised:
 
 def _look_at_marian(path: Path) -> Recognised:
     """Looks at a file of NumPy, or a directory that holds one; its arrays stay on the disk."""
-    from vanilla_transformer.interop.marian_npz import OPTIONS, find_model, read_options
+    from vanilla_transformer.interop.marian_npz import (
+        OPTIONS,
+        find_model,
+        options_of_binary,
+        read_options,
+    )
     from vanilla_transformer.interop.npz import read_npz
 
     path = find_model(path)
+    if path.suffix == ".bin":
+        found = options_of_binary(path)
+        format_ = {"format": "Marian's binary format, for its own decoder alone"}
+        return _look_at_checkpoint(path) if found is None else Recognised((), format_ | found)
     stored = read_npz(path)
     shapes = {name: (str(each.dtype), tuple(each.shape)) for name, each in stored.items()}
     if OPTIONS not in stored:

@@ -187,8 +187,9 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     table = content["model"]
     steps = [*_steps_of(content["normalizer"]), *_steps_of(content["pre_tokenizer"])]
     others = sorted({step["type"] for step in steps} - _STEPS)
-    if table["type"] not in ("Unigram", "BPE") or others:
-        reason = f"the step {others[0]}" if others else f"the type {table['type']}"
+    is_known = table["type"] in ("Unigram", "BPE")
+    if not is_known or others:
+        reason = f"the step {others[0]}" if is_known else f"the type {table['type']}"
         raise ValueError(f"SentencePiece cuts no texts as this tokenizer does, which has {reason}")
     if table["type"] == "Unigram":
         scores = dict(table["vocab"])

@@ -23,7 +23,11 @@ from vanilla_transformer.interop.match_weights import (
     build_model,
     fit_weights,
 )
-from vanilla_transformer.interop.sentencepiece_models import sentencepiece_backend
+from vanilla_transformer.interop.sentencepiece_models import (
+    read_sentencepiece,
+    sentencepiece_backend,
+    sentencepiece_of,
+)
 from vanilla_transformer.interop.tokenizers import load_tokenizer, word_backend
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -345,6 +349,40 @@ def make_tokenizer(
             "vocabulary: texts are cut without them."
         )
     return Made(tokenizer, tuple(notes))
+
+
+def pieces_of(
+    tokenizer: Any, folder: str | Path, given: str | Path | None = None
+) -> tuple[list[bytes], str]:
+    """Returns the models of SentencePiece that cut texts as a tokenizer does.
+
+    Args:
+        tokenizer: The tokenizer.
+        folder: Its directory, which may hold models of SentencePiece.
+        given: File of the model. None: that in the directory, or else one that is made.
+
+    Returns:
+        The model, or that of the source and that of the target; and a sentence on it, if it was
+        made.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If there is no such model.
+    """
+    found = [Path(given)] if given is not None else find_pieces(Path(folder))
+    if found:
+        return [read_sentencepiece(p).SerializeToString() for p in dict.fromkeys(found)], ""
+    sides = [tokenizer]
+    if getattr(tokenizer, "separate_vocabularies", False):
+        sides.append(tokenizer.target_tokenizer())
+    if not all(hasattr(side, "backend_tokenizer") for side in sides):
+        raise ValueError(f"the tokenizer is a {type(tokenizer).__name__}")
+    models = [sentencepiece_of(side.backend_tokenizer, side.unk_token) for side in sides]
+    return [model.SerializeToString() for model in models], (
+        "The model of SentencePiece was written from the tokenizer. It takes several spaces for "
+        "one, and several unknown signs in a row for one; and it does not bring texts into the "
+        "normal form C."
+    )
 
 
 def _differing_tokens(tokenizer: Any, words: Sequence[str]) -> list[str]:

@@ -345,9 +345,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
         normalize_embedding: Whether a norm follows the sum of embeddings and positions (BART, Lewis
             et al. 2020).
         position_embedding_type: How a model sees the order of tokens. "sinusoidal" adds interleaved
-            sines and cosines (§3.5). "sinusoidal_half" adds all sines, then all cosines
-            (Marian). "sinusoidal_fairseq" does the same with the frequencies of tensor2tensor and
-            fairseq, 10000^(-i / (d_model / 2 - 1)). "learned" adds a trained vector per position.
+            sines and cosines (§3.5). "sinusoidal_half" adds all sines, then all cosines (Marian
+            in transformers). "sinusoidal_fairseq" does the same with the frequencies of
+            tensor2tensor, fairseq and Marian itself, 10000^(-i / (d_model / 2 - 1)). "learned"
+            adds a trained vector per position.
             "rope" rotates the queries and keys of self-attention (Su et al. 2021). "alibi" adds a
             bias to the scores of self-attention that grows with the distance and is symmetric in
             the encoder (Press et al. 2022). "relative" adds a trained bias per head and per range

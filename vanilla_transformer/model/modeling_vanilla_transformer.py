@@ -1,33 +1,6 @@
 """The public models: the encoder-decoder, its parts, and the models with a head for a task.
 
-Arguments that the forwards share:
-
-    input_ids: Tokens, (batch, source_len), of a language model (batch, target_len); with a cache,
-        those that are not in it.
-    attention_mask: 1 for a token, 0 for padding, in the shape of `input_ids`; in a language model
-        with a cache, the past included. Or a mask of four dimensions; see `inputs`.
-    decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`, (batch,
-        target_len); with a cache, those that are not in it. None with labels: the labels, shifted
-        right.
-    decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past included.
-    encoder_outputs: The encoder's output of an earlier call, instead of a source.
-    past_key_values: Keys and values of earlier target tokens, and of the source.
-    inputs_embeds, decoder_inputs_embeds: Embeddings instead of ids, (batch, length, d_model), not
-        yet scaled.
-    position_ids: Positions of the tokens, (batch, length). None: counted from the mask. Without a
-        mask, a row whose positions begin anew holds concatenated sequences, which do not see each
-        other; see `inputs`.
-    use_cache: Whether to return the keys and values of this call too. None: as the config says,
-        but not with labels.
-    num_items_in_batch: Number of labels over all steps of gradient accumulation, by which the loss
-        is divided; Trainer passes it. None: the labels of this call.
-    logits_to_keep: Without labels: compute the logits of this many last positions, or of the
-        positions with the given indices, (kept,); 0: all.
-    **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of the
-        attention implementation.
-
-Every forward returns `past_key_values`, if there is a cache, and what was asked for beside what it
-names. It raises a ValueError if a batch is empty, ids or labels lie outside the vocabulary,
+Every forward raises a ValueError if a batch is empty, ids or labels lie outside the vocabulary,
 both or neither of ids and embeddings are given, a sequence is too long for learned positions, a
 mask or positions have the wrong shape, or nothing would use an argument.
 """
@@ -196,11 +169,28 @@ class VanillaTransformerModel(EmbeddingModel):
         """Encodes the source and decodes the target.
 
         Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
+                (batch, target_len); with a cache, those that are not in it.
+            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
+                included.
+            encoder_outputs: The encoder's output of an earlier call, instead of a source.
+            past_key_values: Keys and values of earlier target tokens, and of the source.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says.
             plan: What to compute, decided by the caller, who gets states in the plan's layouts.
                 None: decided here, and the states are padded.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, and arguments of
+                the attention implementation.
 
         Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), and the encoder's output.
+            `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
+            encoder's output, and what was asked for.
         """
         refuse_arguments(kwargs, OF_ONE_STACK)
         is_outermost = plan is None
@@ -358,14 +348,34 @@ class VanillaTransformerForConditionalGeneration(
         """Predicts the target's next tokens, and computes the loss if labels are given.
 
         Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            decoder_input_ids: Tokens of the target, starting with `decoder_start_token_id`,
+                (batch, target_len); with a cache, those that are not in it. None with labels: the
+                labels, shifted right.
+            decoder_attention_mask: As `attention_mask`, of the target; with a cache, the past
+                included.
+            encoder_outputs: The encoder's output of an earlier call, instead of a source.
+            past_key_values: Keys and values of earlier target tokens, and of the source.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            decoder_inputs_embeds: Embeddings instead of `decoder_input_ids`, likewise.
             labels: Tokens to predict, of shape (batch, target_len), -100 where there is nothing to
                 predict. They are not shifted, and not changed here.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says, but not with labels.
+            num_items_in_batch: Number of labels over all steps of gradient accumulation, by which
+                the loss is divided; Trainer passes it. None: the labels of this call.
+            logits_to_keep: Without labels: compute the logits of this many last positions, or of
+                the positions with the given indices, of shape (kept,); 0: all.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len or kept, vocab), and the encoder's output. In a training step padding is not
-            computed: states at padding are zeros, and the logits are computed when they are read
-            (see `set_padding_free`).
+            target_len or kept, vocab), `past_key_values`, the encoder's output, and what was asked
+            for. In a training step padding is not computed: states at padding are zeros, and the
+            logits are computed when they are read (see `set_padding_free`).
         """
         if labels is not None:
             classes = cast(
@@ -466,7 +476,22 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
         position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Encodes sequences: returns `last_hidden_state` of shape (batch, source_len, d_model)."""
+        """Encodes sequences.
+
+        Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            position_ids: Positions of the tokens, (batch, source_len). None: counted from the
+                mask. Without a mask, a row whose positions begin anew holds concatenated
+                sequences, which do not see each other; see `inputs`.
+            **kwargs: As for `VanillaTransformerModel`.
+
+        Returns:
+            `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
+        """
         refuse_arguments(kwargs, OF_WHOLE_MODELS)
         output: BaseModelOutput = self.encoder(
             input_ids=input_ids,
@@ -546,7 +571,19 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
     ) -> SequenceClassifierOutput | TokenClassifierOutput:
         """Classifies, and computes the loss if labels are given.
 
-        The class describes the form of the labels, of `loss` and of `logits`.
+        Args:
+            input_ids: Tokens of the source, (batch, source_len).
+            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
+                dimensions; see `inputs`.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
+                yet scaled.
+            labels: What is to be found, in the form that the class describes.
+            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
+            position_ids: As for `VanillaTransformerEncoderModel`.
+            **kwargs: As for `VanillaTransformerModel`.
+
+        Returns:
+            `loss` and `logits`, as the class describes them, and what was asked for.
         """
         attention_mask = check_mask("attention_mask", attention_mask)
         outputs = self.model(
@@ -696,14 +733,27 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
         """Predicts the next tokens, and computes the loss if labels are given.
 
         Args:
+            input_ids: Tokens of the text, (batch, target_len); with a cache, those that are not in
+                it.
+            attention_mask: 1 for a token, 0 for padding, (batch, target_len); with a cache, the
+                past included. Or a mask of four dimensions; see `inputs`.
+            past_key_values: Keys and values of earlier tokens.
+            inputs_embeds: Embeddings instead of `input_ids`, (batch, target_len, d_model), not
+                yet scaled.
             labels: The tokens themselves, of shape (batch, target_len), -100 where there is nothing
                 to predict. The loss shifts them; they are not changed here.
             shift_labels: With labels: replaces the shifted labels, in the same shape. Collators
                 that pack or split rows make them.
+            use_cache: Whether to return the keys and values of this call too. None: as the config
+                says, but not with labels.
+            logits_to_keep: As for `VanillaTransformerForConditionalGeneration`.
+            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
+            position_ids: As for `VanillaTransformerEncoderModel`.
+            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
-            `loss` in nats per token (with `config.label_smoothing`), and `logits` of shape (batch,
-            target_len or kept, vocab).
+            `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
+            target_len, vocab), `past_key_values`, and what was asked for.
         """
         if labels is not None:
             classes = cast(int, self.config.decoder_vocab_size)

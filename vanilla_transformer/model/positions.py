@@ -111,7 +111,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class HalfSinusoidalPositions(SinusoidalPositions):
-    """Fixed sinusoids with all sines before all cosines (Marian).
+    """Fixed sinusoids with all sines before all cosines (Marian in transformers).
 
     The frequencies are those of the paper, as in transformers' Marian and Pegasus models. An odd
     `d_model` has one more sine than cosines.
@@ -124,8 +124,9 @@ class HalfSinusoidalPositions(SinusoidalPositions):
 class FairseqSinusoidalPositions(HalfSinusoidalPositions):
     """Fixed sinusoids of fairseq: sines, then cosines, with frequencies that reach 1/10000.
 
-    Sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), as in tensor2tensor and in
-    transformers' FSMT and M2M100 models; Marian's and the paper's exponent is -i / (d_model / 2).
+    Sine and cosine i have the frequency 10000^(-i / (d_model / 2 - 1)), as in tensor2tensor, Marian
+    itself, and transformers' FSMT and M2M100 models. The exponent of the paper and of transformers'
+    Marian is -i / (d_model / 2).
     fairseq counts positions from the padding id + 1: give that as `offset`. An odd `d_model` ends
     with a zero.
 

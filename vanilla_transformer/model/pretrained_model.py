@@ -39,7 +39,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _supports_flash_attn = True
     _supports_flex_attn = True
     _can_compile_fullgraph = True
-    _no_split_modules = [  # noqa: RUF012 - the base class's own form
+    _no_split_modules: set[str] | list[str] | None = [  # noqa: RUF012 - the base class's own form
         "EncoderLayer",
         "DecoderLayer",
         "CausalLayer",

@@ -3,8 +3,8 @@
 States are (batch, length, d_model). In padding-free training the states between the embeddings and
 the final norm are (1, tokens, d_model); see `token_layout`.
 
-The arguments that the forwards share, and what they refuse, are those of the public models: see the
-top of `modeling_vanilla_transformer`.
+The arguments that the forwards share, and what they refuse, are those of the forwards in
+`modeling_vanilla_transformer`.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from vanilla_transformer.data.arguments import option
 from vanilla_transformer.data.corpus_entries import Corpus
@@ -63,7 +64,10 @@ class AdaptArguments:
 
     def pairs_of(self, files: list[str], filtered: bool = True) -> Corpus:
         """Returns the entry of a corpus for files of this adaptation."""
-        values = {"train": files[0] if len(files) == 1 else files, "languages": self.languages}
+        values: dict[str, Any] = {
+            "train": files[0] if len(files) == 1 else files,
+            "languages": self.languages,
+        }
         values["columns"] = [int(one) if one.isdigit() else one for one in self.columns]
         given = {name: value for name, value in values.items() if value}
         return Corpus.from_json(json.dumps({**given, "filters": None if filtered else False}))

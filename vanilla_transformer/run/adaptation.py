@@ -105,7 +105,7 @@ def adapt(options: AdaptArguments) -> Adapted:
         _write_pairs(folder / "data", name, pairs)
     start = _model_with_vocabulary(options, before, "general" in data)
     after = folder / "training"
-    _train(options, start, after, "general" in data)
+    _train_model(options, start, after, "general" in data)
     own, general = (
         compare_models(
             [str(before), str(after)],
@@ -133,7 +133,8 @@ def adapt(options: AdaptArguments) -> Adapted:
 def _split_data(options: AdaptArguments) -> dict[str, Pairs]:
     """Reads and filters the pairs, and splits off validation and test where none are given.
 
-    All pairs of a source go to the same split, so that no source of a test is trained on.
+    All pairs of a source go to the same split, and own pairs replace general ones of their source:
+    no source of a test is trained on.
     """
     chance = Random(options.seed)
     data: dict[str, Pairs] = {
@@ -149,7 +150,14 @@ def _split_data(options: AdaptArguments) -> dict[str, Pairs]:
     data["train"] = rest
     if options.general:
         held_out |= {pair_key(*pair) for name in ("validation", "test") for pair in data[name]}
+        own = {source.casefold() for pairs in data.values() for source, _ in pairs}
         general = _read_pairs(options.pairs_of(options.general), held_out)
+        general = [pair for pair in general if pair[0].casefold() not in own]
+        if len(general) < _LEAST_PAIRS:
+            raise ValueError(
+                f"`general` {options.general} has {len(general)} pairs with other sources than "
+                "your own pairs, which are too few: give other texts, or leave the option out."
+            )
         data["general-test"], general = _split_off(general, options.held_out, chance)
         data["general"] = chance.sample(general, min(len(general), _general_count(options, rest)))
     return data
@@ -244,7 +252,7 @@ def _model_with_vocabulary(
     return start
 
 
-def _train(
+def _train_model(
     options: AdaptArguments, start: Path | str, output_dir: Path, has_general: bool
 ) -> dict[str, float]:
     data = Path(options.output_dir) / "data"

@@ -102,8 +102,10 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     directory = resolve_output_directory(arguments)
     if (init_from := _saved_model(arguments, directory)) is not None:
         check_model_directory(init_from)
-    if arguments.preparation.prepared is not None and data is None:
-        return _open_prepared(arguments, directory, Path(arguments.preparation.prepared))
+    if (prepared := arguments.preparation.prepared) is not None:
+        if data is not None:
+            raise ValueError(f"`prepared` {prepared!r} replaces the data: pass one of both.")
+        return _open_prepared(arguments, directory, Path(prepared))
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
@@ -276,7 +278,7 @@ def _open_prepared(
             )
     encoded = DatasetDict({name: _open_split(folder, name, manifest) for name in texts})
     _check_budget(arguments, encoded, lambda row: f"Pair {row + 1} of {str(folder / 'train')!r}")
-    return _preparation(arguments, directory, texts, tokenizer, encoded, plan)
+    return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
 
 
 def _open_split(folder: Path, name: str, manifest: Mapping[str, Any]) -> Dataset:
@@ -312,7 +314,7 @@ def _encode_splits(
         lambda done: report(f"encode {done:,} of {total}"),
     )
     _check_budget(arguments, encoded, partial(name_row, plan.options.data, "train"))
-    return _preparation(arguments, directory, texts, tokenizer, encoded, plan)
+    return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
 
 
 def _check_budget(arguments: RunArguments, encoded: DatasetDict, name: Any) -> None:
@@ -323,7 +325,7 @@ def _check_budget(arguments: RunArguments, encoded: DatasetDict, name: Any) -> N
         check_longest(source, target, budget, name)
 
 
-def _preparation(
+def _with_inputs(
     arguments: RunArguments,
     directory: OutputDirectory,
     texts: DatasetDict,

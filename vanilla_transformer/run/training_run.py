@@ -27,7 +27,7 @@ from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
-from vanilla_transformer.progress import MessageHandler, shows_bars
+from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
@@ -78,8 +78,10 @@ def show_messages(arguments: RunArguments) -> None:
         logging.set_verbosity_error()
     elif verbose:
         logging.set_verbosity_info()
-    if not verbose:
-        logging.disable_progress_bar()
+    if verbose:
+        logging.enable_progress_bar()
+    else:
+        hide_bars_of_loading()
     if not (is_main and shows_bars()):
         datasets.disable_progress_bars()
 
@@ -256,11 +258,11 @@ def _train_and_score(
                 trainer, f"{split.capitalize()}: {describe_figures(scores, f'{prefix}_')}."
             )
             if scorer.num_cut:
-                sooner = ", and sooner while the training went on" if trains else ""
+                sooner = " (sooner while the training went on)" if trains else ""
                 logger.warning(
-                    f"{split}: {scorer.num_cut:,} outputs are cut off at the longest length of "
-                    f"{plan.search.max_new_tokens} tokens{sooner}: give a larger "
-                    "`generation_max_length`, or train longer if they repeat themselves."
+                    f"{split.capitalize()}: outputs that are cut off at the longest length of "
+                    f"{plan.search.max_new_tokens} tokens{sooner}: {scorer.num_cut:,}. Give a "
+                    "larger `generation_max_length`, or train longer if they repeat themselves."
                 )
             figures |= scores
             if trains:
@@ -307,6 +309,9 @@ def _train_and_save(
         if trainer.was_terminated:
             raise SystemExit(STATUS_OF_SIGTERM)
     except (KeyboardInterrupt, SystemExit):
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, TrainingLog):
+                callback.close()
         if trainer.is_world_process_zero():
             logger.warning(_describe_early_end(trainer, plan))
         raise

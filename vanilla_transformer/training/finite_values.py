@@ -1,5 +1,6 @@
 """Stops a training that diverges, before its weights are lost."""
 
+import math
 from typing import Any
 
 import torch
@@ -13,30 +14,53 @@ class DivergenceError(ValueError):
 
 
 class FiniteValues:
-    """Checks the numbers of a training.
+    """Checks the numbers of a training, with one wait for the device in a step.
 
     With the loss scaler of fp16, which skips the steps whose gradients overflow, only many such
     steps in a row count.
     """
 
     def __init__(self) -> None:
+        self._losses: list[torch.Tensor] = []
         self._in_a_row = 0
 
-    def check(self, what: str, value: Any, step: int, has_scaler: bool) -> None:
-        """Refuses a number, or a tensor of one, that is not finite; `step` steps are complete."""
-        if value is None or bool(torch.isfinite(torch.as_tensor(value)).all()):
+    def keep(self, loss: torch.Tensor) -> None:
+        """Keeps the loss of a batch until its step is checked."""
+        self._losses.append(loss.detach())
+
+    def check(self, norm: Any, step: int, has_scaler: bool) -> None:
+        """Refuses a loss since the last check, or a norm, that is not finite.
+
+        Args:
+            norm: The norm of the gradient: a number, a tensor of one, or None.
+            step: Number of steps that are complete.
+            has_scaler: Whether fp16's loss scaler skips a step whose gradient is not finite.
+        """
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        values = [*self._losses, torch.as_tensor(0.0 if norm is None else norm)]
+        self._losses = []
+        numbers = torch.stack([value.to(values[0].device, torch.float32) for value in values])
+        *losses, norm = numbers.tolist()
+        bad = [loss for loss in losses if not math.isfinite(loss)]
+        if not bad and math.isfinite(norm):
             self._in_a_row = 0
             return
         self._in_a_row += 1
         if not has_scaler or self._in_a_row > _TOLERATED:
-            raise DivergenceError(f"The {what} at step {step + 1} is {float(value)}. {_REMEDY}")
+            what, value = ("loss", bad[0]) if bad else ("norm of the gradient", norm)
+            raise DivergenceError(f"The {what} at step {step + 1} is {value}. {_REMEDY}")
 
 
 def check_weights(model: nn.Module, step: int) -> None:
     """Refuses to save weights that are not finite; the DivergenceError names the first."""
+    found = {}
     for name, parameter in model.named_parameters():
         local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
-        if not bool(torch.isfinite(local).all()):
+        found[name] = torch.isfinite(local).all()
+    devices = [value.device for value in found.values()]
+    are_finite = torch.stack([value.to(devices[0]) for value in found.values()]).tolist()
+    for name, is_finite in zip(found, are_finite, strict=True):
+        if not is_finite:
             raise DivergenceError(f"The weights {name} after step {step} are not finite. {_REMEDY}")
 
 

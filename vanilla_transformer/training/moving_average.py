@@ -1,6 +1,6 @@
 """An exponential moving average of the weights, evaluated and saved in place of the weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
@@ -45,7 +44,8 @@ class ExponentialMovingAverage(TrainerCallback):
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
-        self._other = AveragedModel(self._weights)
+        self._other: list[torch.Tensor] = []
+        self._averaged_steps = 0
         self._model_holds_average = False
         self._saved_step = -1
 
@@ -73,16 +73,13 @@ class ExponentialMovingAverage(TrainerCallback):
                 "load the model in float32 (bf16=True still trains it in bfloat16)."
             )
         self._names, self._weights = list(named), nn.ParameterList(named.values())
-        self._other = AveragedModel(
-            self._weights, multi_avg_fn=_average_update(self.decay), use_buffers=False
-        )
+        self._other = [weight.detach().clone() for weight in self._weights]
+        self._averaged_steps = state.global_step
         self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
             given = (Path(str(one)) for one in (self.checkpoint, args.resume_from_checkpoint))
             found = (path for path in given if path.is_dir())
             self._load_training_weights(next(found, _checkpoint_path(args, state)))
-            # One average per step: with 0, the next step would start a new average.
-            self._other.n_averaged.fill_(state.global_step)
 
     def _load_training_weights(self, checkpoint: Path) -> None:
         """Loads the training weights; the loaded model already holds the average."""
@@ -96,7 +93,7 @@ class ExponentialMovingAverage(TrainerCallback):
         with readable_state(str(checkpoint), TRAINING_WEIGHTS, "another model"):
             saved = load_file(path)
         with torch.no_grad():
-            for name, parameter in zip(self._names, self._other_weights(), strict=True):
+            for name, parameter in zip(self._names, self._other, strict=True):
                 parameter.copy_(saved[name])
         self._model_holds_average = True
 
@@ -111,7 +108,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Updates the average, and puts it into the model if needed; called by Trainer."""
-        self._other.update_parameters(self._weights)
+        self._update_average()
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(
@@ -159,13 +156,23 @@ class ExponentialMovingAverage(TrainerCallback):
             if not held_before:
                 self._swap_weights()
 
-    def _other_weights(self) -> list[torch.Tensor]:
-        return list(self._other.module.parameters())
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        """Moves the average towards the weights after a step.
+
+        The decay grows with the number of averaged steps, as in TensorFlow's
+        `train.ExponentialMovingAverage`: with a constant decay of 0.999, a third of the average
+        would still be the initial weights after 1000 steps.
+        """
+        steps = self._averaged_steps
+        grown = min(self.decay, (1 + steps) / (10 + steps)) if steps else 0.0
+        torch._foreach_lerp_(self._other, list(self._weights), 1 - grown)
+        self._averaged_steps += 1
 
     def _swap_weights(self) -> None:
         """Exchanges the weights of the model with those that are kept beside it."""
         with torch.no_grad():
-            for weight, other in zip(self._weights, self._other_weights(), strict=True):
+            for weight, other in zip(self._weights, self._other, strict=True):
                 kept = weight.clone()
                 weight.copy_(other)
                 other.copy_(kept)
@@ -178,27 +185,10 @@ class ExponentialMovingAverage(TrainerCallback):
         self._saved_step = state.global_step
         path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
-        weights = zip(self._names, self._other_weights(), strict=True)
+        weights = zip(self._names, self._other, strict=True)
         tensors = {name: weight.contiguous() for name, weight in weights}
         with explained_full_disk(path):
             save_file(tensors, path, metadata={"format": "pt"})
-
-
-def _average_update(decay: float) -> Callable[[Any, Any, Any], None]:
-    """Returns the step of an average, in the form that `AveragedModel` takes.
-
-    The decay grows with the number of averaged steps, as in TensorFlow's
-    `train.ExponentialMovingAverage`: with a constant decay of 0.999, a third of the average would
-    still be the initial weights after 1000 steps.
-    """
-
-    @torch.no_grad()
-    def update(averages: list[torch.Tensor], weights: list[torch.Tensor], count: Any) -> None:
-        steps = int(count)
-        grown = min(decay, (1 + steps) / (10 + steps))
-        torch._foreach_lerp_(averages, weights, 1 - grown)
-
-    return update
 
 
 def _checkpoint_path(args: TrainingArguments, state: TrainerState) -> Path:

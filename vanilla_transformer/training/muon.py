@@ -270,6 +270,7 @@ def make_muon(
             **({"part_sizes": parts} if algorithm == MUON else {}),
             **settings[algorithm],
         }
-        for (algorithm, has_decay, parts), parameters in sorted(groups.items(), key=repr)
+        for key, parameters in sorted(groups.items(), key=lambda group: repr(group[0]))
+        for algorithm, has_decay, parts in [key]
     ]
     return Muon(made, lr)

@@ -46,6 +46,7 @@ from vanilla_transformer.training.checkpoints import (
     write_checksums,
 )
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
+from vanilla_transformer.training.fsdp_groups import group_tied_modules
 from vanilla_transformer.training.guided_alignment import (
     GuidedHead,
     LinkCollator,
@@ -57,7 +58,6 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.sharded_weights import group_tied_modules
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
     checked_settings,
@@ -214,11 +214,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             cast(Any, super())._run_epoch(*args, **options)
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
-        """Returns the loss of one batch, after its gradient has been added.
-
-        Raises:
-            DivergenceError: If the loss is not finite.
-        """
+        """Returns the loss of one batch, after its gradient has been added."""
         if self._is_stream:
             self._examples += len(inputs["labels"])
         for name, empty in (("labels", IGNORE_INDEX), ("attention_mask", 0)):
@@ -226,7 +222,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 self.num_tokens = self.num_tokens + (inputs[name] != empty).sum()
         loss = super().training_step(model, inputs, *args, **options)
         if getattr(self.accelerator, "scaler", None) is None:
-            self._finite.check("loss", loss, self.state.global_step, False)
+            self._finite.keep(loss)
         return loss
 
     def sum_of_losses(self) -> float:
@@ -234,10 +230,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return float(self._total_loss_scalar + self._tr_loss.item())
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Returns the norm of the gradient, which must be finite."""
+        """Returns the norm of the gradient; it and the losses of the step must be finite."""
         norm = cast(Any, super())._get_grad_norm(model, grad_norm=grad_norm)
         has_scaler = getattr(self.accelerator, "scaler", None) is not None
-        self._finite.check("norm of the gradient", norm, self.state.global_step, has_scaler)
+        self._finite.check(norm, self.state.global_step, has_scaler)
         return norm
 
     def _unlogged_loss(self) -> torch.Tensor:
@@ -452,6 +448,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             process_index=0,
             put_on_device=True,
             dispatch_batches=False,
+            non_blocking=loader.pin_memory,
         )
         return cast("DataLoader[Any]", prepared)
 

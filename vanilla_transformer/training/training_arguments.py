@@ -137,6 +137,11 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "Exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs. Default: as saved with the model, or 1 for a new one."
     )
+    logging_nan_inf_filter: bool = option(
+        "Leave batches whose loss is not finite out of the logged loss. A training stops at such a "
+        "loss anyway, except with fp16; on a GPU, the filter waits for each batch.",
+        False,
+    )
     early_stopping_patience: int | None = option(
         "Stop after this many evaluations in a row without a better metric_for_best_model."
     )

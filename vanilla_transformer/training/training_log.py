@@ -102,7 +102,7 @@ class TrainingLog(TrainerCallback):
         parts = (
             self._describe_steps(self._last_evaluation, now),
             f"validation {scores}" if scores else "",
-            f"{cut:,} outputs are cut off" if (cut := self.scorer.num_cut) else "",
+            f"outputs cut off: {cut:,}" if (cut := self.scorer.num_cut) else "",
             left,
         )
         where = f"Epoch {state.epoch or 0:.4g}, step {state.global_step:,} of {state.max_steps:,}"
@@ -113,6 +113,10 @@ class TrainingLog(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Ends the bar; called by Trainer."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the bar, also of a training that is interrupted."""
         if self._progress is not None:
             self._progress.close()
             self._progress = None
