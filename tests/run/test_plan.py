@@ -25,14 +25,14 @@ UNCHOSEN = ["--choose_defaults", "False"]
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
 
 
-def plan_of(tmp_path, *options):
+def plan_of(tmp_path, *options, split="test"):
     """The plan of a run of a new model, and its config."""
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
     parsed = parse_arguments([*given, *UNCHOSEN])
     config = new_config(small.tokenizer(), parsed.architecture)
     directory = resolve_output_directory(parsed)
     settings = load_generation_settings(config, None)
-    data = DatasetDict({"test": Dataset.from_dict({"source": ["w1"], "target": ["w2"]})})
+    data = DatasetDict({split: Dataset.from_dict({"source": ["w1"], "target": ["w2"]})})
     return make_plan(parsed, directory, None, data, config, settings), config
 
 
@@ -49,6 +49,11 @@ def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expect
     plan, config = plan_of(tmp_path, *options)
     assert plan.attention == expected
     assert make_model(plan, config).config._attn_implementation == expected
+
+
+def test_flex_attention_is_refused_where_it_has_no_gradient(tmp_path):
+    with pytest.raises(ValueError, match="'flex_attention' cannot train on a CPU"):
+        plan_of(tmp_path, "--attn_implementation", "flex_attention", split="train")
 
 
 @pytest.mark.skipif(is_flash_attn_2_available(), reason="flash attention is installed")

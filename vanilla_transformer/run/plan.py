@@ -164,6 +164,11 @@ def make_plan(
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
     attention = arguments.model.attn_implementation
+    if attention == "flex_attention" and "train" in splits and training.device.type == "cpu":
+        raise ValueError(
+            "`attn_implementation` 'flex_attention' cannot train on a CPU, for which torch has no "
+            "gradient of it: leave it out."
+        )
     if attention is not None:
         with torch.device("meta"):  # without memory for weights
             VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
