@@ -182,7 +182,7 @@ def _encode_rows(
             lost += lost_here
         else:
             source, target = (
-                _truncate(
+                _cut_to_limit(
                     ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated
                 )
                 for side in sides
@@ -239,10 +239,10 @@ def _encoder_of(
         return _WordEncoder(known)
     if hasattr(known, "batch_ids"):
         return cast("Callable[[list[str]], list[list[int]]]", known.batch_ids)
-    return partial(_call, tokenizer, side, truncation=False)
+    return partial(_ids_of_call, tokenizer, side, truncation=False)
 
 
-def _call(
+def _ids_of_call(
     tokenizer: PreTrainedTokenizerBase, side: str, texts: list[str], **options: Any
 ) -> list[list[int]]:
     argument = {"source": "text", "target": "text_target"}[side]
@@ -250,7 +250,7 @@ def _call(
     return ids
 
 
-def _truncate(
+def _cut_to_limit(
     ids: list[list[int]],
     texts: list[str],
     tokenizer: PreTrainedTokenizerBase,
@@ -263,7 +263,7 @@ def _truncate(
         long = [index for index, found in enumerate(ids) if len(found) > limit]
         truncated[side] += len(long)
         some = [texts[index] for index in long]
-        cut = _call(tokenizer, side, some, truncation=True, max_length=limit) if some else []
+        cut = _ids_of_call(tokenizer, side, some, truncation=True, max_length=limit) if some else []
         for index, found in zip(long, cut, strict=True):
             ids[index] = found
     return ids
@@ -283,7 +283,7 @@ def _encode_with_links(
         encoding = tokenizer(**options, truncation=bool(limit), max_length=limit)
         found = whole = encoding["input_ids"]
         if limit:
-            whole = _call(tokenizer, side, batch[side], truncation=False)
+            whole = _ids_of_call(tokenizer, side, batch[side], truncation=False)
         is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
         truncated[side] += sum(is_cut)
         ids.append(found)
