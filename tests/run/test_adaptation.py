@@ -3,16 +3,18 @@
 import json
 import shutil
 
+import ctranslate2
 import pytest
 import torch
 from converted_models import save_marian, train_pieces
 from safetensors.torch import load_file
 from toy import NOUNS, VERBS
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,26 @@ def test_a_model_of_marian_is_converted_and_adapted(pairs, tmp_path, capsys):
         for name in ("before", "trimmed", "training")
     ]
     assert sizes[0] > sizes[1] == sizes[2]
+
+
+def test_a_deployed_model_is_adapted_and_deployed_again(trained, pairs, tmp_path):
+    deployed, again = (str(tmp_path / name) for name in ("deployed", "again"))
+    run_subcommand("export", ["--to", "ctranslate2", str(trained), deployed])
+    general = ("--general", str(pairs / "old.tsv"), "--metrics", "chrf")
+    adapt(deployed, pairs, tmp_path / "out", *general)
+    adapted = str(tmp_path / "out" / "model")
+    run_subcommand("export", ["--to", "ctranslate2", adapted, again])
+    source, target = next(iter(read_lines(pairs / "new.tsv"))).split("\t")
+    outputs = [
+        Translator.from_pretrained(model, "ctranslate2").translate([source])[0]
+        for model in (trained, adapted)
+    ]
+    assert outputs[0] != outputs[1] == target
+    engine = ctranslate2.Translator(again)
+    tokens = AutoTokenizer.from_pretrained(again)
+    words = tokens.convert_ids_to_tokens(tokens(source)["input_ids"])
+    (found,) = engine.translate_batch([words])[0].hypotheses
+    assert tokens.decode(tokens.convert_tokens_to_ids(found)) == target
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -43,7 +44,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model and the files."""
     arguments = _arguments_of(options)
-    check_model_path(arguments.model)
+    if not Path(arguments.model).is_file():  # of another system
+        check_model_path(arguments.model)
     for name in FILE_LISTS:
         for path in getattr(arguments, name):
             existing_file(path)

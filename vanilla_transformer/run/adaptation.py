@@ -64,7 +64,8 @@ def check_adaptation(options: AdaptArguments) -> dict[str, Any]:
         FileNotFoundError: If the model or a file does not exist.
         ValueError: If the directory holds something else than this adaptation.
     """
-    check_model_path(options.model)
+    if not Path(options.model).is_file():  # of another system
+        check_model_path(options.model)
     paths = [path for name in FILE_LISTS for path in getattr(options, name)]
     paths += [options.general_texts] if options.general_texts else []
     for path in paths:
@@ -221,8 +222,8 @@ def _write_pairs(folder: Path, name: str, pairs: Pairs) -> None:
 def _converted_model(options: AdaptArguments) -> Path | str:
     """Returns the old model, converted if it is one of another system."""
     config, converted = Path(options.model) / "config.json", Path(options.output_dir) / "before"
-    is_own = not config.is_file() or read_object(config).get("model_type") == MODEL_TYPE
-    if is_own:
+    is_saved = config.is_file() and read_object(config).get("model_type") == MODEL_TYPE
+    if is_saved or not Path(options.model).exists():  # or a name on the Hub
         return options.model
     if not (converted / "config.json").is_file():
         done = convert(recognised_kind(options.model), options.model, converted, overwrite=True)
