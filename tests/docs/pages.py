@@ -10,8 +10,8 @@ PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOT_RUN = {
     "network": "downloads from another host",
     "hub": "uploads to the Hub, which needs an account",
-    "reopened": "needs a package of Argos Translate, or a training; tests/run/test_adaptation.py, and "
-    "test_argos.py in tests/interop do the same",
+    "reopened": "needs a package of Argos Translate, or a training; tests/run/test_adaptation.py "
+    "and tests/interop/test_argos.py do the same",
     "marian": "needs a program of Marian; tests/interop/test_marian_npz.py exports",
     "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
 }

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from parallel_run import KINDS
 from small import run_in_two_processes
 
 from vanilla_transformer import (
@@ -27,7 +28,7 @@ def test_a_split_model_computes_what_a_whole_one_does(tiny_model, tmp_path):
     run_in_two_processes(SCRIPT, tmp_path, *(tmp_path / name for name in MODELS))
     for rank in range(2):
         report = json.loads((tmp_path / f"{rank}.json").read_text())
-        assert len(report) == 3 * len(MODELS)
+        assert len(report) == len(KINDS) * len(MODELS)
         for run, shares in report.items():
             split = [name for name in shares if name.endswith(SPLIT) or "fsdp" in run]
             assert len(split) >= 20
