@@ -4,7 +4,6 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -13,10 +12,8 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
-from vanilla_transformer.data.model_directory import check_model_path
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
-from vanilla_transformer.run.adapt_options import FILE_LISTS, AdaptArguments
+from vanilla_transformer.run.adapt_options import AdaptArguments
 
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
 EXAMPLES = """
@@ -43,12 +40,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model and the files."""
-    arguments = _arguments_of(options)
-    if not Path(arguments.model).is_file():  # of another system
-        check_model_path(arguments.model)
-    for name in FILE_LISTS:
-        for path in getattr(arguments, name):
-            existing_file(path)
+    _arguments_of(options).existing_files()
     check_extra("train")
 
 

@@ -2,10 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.data.arguments import option
 from vanilla_transformer.data.corpus_entries import Corpus
+from vanilla_transformer.data.model_directory import check_model_path
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.names import METRIC_NAMES
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
 
@@ -61,6 +64,17 @@ class AdaptArguments:
 
     def __post_init__(self) -> None:
         check_rules(RULES, self)
+
+    def existing_files(self) -> list[Path]:
+        """Returns the files that are given.
+
+        Raises:
+            FileNotFoundError: If the model or a file does not exist.
+        """
+        if not Path(self.model).is_file():  # of another system
+            check_model_path(self.model)
+        paths = [path for name in FILE_LISTS for path in getattr(self, name)]
+        return [existing_file(path) for path in (*paths, *filter(None, [self.general_texts]))]
 
     def pairs_of(self, files: list[str], filtered: bool = True) -> Corpus:
         """Returns the entry of a corpus for files of this adaptation."""

@@ -19,8 +19,7 @@ from vanilla_transformer.data.corpora import corpus_rows
 from vanilla_transformer.data.corpus_entries import Corpus
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.filters import pair_key
-from vanilla_transformer.data.model_directory import check_model_path
-from vanilla_transformer.data.text_files import existing_file, read_lines
+from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -29,7 +28,7 @@ from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.names import ERROR_RATES, MODEL_TYPE
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.adapt_options import FILE_LISTS, AdaptArguments
+from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.comparison import SIGNIFICANT, Comparison, describe_scores
 from vanilla_transformer.run.comparison_page import comparison_page
 from vanilla_transformer.run.evaluation import compare_models
@@ -64,13 +63,8 @@ def check_adaptation(options: AdaptArguments) -> dict[str, Any]:
         FileNotFoundError: If the model or a file does not exist.
         ValueError: If the directory holds something else than this adaptation.
     """
-    if not Path(options.model).is_file():  # of another system
-        check_model_path(options.model)
-    paths = [path for name in FILE_LISTS for path in getattr(options, name)]
-    paths += [options.general_texts] if options.general_texts else []
-    for path in paths:
-        existing_file(path)
-    identity = {**asdict(options), "contents": [content_digest(path) for path in paths]}
+    contents = [content_digest(path) for path in options.existing_files()]
+    identity = {**asdict(options), "contents": contents}
     del identity["output_dir"]
     folder, record = Path(options.output_dir), _record_of(options)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -121,7 +115,7 @@ def adapt(options: AdaptArguments) -> Adapted:
         for name in ("test", "general-test")
     )
     assert own is not None
-    is_better = _is_better(own, options.metrics[0])
+    is_better = _significant_gain(own, options.metrics[0]) > 0
     _write_reports(folder, own, general)
     with replaced_directory(folder / "model") as unfinished:
         _copy_model(after if is_better else before, unfinished)
@@ -302,11 +296,11 @@ def _copy_model(source: Path | str, folder: Path) -> None:
 # The comparison -----------------------------------------------------------------------------------
 
 
-def _is_better(found: Comparison, metric: str) -> bool:
-    """Returns whether the second model is significantly better than the first."""
+def _significant_gain(found: Comparison, metric: str) -> float:
+    """Returns by how much the second model is better than the first; 0: not significantly."""
     (pair,) = found.scores[metric]["pairs"]
-    gain = (pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1)
-    return bool(gain > 0 and pair["p_value"] < SIGNIFICANT)
+    gain = float(pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1)
+    return gain if pair["p_value"] < SIGNIFICANT else 0.0
 
 
 def _write_reports(folder: Path, own: Comparison, general: Comparison | None) -> None:
@@ -331,11 +325,8 @@ def describe_adaptation(done: Adapted) -> Iterator[str]:
     else:
         p = f"p = {pair['p_value']:.3f}"
         yield f"No significant difference for the better in {metric} ({p}): the old model is kept."
-    if done.is_better and done.general is not None:
-        (pair,) = done.general.scores[metric]["pairs"]
-        worse = (pair["difference"] or 0) * (-1 if metric in ERROR_RATES else 1) < 0
-        if worse and pair["p_value"] < SIGNIFICANT:
-            yield "It is significantly worse on the general test set: raise `--general-share`."
+    if done.is_better and done.general is not None and _significant_gain(done.general, metric) < 0:
+        yield "It is significantly worse on the general test set: raise `--general-share`."
     yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
 
 
