@@ -15,6 +15,7 @@ EXTRAS = {
     "peft": ("peft",),
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
+    "corpus": ("dask", "distributed"),
     "page": ("gradio",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (
