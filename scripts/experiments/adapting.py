@@ -32,14 +32,18 @@ from vanilla_transformer.training.metrics import score_texts
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "multi30k-quick.yaml"
 TEST = "test_2016_flickr"
-SMALL = "--encoder_layers=2 --decoder_layers=2 --vocab_size=3000 --dropout=0.3".split()
-BEST_STEP = (
-    *"--eval_strategy=steps --save_strategy=steps --eval_steps=250 --save_steps=250".split(),
-    *"--load_best_model_at_end=True --metric_for_best_model=bleu".split(),
-    "--greater_is_better=True",
-)
+SMALL = ["--encoder_layers=2", "--decoder_layers=2", "--vocab_size=3000", "--dropout=0.3"]
+BEST_STEP = [
+    *("--eval_strategy=steps", "--eval_steps=250", "--save_strategy=steps", "--save_steps=250"),
+    *("--load_best_model_at_end=True", "--metric_for_best_model=bleu", "--greater_is_better=True"),
+]
 SIZES = {10_000: 5, 50_000: 3, 500_000: 1}
 """Numbers of pairs of the first demonstration, with the most epochs of each."""
+
+
+def lines_of(path: Path | str) -> list[str]:
+    """Returns the lines of a file."""
+    return list(read_lines(str(path)))
 
 
 class Study:
@@ -111,8 +115,8 @@ class Study:
         self, model: Path | str, of: str, target: str = "de", tag: str = ""
     ) -> dict[str, float]:
         """Scores the outputs of a model for the English test captions."""
-        sources = [tag + line for line in read_lines(self.text(TEST, "en"))]
-        return self.score(model, sources, read_lines(self.text(TEST, target)), f"{of}: {target}")
+        sources = [tag + line for line in lines_of(self.text(TEST, "en"))]
+        return self.score(model, sources, lines_of(self.text(TEST, target)), f"{of}: {target}")
 
 
 OUTPUT = object()
@@ -123,7 +127,7 @@ def localization(study: Study) -> None:
     """Adapts the model to texts of programs, with and without general captions in the mix."""
     own, model = Path(study.options.own), study.options.model
     pairs = {
-        name: [line.split("\t")[:2] for line in read_lines(str(own / f"{name}.en-de.tsv.gz"))]
+        name: [line.split("\t")[:2] for line in lines_of(own / f"{name}.en-de.tsv.gz")]
         for name in ("valid", "test")
     }
     files = {name: study.folder / f"{name}.tsv" for name in pairs}
@@ -169,7 +173,7 @@ def localization(study: Study) -> None:
                 )
         titles = {
             "mixed": f"adapted to {size:,} pairs",
-            "alone": f"the same, without captions",
+            "alone": "the same, without captions",
             "nothing": f"trained from nothing on the {size:,} pairs",
         }
         rows += [(titles[arm], found) for arm, found in scores.items()]
@@ -192,7 +196,7 @@ def first_lines(own: Path, count: int) -> list[str]:
 
 def back_translation(study: Study) -> None:
     """Trains on 3,000 pairs, with and without translations of 26,000 German lines."""
-    texts = {language: read_lines(study.text("train", language)) for language in ("en", "de")}
+    texts = {language: lines_of(study.text("train", language)) for language in ("en", "de")}
     few = {language: str(study.folder / f"few.{language}") for language in texts}
     for language, path in few.items():
         Path(path).write_text("".join(f"{one}\n" for one in texts[language][:3000]))
@@ -256,7 +260,7 @@ def distillation(study: Study) -> None:
             )
             scores.append(caption_scores(study, student, name))
         rows.append((f"one decoder layer, {title}", scores))
-    sources = read_lines(study.text(TEST, "en"))
+    sources = lines_of(study.text(TEST, "en"))
     speeds = measure_speeds({"teacher": teacher, "student": str(student)}, sources)
     print_table(("model", "BLEU", "chrF"), rows)
     print(
