@@ -82,7 +82,7 @@ class Study:
         """Trains a model with the recipe on some corpora."""
         return self.run(
             name,
-            *("train", RECIPE, f"--bf16={has_bfloat16()}", "--output_dir", OUTPUT),
+            *("train", RECIPE, f"--bf16={has_bfloat16(on_cpu=True)}", "--output_dir", OUTPUT),
             *("--corpora", *(json.dumps(corpus) for corpus in corpora)),
             *words,
         )
