@@ -92,11 +92,7 @@ def read_pair_chunks(
 
 @dataclass(frozen=True)
 class CountedLines:
-    """Lines that are read as a stream, and their number, which tells how long the work takes.
-
-    Attributes:
-        count: Their number.
-    """
+    """Lines that are read as a stream, and their number, which tells how long the work takes."""
 
     lines: Iterable[str]
     count: int

@@ -32,7 +32,6 @@ class CorpusRow(NamedTuple):
 
     Attributes:
         source: Its source, without a tag.
-        target: Its target.
         line: The line or row of the file, from 1 on.
         reason: The filter that drops it; "": none does.
     """
@@ -102,7 +101,6 @@ def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterato
     """Yields the pairs of a split with the reason why each is dropped.
 
     Args:
-        corpus: An entry.
         split: A split that it has. Only that of the training is filtered.
         held_out: `pair_key` of each pair that no training may hold.
 

@@ -39,7 +39,6 @@ def dataset_from_rows(
 
     Args:
         read_rows: Generator of the rows. Its arguments are `paths` and `options` by name.
-        features: Columns of the rows.
         paths: Paths of the files, by the names of the generator's arguments.
         **options: What else the rows depend on, as JSON can hold it.
 

@@ -27,7 +27,6 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
     content has changed. Arrow copies are kept under `HF_DATASETS_CACHE`.
 
     Args:
-        args: Names one source of data.
         links: File with the word links of each training pair, in Pharaoh's format. None: no links.
 
     Returns:

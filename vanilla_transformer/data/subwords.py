@@ -23,7 +23,6 @@ class SubwordSampler:
     and words with unknown characters.
 
     Args:
-        tokenizer: A fast tokenizer.
         side: "source" or "target".
         bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
         unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
@@ -153,11 +152,9 @@ class SampledSubwords(data.Dataset[dict[str, list[Any]]]):
     Args:
         texts: Pairs with the text columns "source" and "target", and optionally "alignment".
         unsampled: The same rows as token ids, the output of `encode`.
-        tokenizer: Tokenizer of the model.
         bpe_dropout: Probability that a merge is dropped, for byte-pair vocabularies.
         unigram_alpha: Smoothness of the sampling, 0 or greater, for unigram vocabularies.
         sides: Which texts are sampled: "both", "source" or "target".
-        seed: Seed of the sampling.
         max_source_length: Largest number of tokens of a source, special tokens included. None: no
             limit.
         max_target_length: The same for a target.

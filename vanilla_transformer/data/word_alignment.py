@@ -58,7 +58,6 @@ def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
     """Finds the words that tokens belong to.
 
     Args:
-        text: The text.
         spans: Begin and end of each token in the text.
 
     Returns:

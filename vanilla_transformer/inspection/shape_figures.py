@@ -38,7 +38,6 @@ class Block:
     """One box of the drawing.
 
     Attributes:
-        colour: Key of the colours.
         lines: Texts from top to bottom; the first is the heading.
         splits: Whether a residual connection begins below the box.
         joins: Whether it ends at the box.
@@ -64,12 +63,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Column:
-    """One stack: what lies below the layers, one layer, and what lies above.
-
-    Attributes:
-        start: Text below the column.
-        end: Text above the column.
-    """
+    """One stack: what lies below the layers, one layer, and what lies above."""
 
     stack: str
     start: str

@@ -97,9 +97,6 @@ def _make_family(
     """Describes one of these classes.
 
     Args:
-        kind: Its name here.
-        model_class: The class, with an output projection.
-        config_class: The class of its config.
         positions: Our `position_embedding_type`.
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.

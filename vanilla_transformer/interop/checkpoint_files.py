@@ -23,9 +23,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         path: A safetensors file, or a file written by `torch.save(model.state_dict(), path)`.
         key: Entry that holds the weights, if the file holds more: "model_state_dict", for example.
 
-    Returns:
-        Names and weights.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file cannot be read, holds no weights, or holds more than weights.
@@ -65,7 +62,6 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
     """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
 
     Args:
-        path: A file written by `torch.save`.
         inert: Expressions for full names of classes whose objects may be in the file. Their code is
             not loaded: `InertObject` stands for each of them. Other unknown classes are refused.
 

@@ -60,7 +60,6 @@ def compare_logits(
     """Compares the logits of a model with those of its source for the inputs of the probe.
 
     Args:
-        model: The model, in evaluation mode.
         library: Library, version and class of the source.
         source_logits: Computes the logits of the source.
         limit: Longest row in tokens. None: as many as the model's config says.
@@ -79,9 +78,6 @@ def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
     Args:
         source: The source, in evaluation mode. It is float32 afterwards.
         model: The other model, in evaluation mode. It is float32 afterwards.
-
-    Returns:
-        The result.
     """
     source.float()
     model.float()
@@ -129,8 +125,6 @@ class Exported:
     """A model that was written in another format.
 
     Attributes:
-        class_name: The class that computes it.
-        comparison: How far it is from its source.
         notes: What a user must know about the tokenizer, one sentence each.
     """
 

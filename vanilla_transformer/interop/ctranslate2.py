@@ -211,7 +211,6 @@ class AligningHeads:
     """The heads whose mean weights CTranslate2 returns as its attention.
 
     Attributes:
-        layer: Layer of the decoder.
         number: How many heads, the first ones of the export; 0: all heads.
         order: Our heads in the order of the export. None: in our order.
     """

@@ -101,12 +101,7 @@ SAME_IN_BOTH = {
 
 
 def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`.
-
-    Args:
-        source: Directory of the model.
-        changes: Config fields that differ from the model's options.
-    """
+    """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`."""
     folder = Path(source)
     config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))
     special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}

@@ -96,7 +96,6 @@ def read_fairseq(
         source: The checkpoint, such as `checkpoint_best.pt`.
         dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
             the checkpoint, if they are there.
-        changes: Config fields that differ from the checkpoint's options.
     """
     checkpoint = read_training_checkpoint(source, INERT_CLASSES)
     weights = checkpoint.get("model")

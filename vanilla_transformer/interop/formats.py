@@ -3,8 +3,9 @@
 A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`. It
 raises an OSError if a file does not exist, and a ValueError if a file is broken or holds code, if
 an option of the source has no counterpart here, or if the weights do not fit. One error lists all
-problems of a kind. This module imports neither torch nor transformers, so the command line can read
-it at once.
+problems of a kind. The option `changes` holds config fields that differ from those of the source.
+
+This module imports neither torch nor transformers, so the command line can read it at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,6 @@ class Source:
 
     Attributes:
         reader: Module in `vanilla_transformer.interop` and name of its function: "module:name".
-        description: What the source is.
         required: Names of the options that must be given, beside the source.
         optional: Names of the options that may be given.
         fixed: Options that the format itself fixes.

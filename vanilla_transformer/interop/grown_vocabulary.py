@@ -41,7 +41,6 @@ class Grown:
 
     Attributes:
         subwords: The new subwords of each vocabulary: one list, or the source's and the target's.
-        tokens: The new tags.
         sizes: Rows of the source and the target before and after.
     """
 
@@ -67,9 +66,6 @@ def grow_vocabulary(
         count: Largest number of new subwords of each vocabulary.
         tokens: Tags or languages, which texts contain as a whole, such as "<2fr>".
         overwrite: Whether the new model may replace a saved model.
-
-    Returns:
-        What was added.
 
     Raises:
         OSError: If a file does not exist.

@@ -78,10 +78,7 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
-    """Converts a model of a class in `FAMILIES`, in memory.
-
-    Args:
-        source: The model. It does not change.
+    """Converts a model of a class in `FAMILIES`, which does not change, in memory.
 
     Returns:
         A model in evaluation mode that computes the same, with the type of the source's weights.
@@ -208,10 +205,9 @@ def to_transformers(
     positions: int | None = None,
     kind: str | None = None,
 ) -> PreTrainedModel:
-    """Converts a model into the class of transformers that computes the same, in memory.
+    """Converts a model, which does not change, into the class of transformers that computes the same.
 
     Args:
-        model: The model. It does not change.
         positions: Longest source and target in tokens, for sinusoids, of which the classes store a
             table. None: `max_position_embeddings` of the model, or its longest output if that is
             longer.
@@ -287,9 +283,6 @@ def export_to_transformers(
 
 def find_problems(target: ExportTarget, draft: Draft) -> list[str]:
     """Lists what hinders a class from computing a rewritten model, one sentence each.
-
-    Returns:
-        The sentences, sorted.
 
     Raises:
         ValueError: If the class refuses the config.

@@ -91,7 +91,6 @@ def read_marian(
         source: The file of the model, or a directory that holds one.
         vocabularies: Files of the vocabularies: one, or the source's and the target's. None: those
             that the file of options beside the model names, or that lie there.
-        changes: Config fields that differ from the model's.
     """
     path = find_model(Path(source))
     if (options := options_of_binary(path)) is not None:
@@ -247,7 +246,6 @@ def weight_names(
 
     Args:
         layers: For each layer of a stack, its number in Marian.
-        fields: Config fields.
         is_tied: Whether the output projection is the embedding of the target.
     """
     names: dict[str, tuple[str, ...]] = {}

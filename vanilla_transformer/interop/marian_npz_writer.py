@@ -70,9 +70,6 @@ def export_to_marian(
     Texts must be cut before Marian reads them, by `source.spm` and `target.spm` if those are there.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
-        tokenizer: Its tokenizer.
-        folder: Directory to write.
         source: Directory of the model, which may hold models of SentencePiece.
 
     Returns:

@@ -94,7 +94,6 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
     Args:
         summary: What is wrong, without a full stop.
         problems: One sentence for each problem, without a full stop.
-        remedy: A sentence on what to do.
 
     Raises:
         ValueError: If there is a problem.
@@ -121,7 +120,6 @@ def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) ->
     """Applies sets of rules to weights, one set after another.
 
     Args:
-        state_dict: Names and weights of the source.
         *rule_sets: Sets of rules. The first matching rule of each set is applied.
 
     Returns:
@@ -171,9 +169,6 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
 
 def match_in_time(pattern: Any, name: str) -> Any:
     """Matches a whole name.
-
-    Returns:
-        The match, or None.
 
     Raises:
         ValueError: If that takes longer than `MATCH_SECONDS`.
@@ -368,9 +363,7 @@ def build_model(
     """Builds a model with given weights, in evaluation mode.
 
     Args:
-        config: The config.
         weights: All weights by name. In half precision, they become float32, which is exact.
-        dtype: Type of the model's weights.
     """
     with no_init_weights():
         model = VanillaTransformerForConditionalGeneration(config)

@@ -100,7 +100,6 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
 
     Args:
         source: The checkpoint, such as `model_step_100000.pt`, of version 3.
-        changes: Config fields that differ from the checkpoint's options.
     """
     try:
         checkpoint = read_training_checkpoint(source)
@@ -220,9 +219,6 @@ def common_fields(
     """Returns the config fields that OpenNMT-py and Eole express alike.
 
     Args:
-        model: Options of the model.
-        training: Options of the training.
-        weights: Weights by their names in the source.
         activation: The activation, and whether it is gated.
         tables: Names of the source's and the target's embedding, and of the output projection.
     """
@@ -251,7 +247,6 @@ def token_ids(vocab: Mapping[str, Any], special: Mapping[str, str]) -> dict[str,
 
     Args:
         vocab: The vocabularies, "tgt" among them, and perhaps a "decoder_start_token".
-        special: Special tokens by their role.
     """
     words = vocab["tgt"]
     start = vocab.get("decoder_start_token") or special["bos_token"]
@@ -291,7 +286,6 @@ def without_sinusoids(
     """Leaves out stored tables of sinusoids, which the model computes itself.
 
     Args:
-        weights: Weights of the source.
         scheme: The `position_embedding_type`. Tables of learned positions are kept.
         tables: Expression for the names of the tables.
 

@@ -118,7 +118,6 @@ def largest_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 
     Args:
         found: Any tensor. A value that is not a number differs by infinity.
-        expected: A tensor to compare it with.
     """
     if found.shape != expected.shape:
         return math.inf
@@ -144,14 +143,9 @@ def store_probe(
     """Stores a probe beside a saved model.
 
     Args:
-        model: The saved model.
-        directory: The directory that holds it.
         expected: Outputs of the library that the model was converted from. None: those of the
             model.
         source: Name and version of that library.
-
-    Returns:
-        The file that was written.
     """
     folder, inputs = Path(directory), probe_inputs(model.config)
     outputs = compute_outputs(model, inputs) if expected is None else expected.float()
@@ -266,9 +260,6 @@ def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
 
 def load_for_probe(folder: Path) -> Any:
     """Loads a saved model of any of the package's classes in float32.
-
-    Returns:
-        The model.
 
     Raises:
         ValueError: If the weights do not fit the config, or cannot be read.

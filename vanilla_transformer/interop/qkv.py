@@ -61,7 +61,6 @@ def split_self_attention(
     """Converts weights of a model with `fused_qkv=True` to a model with `fused_qkv=False`.
 
     Args:
-        state_dict: Names and weights of a model.
         d_model: Width of the model, or with `head_dim` the number of heads times that. So many
             first rows are queries; the rest is divided evenly between keys and values.
 

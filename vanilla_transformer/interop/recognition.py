@@ -48,7 +48,6 @@ class Recognised:
     Attributes:
         kinds: Names in `interop.formats.SOURCES`, `OWN` or `GRAPHS`; several, if nothing tells
             which.
-        facts: What is known, by name.
     """
 
     kinds: tuple[str, ...]

@@ -36,10 +36,8 @@ class Layout:
     """Describes the models of a tutorial.
 
     Attributes:
-        title: Name of the tutorial.
         sign: A weight that only its models have.
         names: Rules for the names of its weights.
-        fields: Config fields of its models.
     """
 
     title: str
@@ -152,7 +150,6 @@ def read_layout(
         heads: Number of attention heads; 8 in both tutorials.
         rename: YAML file of rules that are applied first.
         key: Entry of the file that holds the weights.
-        changes: Config fields that differ from those of the tutorial, such as token ids.
 
     Raises:
         ValueError: If the weights are of neither tutorial, or do not fit.

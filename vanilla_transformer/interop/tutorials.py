@@ -93,7 +93,6 @@ class System:
     """Describes the weights of a published system. Its preset describes what it computes.
 
     Attributes:
-        preset: Name of the preset.
         tutorial: Title and author of the tutorial, as far as they are known.
         norm_slot: Slot of the norms: "post" or "pre".
         per_head: Whether the projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
@@ -143,11 +142,9 @@ def read_tutorial(
     Args:
         source: File of weights, as `read_state_dict` takes it.
         system: "system-a" to "system-e". Of system B, only the encoder is converted.
-        heads: Number of attention heads.
         rename: YAML file of rules for names, as `convert_tutorial` takes them.
         key: Entry of the file that holds the weights.
         source_pad: As `source_pad_token_id` of `convert_tutorial`.
-        changes: Config fields that differ from the preset.
     """
     rules = {} if rename is None else read_rename_rules(rename)
     config, weights = convert_tutorial(

@@ -52,7 +52,6 @@ class Size:
 
     Attributes:
         tokens: Number of rows of the source's and the target's embedding.
-        parameters: Number of parameters.
         file_bytes: Size of the weights on the disk.
         memory_bytes: Size of the weights in memory.
         tokens_per_second: Speed of greedy decoding of some lines in one batch.
@@ -70,8 +69,6 @@ class Trimmed:
     """A trimmed model that was saved.
 
     Attributes:
-        before: What the model cost.
-        after: What it costs.
         source_ids: The old id of each id of the source.
         target_ids: The old id of each id of the target.
         lines: Number of lines whose ids were compared.

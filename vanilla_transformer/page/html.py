@@ -264,8 +264,6 @@ def heads_html(
     """Writes a small heat map for each head of a layer.
 
     Args:
-        rows: Tokens that attend.
-        columns: Tokens that are attended to.
         weights: Weights of shape (heads, rows, columns).
     """
     figures = []

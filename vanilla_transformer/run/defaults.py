@@ -17,10 +17,6 @@ class Sizes(NamedTuple):
     Attributes:
         pairs: Largest number of training pairs that the row is for; None: any number.
         layers: Layers of the encoder, and of the decoder.
-        d_model: Width.
-        vocab_size: Tokens of the vocabulary.
-        dropout: Dropout.
-        num_train_epochs: Passes over the training data.
         max_tokens: Tokens of a batch.
         muon_learning_rate: Peak rate of Muon.
         learning_rate: Peak rate of AdamW beside Muon.
@@ -69,7 +65,6 @@ class Facts:
     """What the defaults depend on, besides the options that are given.
 
     Attributes:
-        pairs: Number of training pairs.
         characters: Number of different characters in them: a vocabulary of subwords has them all.
         has_validation: Whether there are validation data to score.
         on_cpu: Whether the training runs on a CPU.
@@ -150,7 +145,6 @@ class Default(NamedTuple):
     """How one option is chosen.
 
     Attributes:
-        name: The option.
         value: Computes its value; None: it stays as it is.
         instead_of: Options that leave it out when one of them is given.
     """
@@ -359,7 +353,6 @@ def choose_defaults(given: Mapping[str, Any], facts: Facts) -> ChosenDefaults | 
 
     Args:
         given: The options that are given, by name.
-        facts: What the choice depends on.
 
     Returns:
         The chosen options; None if nothing is to be chosen: a saved model is trained further, or

@@ -83,8 +83,6 @@ class Recipe:
     """One recipe.
 
     Attributes:
-        path: Its file.
-        text: What the file holds.
         words: Its options as command-line arguments, e.g.
             `["--d_model=64", "--metrics", "wer", "per"]`. An option whose value is null is left
             out.

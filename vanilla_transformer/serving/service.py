@@ -138,7 +138,6 @@ class Service:
         """Waits for work as long as it may take and the client waits for it.
 
         Args:
-            request: The request, whose body is read.
             work: The work; it is cancelled when nobody waits for it.
 
         Raises:

@@ -121,7 +121,6 @@ class ShowTranslations(TrainerCallback):
 
     Args:
         trainer: Trainer with a tokenizer (`processing_class`).
-        references: Translations of the sources.
         every: Number of optimizer steps between two shows.
 
     Raises:

@@ -111,11 +111,8 @@ class RecordedHeads:
     """Queries and keys of one layer of cross-attention in one call.
 
     Attributes:
-        module: The layer's cross-attention.
         query: What the projection returned, in `layout`; None: the layer was left out.
         key: The same for the keys, in `source_layout`.
-        layout: The layout of the queries.
-        source_layout: The layout of the keys.
     """
 
     module: CrossAttention
