@@ -205,7 +205,7 @@ def to_transformers(
     positions: int | None = None,
     kind: str | None = None,
 ) -> PreTrainedModel:
-    """Converts a model, which does not change, into the class of transformers that computes the same.
+    """Converts a model, which stays as it is, to the class of transformers that computes the same.
 
     Args:
         positions: Longest source and target in tokens, for sinusoids, of which the classes store a

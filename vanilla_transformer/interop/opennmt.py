@@ -30,7 +30,6 @@ from vanilla_transformer.interop.match_weights import (
     raise_problems,
     rename_weights,
 )
-from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
 from vanilla_transformer.interop.tokenizers import word_backend
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -128,8 +127,6 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     return Imported(
         build_model(config, fitted),
         make_tokenizer(*vocabularies),
-        library="OpenNMT-py",
-        source_logits=_logits_of_opennmt(checkpoint),
         notes=("Its texts are segmented as for OpenNMT-py: words and subwords between spaces.",),
     )
 
@@ -384,40 +381,3 @@ def make_tokenizer(
         target_tokenizer_object=word_backend(target, tokens["unk_token"], tokens["eos_token"]),
         **tokens,
     )
-
-
-# The source, rebuilt ------------------------------------------------------------------------------
-
-
-def _logits_of_opennmt(checkpoint: Mapping[str, Any]) -> SourceLogits | None:
-    """Returns a function that computes logits with OpenNMT-py, or None if it is not installed."""
-    try:
-        from onmt.inputters.inputter import dict_to_vocabs
-        from onmt.model_builder import build_base_model
-        from onmt.utils.parse import ArgumentParser
-    except ImportError:
-        return None
-    from argparse import Namespace
-
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        vocabularies = dict_to_vocabs(checkpoint["vocab"])
-        options = ArgumentParser.ckpt_model_opts(Namespace(**checkpoint["opt"]))
-        ArgumentParser.update_model_opts(options)
-        model = build_base_model(options, vocabularies)
-        weights: dict[str, dict[str, torch.Tensor]] = {"model": {}, "generator": {}}
-        for part, named in weights.items():
-            for name, tensor in checkpoint[part].items():  # the names of version 3
-                name = re.sub(r"(layer_norm(?:_\d)?)\.a_2$", r"\1.weight", name)
-                name = re.sub(r"(layer_norm(?:_\d)?)\.b_2$", r"\1.bias", name)
-                named[name.removeprefix("0.")] = tensor
-        model.load_state_dict(weights, precision=torch.float32, strict=True)
-        model.eval()
-        lengths = inputs["attention_mask"].sum(-1)
-        source = inputs["input_ids"][..., None]
-        encoded, states, lengths = model.encoder(source, lengths)
-        model.decoder.init_state(source, encoded, states)
-        decoded, _ = model.decoder(inputs["decoder_input_ids"][..., None], encoded, src_len=lengths)
-        logits: torch.Tensor = model.generator(decoded)
-        return logits
-
-    return compute
