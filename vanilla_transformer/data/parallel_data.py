@@ -12,10 +12,9 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.file_formats import load_table, load_text_pairs
+from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
 

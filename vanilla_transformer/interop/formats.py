@@ -100,7 +100,7 @@ SOURCES: dict[str, Source] = {
         ("key", "changes", "run_code"),
     ),
     "tutorials": Source(
-        "tutorial_layouts:read_layout",
+        "tutorials:read_layout",
         "state dict of bentrevett's pytorch-seq2seq or of The Annotated Transformer",
         ("heads",),
         ("rename", "key", "changes"),

@@ -198,9 +198,9 @@ def _look_at_marian(path: Path) -> Recognised:
         OPTIONS,
         find_model,
         options_of_binary,
+        read_npz,
         read_options,
     )
-    from vanilla_transformer.interop.npz import read_npz
 
     path = find_model(path)
     if path.suffix == ".bin":

@@ -38,13 +38,17 @@ from vanilla_transformer.run.preparation import plan_run, prepare
 from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
-from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
+from vanilla_transformer.training.callbacks import (
+    PICKLES,
+    CompletePushes,
+    ShowTranslations,
+    SubwordEpochs,
+)
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
     complete_checkpoints,
     write_checksums,
 )
-from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
