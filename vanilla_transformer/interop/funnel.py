@@ -14,9 +14,15 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from vanilla_transformer.data.atomic_files import replaced_directory
-from vanilla_transformer.interop.comparison import Comparison, compare_logits, compare_models
 from vanilla_transformer.interop.formats import SOURCES
-from vanilla_transformer.interop.probe import OWN_SOURCE, SourceLogits, store_probe
+from vanilla_transformer.interop.probe import (
+    OWN_SOURCE,
+    Comparison,
+    SourceLogits,
+    compare_logits,
+    compare_models,
+    store_probe,
+)
 from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.model.sharing import current_versions
 

@@ -2,7 +2,7 @@
 
 A `Family` describes a class: which of its options are fields here, which rules turn names of its
 weights into names here, and what it cannot express. `import_model` and `export_model` do the work
-for every family. A new family is one more `Family` in `bart_family.py`, or a file like `t5.py`:
+for every family. A new family is one more `Family` in `hf_families.py`:
 
 1. `options` pairs our fields with its options of the same meaning.
 2. `read_fields` gives the fields that follow from its other options, or that it fixes.
@@ -35,8 +35,8 @@ from vanilla_transformer.interop.match_weights import (
     find_misfits,
     raise_problems,
     rename_weights,
+    split_self_attention,
 )
-from vanilla_transformer.interop.qkv import split_self_attention
 from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.interop.supported_fields import fields_with_effect
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig

@@ -13,19 +13,20 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 
 from vanilla_transformer.interop import exact_rewrites as rewrites
-from vanilla_transformer.interop.bart_family import (
+from vanilla_transformer.interop.checkpoint_files import reason_of
+from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
+from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
+from vanilla_transformer.interop.hf_families import (
     BART,
     BLENDERBOT,
     FSMT,
     M2M100,
     MARIAN,
     MBART,
+    MT5,
     PEGASUS,
+    T5,
 )
-from vanilla_transformer.interop.checkpoint_files import reason_of
-from vanilla_transformer.interop.comparison import Exported, compare_models
-from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
-from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
 from vanilla_transformer.interop.hf_mapping import (
     Family,
     copy_generation_config,
@@ -34,7 +35,7 @@ from vanilla_transformer.interop.hf_mapping import (
     import_model,
 )
 from vanilla_transformer.interop.match_weights import build_model, raise_problems
-from vanilla_transformer.interop.t5 import MT5, T5
+from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (

@@ -18,8 +18,12 @@ from vanilla_transformer.interop.marian_npz import (
     is_transposed,
     weight_names,
 )
-from vanilla_transformer.interop.match_weights import SOURCE_TABLE, TARGET_TABLE, Weights
-from vanilla_transformer.interop.qkv import split_self_attention
+from vanilla_transformer.interop.match_weights import (
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    Weights,
+    split_self_attention,
+)
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import pieces_of, vocabularies_of
 

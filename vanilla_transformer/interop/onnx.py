@@ -40,8 +40,8 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from vanilla_transformer.interop.comparison import Exported, compare_models
 from vanilla_transformer.interop.funnel import check_agreement
+from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.decoding_cache import named, takes_cache

@@ -59,10 +59,11 @@ from vanilla_transformer.interop.match_weights import (
     are_equal,
     build_model,
     fit_weights,
+    from_per_head,
+    fuse_self_attention,
     raise_problems,
     rename_weights,
 )
-from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
 from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     SIZES,
