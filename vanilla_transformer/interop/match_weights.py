@@ -9,11 +9,11 @@ A rule is a regular expression for a whole name, and what becomes of the weights
 The first rule that matches counts. A name that matches no rule stays as it is.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import regex
 import torch
 from transformers.initialization import no_init_weights
 
@@ -39,9 +39,6 @@ HIDDEN_FIELDS = (
     "decoder_start_token_id",
 )
 """Fields that no weight shows, and whose defaults would be wrong silently."""
-
-MATCH_SECONDS = 1.0
-"""Time in which one rule must match one name; an expression that backtracks may take hours."""
 
 Weights = dict[str, torch.Tensor]
 """Weights by name."""
@@ -125,7 +122,7 @@ def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) ->
         The weights under their new names. Two weights that get the same name are a problem.
 
     Raises:
-        ValueError: If a rule is no regular expression with names, or takes too long.
+        ValueError: If a rule is no regular expression with names.
     """
     renamed = RenamedWeights(state_dict, {name: name for name in state_dict})
     for rules in rule_sets:
@@ -141,7 +138,7 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     problems = list(given.problems)
     for name, tensor in given.weights.items():
         old = given.origins[name]
-        found = ((match, edit) for p, edit in compiled if (match := match_in_time(p, name)))
+        found = ((match, edit) for p, edit in compiled if (match := p.fullmatch(name)))
         match, edit = next(found, (None, Edit()))
         try:
             moved = [(name, tensor)] if match is None else _apply_edit(edit, match, tensor)
@@ -166,30 +163,15 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     return RenamedWeights(weights, origins, tuple(problems))
 
 
-def match_in_time(pattern: Any, name: str) -> Any:
-    """Matches a whole name.
-
-    Raises:
-        ValueError: If that takes longer than `MATCH_SECONDS`.
-    """
-    try:
-        return pattern.fullmatch(name, timeout=MATCH_SECONDS)
-    except TimeoutError:
-        raise ValueError(
-            f"The expression {pattern.pattern!r} takes more than {MATCH_SECONDS:g} s on the name "
-            f"{name!r}: write it without a repetition inside a repetition."
-        ) from None
-
-
 def _compile_rule(expression: str, target: str | Edit | None) -> tuple[Any, Edit]:
     edit = target if isinstance(target, Edit) else Edit(() if target is None else (target,))
     try:
-        pattern = regex.compile(expression)
+        pattern = re.compile(expression)
         for name in edit.names:
-            regex.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
+            re.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
         if edit.stack is not None and not 1 <= edit.stack <= pattern.groups:
             raise ValueError(f"`stack` is {edit.stack}, but it has {pattern.groups} groups")
-    except (regex.error, TypeError, IndexError, ValueError) as error:
+    except (re.error, TypeError, IndexError, ValueError) as error:
         raise ValueError(
             f"The rule {expression!r}: {list(edit.names)} is not a regular expression with names "
             f"({error}): write it in the syntax of Python's `re`."
@@ -257,7 +239,7 @@ def fit_weights(
     untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
     patterns = [_compile_rule(expression, None)[0] for expression in zeros]
     for name in sorted(untied):
-        if any(match_in_time(pattern, name) for pattern in patterns):
+        if any(pattern.fullmatch(name) for pattern in patterns):
             weights[name] = torch.zeros(shapes[name])
     problems = [*renamed.problems, *_find_untied(renamed, tied)]
     for target, source in tied.items():
@@ -282,7 +264,7 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
             lost.append(inner_name)
         else:
             sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
-            layers = regex.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
+            layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
             found = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
             sizes[f"{stack}_layers"] = 1 + max(found)
         if "decoder" in stacks:
