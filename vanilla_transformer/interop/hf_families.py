@@ -39,7 +39,7 @@ from transformers import (
 )
 
 from vanilla_transformer.interop.hf_mapping import Family
-from vanilla_transformer.interop.match_weights import Rules
+from vanilla_transformer.interop.match_weights import Rules, layer_rules
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _OPTIONS = {
@@ -81,11 +81,15 @@ _COMPUTED_TABLES: Rules = {r"model\.(encoder|decoder)\.embed_positions\.weights?
 
 def _names_with(slot: str) -> Rules:
     """Returns the rules for names; the norms of a sublayer have the slot "pre" or "post"."""
-    layer = r"(model\.(?:encoder|decoder)\.layers\.\d+)"
     return {
-        layer + r"\.(self|encoder)_attn_layer_norm\.(\w+)": rf"\1.\2_attn_{slot}_norm.\3",
-        layer + r"\.final_layer_norm\.(\w+)": rf"\1.feed_forward_{slot}_norm.\2",
-        layer + r"\.(fc\d)\.(\w+)": r"\1.feed_forward.\2.\3",
+        **layer_rules(
+            r"model\.(encoder|decoder)\.layers\.(\d+)\.",
+            {
+                r"(self|encoder)_attn_layer_norm": rf"\3_attn_{slot}_norm",
+                "final_layer_norm": f"feed_forward_{slot}_norm",
+                r"(fc\d)": r"feed_forward.\3",
+            },
+        ),
         r"model\.(encoder|decoder)\.layernorm_embedding\.(\w+)": r"model.\1.embed_norm.\2",
         r"model\.(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
         "final_logits_bias": "lm_head.bias",
@@ -267,39 +271,32 @@ _OPTIONS_OF_T5 = {
 }
 _BOTH_STACKS = {"attention_heads": "num_heads", "ffn_dim": "d_ff"}
 _DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "final_dropout")
-_PROJECTIONS = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj"}
-_FFN = {"wi": "fc1", "wi_0": "gate", "wi_1": "fc1", "wo": "fc2"}
 
 
-def _names_of_t5() -> Rules:
-    block = r"(encoder|decoder)\.block\.(\d+)\.layer"
-    layer = r"model.\1.layers.\2"
-    rules: dict[str, Any] = {
-        r"shared\.weight": "model.shared.weight",
-        r"(encoder|decoder)\.embed_tokens\.weight": r"model.\1.embed_tokens.weight",
-        r"(encoder|decoder)\.final_layer_norm\.weight": r"model.\1.final_norm.weight",
-        r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.weight": (
-            r"model.\1.embed_positions.weight"
-        ),
-        rf"{block}\.0\.layer_norm\.weight": rf"{layer}.self_attn_pre_norm.weight",
-        rf"{block}\.2\.layer_norm\.weight": rf"{layer}.feed_forward_pre_norm.weight",
-        r"encoder\.block\.(\d+)\.layer\.1\.layer_norm\.weight": (
-            r"model.encoder.layers.\1.feed_forward_pre_norm.weight"
-        ),
-        r"decoder\.block\.(\d+)\.layer\.1\.layer_norm\.weight": (
-            r"model.decoder.layers.\1.encoder_attn_pre_norm.weight"
-        ),
-    }
-    for theirs, ours in _PROJECTIONS.items():
-        rules[rf"{block}\.0\.SelfAttention\.{theirs}\.weight"] = f"{layer}.self_attn.{ours}.weight"
-        rules[rf"{block}\.1\.EncDecAttention\.{theirs}\.weight"] = (
-            f"{layer}.encoder_attn.{ours}.weight"
-        )
-    for theirs, ours in _FFN.items():
-        rules[rf"{block}\.[12]\.DenseReluDense\.{theirs}\.weight"] = (
-            f"{layer}.feed_forward.{ours}.weight"
-        )
-    return rules
+_NAMES_OF_T5: Rules = {
+    r"shared\.weight": "model.shared.weight",
+    r"(encoder|decoder)\.embed_tokens\.weight": r"model.\1.embed_tokens.weight",
+    r"(encoder|decoder)\.final_layer_norm\.weight": r"model.\1.final_norm.weight",
+    r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.weight": (
+        r"model.\1.embed_positions.weight"
+    ),
+    **layer_rules(
+        r"(encoder|decoder)\.block\.(\d+)\.layer\.",
+        {
+            r"0\.layer_norm": "self_attn_pre_norm",
+            r"2\.layer_norm": "feed_forward_pre_norm",
+            r"0\.SelfAttention\.([qkv])": r"self_attn.\3_proj",
+            r"0\.SelfAttention\.o": "self_attn.out_proj",
+            r"1\.EncDecAttention\.([qkv])": r"encoder_attn.\3_proj",
+            r"1\.EncDecAttention\.o": "encoder_attn.out_proj",
+            r"[12]\.DenseReluDense\.wi(?:_1)?": "feed_forward.fc1",
+            r"[12]\.DenseReluDense\.wi_0": "feed_forward.gate",
+            r"[12]\.DenseReluDense\.wo": "feed_forward.fc2",
+        },
+    ),
+    **layer_rules(r"(encoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "feed_forward_pre_norm"}),
+    **layer_rules(r"(decoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "encoder_attn_pre_norm"}),
+}
 
 
 def _read_fields_of_t5(config: Any) -> dict[str, Any]:
@@ -359,7 +356,7 @@ T5 = Family(
     options=_OPTIONS_OF_T5,
     read_fields=_read_fields_of_t5,
     write_options=_write_options_of_t5,
-    names=_names_of_t5(),
+    names=_NAMES_OF_T5,
     ignored=_IGNORED_BY_T5,
 )
 MT5 = replace(T5, model_class=MT5ForConditionalGeneration, config_class=MT5Config)

@@ -84,6 +84,31 @@ class RenamedWeights:
     problems: tuple[str, ...] = ()
 
 
+def layer_rules(
+    layer: str,
+    both: Mapping[str, str],
+    encoder: Mapping[str, str] | None = None,
+    decoder: Mapping[str, str] | None = None,
+) -> Rules:
+    """Returns the rules for the modules in layers, whose weights are `...weight` and `...bias`.
+
+    Args:
+        layer: Expression for what stands before the names: group 1 is "(encoder|decoder)", and
+            group 2 the number.
+        both: Our module in a layer by expression for theirs, whose groups begin with 3.
+        encoder: The same for the encoder alone.
+        decoder: The same for the decoder alone.
+    """
+    stacks = {"encoder|decoder": both, "encoder": encoder or {}, "decoder": decoder or {}}
+    return {
+        rf"{layer.replace('encoder|decoder', stack)}{theirs}\.(?P<end>\w+)": (
+            rf"model.\1.layers.\2.{ours}.\g<end>"
+        )
+        for stack, names in stacks.items()
+        for theirs, ours in names.items()
+    }
+
+
 def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> None:
     """Raises one error that lists all problems, if there are any.
 

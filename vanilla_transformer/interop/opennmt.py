@@ -27,6 +27,7 @@ from vanilla_transformer.interop.match_weights import (
     are_equal,
     build_model,
     fit_weights,
+    layer_rules,
     raise_problems,
     rename_weights,
 )
@@ -87,6 +88,9 @@ PROJECTIONS = {
 }
 """The projections of attention by their names in OpenNMT-py and Eole."""
 
+OLD_NORMS: Rules = {r"(.*norm.*)\.a_2": r"\1.weight", r"(.*norm.*)\.b_2": r"\1.bias"}
+"""Names of the parameters of norms in the first versions, and in The Annotated Transformer."""
+
 _PE = r"coder\.embeddings\.make_embedding\.pe\.pe"
 _REMEDY_FOR_OLD_FILES = (
     "A checkpoint of OpenNMT-py 1 or 2 holds objects of torchtext: convert it with OpenNMT-py's "
@@ -122,7 +126,7 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     raise_problems("The model cannot be converted", problems)
     fields = {**_read_fields(options, weights, checkpoint["vocab"]), **(changes or {})}
     trained = without_sinusoids(weights, fields["position_embedding_type"], f"(en|de){_PE}")
-    renamed = rename_weights(trained, _name_rules(fields["gated_ffn"]))
+    renamed = rename_weights(trained, OLD_NORMS, _name_rules(fields["gated_ffn"]))
     config, fitted = fit_weights(renamed, fields, absent_biases(weights))
     return Imported(
         build_model(config, fitted),
@@ -315,52 +319,39 @@ def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
 
 def _name_rules(gated: bool) -> Rules:
     """Returns the rules for names; a gated feed-forward layer has three matrices."""
-    layer = r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\."
     inner = {"w_1": "gate", "w_2": "fc2", "w_3": "fc1"} if gated else {"w_1": "fc1", "w_2": "fc2"}
-    norms = {
-        "layer_norm": "self_attn",
-        "layer_norm_1": "self_attn",
-        "layer_norm_2": "encoder_attn",
-        r"feed_forward\.layer_norm": "feed_forward",
+    names = {
+        "layer_norm(?:_1)?": "self_attn_pre_norm",
+        "layer_norm_2": "encoder_attn_pre_norm",
+        r"feed_forward\.layer_norm": "feed_forward_pre_norm",
+        **{rf"feed_forward\.{theirs}": f"feed_forward.{ours}" for theirs, ours in inner.items()},
     }
     return {
         **{
             _embedding_of(stack).replace(".", r"\."): f"model.{stack}.embed_tokens.weight"
             for stack in ("encoder", "decoder")
         },
-        **layer_rules(
-            layer, norms, {rf"feed_forward\.{name}": ours for name, ours in inner.items()}
-        ),
+        **stack_rules(r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\.", names),
     }
 
 
-def layer_rules(layer: str, norms: Mapping[str, str], inner: Mapping[str, str]) -> Rules:
-    """Returns the rules for layers, final norms and the output projection of OpenNMT-py and Eole.
-
-    The first versions named the parameters of norms `a_2` and `b_2`.
+def stack_rules(layer: str, names: Mapping[str, str]) -> Rules:
+    """Returns the rules for stacks and output projection, named alike by OpenNMT-py and Eole.
 
     Args:
-        layer: Expression for what stands before the names in a layer: groups 1 and 2 are the stack
-            and the number.
-        norms: Our sublayer by expression for their name of the norm before it.
-        inner: Our matrix by expression for their name of a feed-forward matrix.
+        layer: As for `layer_rules`.
+        names: The modules that they name differently, as for `layer_rules`.
     """
-    here = r"model.\1.layers.\2."
-    attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
-    found = {rf"{layer}{name}": f"{here}{ours}_pre_norm" for name, ours in norms.items()}
-    # The empty group makes "weight" and "bias" group 3 here, too.
-    found |= {r"(encoder|decoder)\.layer_norm()": r"model.\1.final_norm"}
-    rules = {r"generator\.(\w+)": r"lm_head.\1"}
-    for theirs, ours in found.items():
-        rules[rf"{theirs}\.a_2"] = f"{ours}.weight"
-        rules[rf"{theirs}\.b_2"] = f"{ours}.bias"
-        rules[rf"{theirs}\.(weight|bias)"] = rf"{ours}.\3"
-    for theirs, ours in attentions.items():
-        for part, letter in PROJECTIONS.items():
-            rules[rf"{layer}{theirs}\.{part}\.(\w+)"] = rf"{here}{ours}.{letter}_proj.\3"
-    for theirs, ours in inner.items():
-        rules[rf"{layer}{theirs}\.(\w+)"] = rf"{here}feed_forward.{ours}.\3"
-    return rules
+    attentions = {
+        rf"{theirs}\.{part}": f"{ours}.{letter}_proj"
+        for theirs, ours in (("self_attn", "self_attn"), ("context_attn", "encoder_attn"))
+        for part, letter in PROJECTIONS.items()
+    }
+    return {
+        **layer_rules(layer, {**attentions, **names}),
+        r"(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
+        r"generator\.(\w+)": r"lm_head.\1",
+    }
 
 
 def make_tokenizer(

@@ -61,9 +61,11 @@ from vanilla_transformer.interop.match_weights import (
     fit_weights,
     from_per_head,
     fuse_self_attention,
+    layer_rules,
     raise_problems,
     rename_weights,
 )
+from vanilla_transformer.interop.opennmt import OLD_NORMS
 from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     SIZES,
@@ -296,9 +298,6 @@ def _swap_padding_rows(
 # The two layouts that most code follows -----------------------------------------------------------
 
 
-_LAYER = r"model.\1.layers.\2."
-
-
 @dataclass(frozen=True)
 class Layout:
     """Describes the models of a tutorial.
@@ -314,8 +313,7 @@ class Layout:
     fields: Mapping[str, Any]
 
 
-_PROJECTIONS = {"q": "q", "k": "k", "v": "v", "o": "out"}
-_LINEARS = {"0": "q", "1": "k", "2": "v", "3": "out"}
+_IN_LAYERS = r"(encoder|decoder)\.layers\.(\d+)\."
 
 SEQ2SEQ = Layout(
     "bentrevett's pytorch-seq2seq",
@@ -324,24 +322,18 @@ SEQ2SEQ = Layout(
         r"(encoder|decoder)\.tok_embedding\.weight": r"model.\1.embed_tokens.weight",
         r"(encoder|decoder)\.pos_embedding\.weight": r"model.\1.embed_positions.weight",
         r"decoder\.fc_out\.(\w+)": r"lm_head.\1",
-        **{
-            rf"(\w+)\.layers\.(\d+)\.{theirs}_layer_norm\.(\w+)": rf"{_LAYER}{ours}_post_norm.\3"
-            for theirs, ours in (
-                ("self_attn", "self_attn"),
-                ("enc_attn", "encoder_attn"),
-                ("ff", "feed_forward"),
-            )
-        },
-        **{
-            rf"(\w+)\.layers\.(\d+)\.{theirs}\.fc_{part}\.(\w+)": rf"{_LAYER}{ours}.{our}_proj.\3"
-            for theirs, ours in (
-                ("self_attention", "self_attn"),
-                ("encoder_attention", "encoder_attn"),
-            )
-            for part, our in _PROJECTIONS.items()
-        },
-        r"(\w+)\.layers\.(\d+)\.positionwise_feedforward\.fc_(\d)\.(\w+)": (
-            rf"{_LAYER}feed_forward.fc\3.\4"
+        **layer_rules(
+            _IN_LAYERS,
+            {
+                "self_attn_layer_norm": "self_attn_post_norm",
+                "enc_attn_layer_norm": "encoder_attn_post_norm",
+                "ff_layer_norm": "feed_forward_post_norm",
+                r"self_attention\.fc_([qkv])": r"self_attn.\3_proj",
+                r"self_attention\.fc_o": "self_attn.out_proj",
+                r"encoder_attention\.fc_([qkv])": r"encoder_attn.\3_proj",
+                r"encoder_attention\.fc_o": "encoder_attn.out_proj",
+                r"positionwise_feedforward\.fc_(\d)": r"feed_forward.fc\3",
+            },
         ),
     },
     {
@@ -364,25 +356,22 @@ ANNOTATED = Layout(
         r"tgt_embed\.0\.lut\.weight": TARGET_TABLE,
         r"(src|tgt)_embed\.1\.pe": None,  # compared with the sinusoids before
         r"generator\.proj\.(\w+)": r"lm_head.\1",
-        **{
-            rf"{place}norm\.{theirs}": rf"{ours}.{part}"
-            for theirs, part in (("a_2", "weight"), ("b_2", "bias"))
-            for place, ours in (
-                (r"(encoder|decoder)\.", r"model.\1.final_norm"),
-                (r"(\w+)\.layers\.(\d+)\.sublayer\.0\.", f"{_LAYER}self_attn_pre_norm"),
-                (r"(encoder)\.layers\.(\d+)\.sublayer\.1\.", f"{_LAYER}feed_forward_pre_norm"),
-                (r"(decoder)\.layers\.(\d+)\.sublayer\.1\.", f"{_LAYER}encoder_attn_pre_norm"),
-                (r"(decoder)\.layers\.(\d+)\.sublayer\.2\.", f"{_LAYER}feed_forward_pre_norm"),
-            )
-        },
-        **{
-            rf"(\w+)\.layers\.(\d+)\.{theirs}\.linears\.{part}\.(\w+)": (
-                rf"{_LAYER}{ours}.{our}_proj.\3"
-            )
-            for theirs, ours in (("self_attn", "self_attn"), ("src_attn", "encoder_attn"))
-            for part, our in _LINEARS.items()
-        },
-        r"(\w+)\.layers\.(\d+)\.feed_forward\.w_(\d)\.(\w+)": rf"{_LAYER}feed_forward.fc\3.\4",
+        r"(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
+        **layer_rules(
+            _IN_LAYERS,
+            {
+                r"sublayer\.0\.norm": "self_attn_pre_norm",
+                r"sublayer\.2\.norm": "feed_forward_pre_norm",
+                r"feed_forward\.w_(\d)": r"feed_forward.fc\3",
+                **{
+                    rf"{theirs}\.linears\.{number}": f"{ours}.{letter}_proj"
+                    for theirs, ours in (("self_attn", "self_attn"), ("src_attn", "encoder_attn"))
+                    for number, letter in enumerate(("q", "k", "v", "out"))
+                },
+            },
+            encoder={r"sublayer\.1\.norm": "feed_forward_pre_norm"},
+            decoder={r"sublayer\.1\.norm": "encoder_attn_pre_norm"},
+        ),
     },
     {
         "norm_placement": "pre",
@@ -435,7 +424,7 @@ def read_layout(
         n: w for n, w in renamed.weights.items() if re.fullmatch(r"(src|tgt)_embed\.1\.pe", n)
     }
     raise_problems("The positions are of another kind", find_wrong_sinusoids(stored, "sinusoidal"))
-    ours = rename_weights(renamed.weights, layout.names)
+    ours = rename_weights(renamed.weights, OLD_NORMS, layout.names)
     tables = [ours.weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")]
     fields = {
         **layout.fields,
