@@ -72,7 +72,6 @@ def read_pair_chunks(
     """Reads two files of as many lines as a stream, from the pair after the first `skip`.
 
     Args:
-        skip: Number of pairs that are left out.
         progress: Whether to show on standard error how many pairs are done.
 
     Yields:

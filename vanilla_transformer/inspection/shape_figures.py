@@ -281,9 +281,7 @@ class _Pen:
         """Draws a stack; returns the place of the output.
 
         Args:
-            middle: Middle of the boxes.
             side: Where the residual connections run: -1 is left, 1 is right.
-            source: Where the encoder's output is, if there is one.
         """
         placed = _place_blocks(column)
         layer = placed[len(column.below) : len(column.below) + len(column.layer)]

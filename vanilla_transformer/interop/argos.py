@@ -45,11 +45,7 @@ _SMALL = 1 << 20  # bytes that no ratio is asked of
 
 
 def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Reads a package of Argos Translate: see `interop.formats`.
-
-    Args:
-        source: The package, a file that ends with `.argosmodel`.
-    """
+    """Reads a package of Argos Translate: see `interop.formats`."""
     folder = TemporaryDirectory()  # lives as long as what computes the logits of the source
     with opened_package(source) as package:
         for name, member in package.files.items():

@@ -170,11 +170,7 @@ def explained_pickle(path: str | Path) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns why a file of weights cannot be read, without torch's advice to run its code.
-
-    Args:
-        error: What loading it with `weights_only=True` has raised.
-    """
+    """Returns why a file of weights cannot be read, without torch's advice to run its code."""
     message = str(error)
     refused = r"GLOBAL (\S+) (?:was not an allowed|whose module)|unrecognized function (.+)"
     if found := re.search(refused, message):

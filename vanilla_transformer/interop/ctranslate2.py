@@ -96,9 +96,7 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
         tokenizer: Its tokenizer, from which the vocabularies are taken.
-        output_dir: Directory to write; it must not exist.
         quantization: One of `QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.

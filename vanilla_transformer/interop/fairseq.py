@@ -94,7 +94,6 @@ def read_fairseq(
     """Reads a checkpoint of a fairseq `transformer` model: see `interop.formats`.
 
     Args:
-        source: The checkpoint, such as `checkpoint_best.pt`.
         dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
             the checkpoint, if they are there.
     """

@@ -69,7 +69,6 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
     """Reads a model of transformers, with its tokenizer: see `interop.formats`.
 
     Args:
-        source: Directory of the model, or its name on the Hub.
         kind: Key of `FAMILIES`.
     """
     family = _find_family(kind, source)
@@ -245,8 +244,6 @@ def export_to_transformers(
 
     Args:
         model: The model. It is in float32 afterwards.
-        tokenizer: Its tokenizer. None: it has none.
-        output_dir: Directory to write.
         name: Name of the model, for the card, which names the last part of a path only.
         positions: As in `to_transformers`.
 

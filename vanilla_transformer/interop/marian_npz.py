@@ -250,7 +250,6 @@ def weight_names(
     """Returns the names of a weight in Marian, by our name; the first that is there counts.
 
     Args:
-        layers: For each layer of a stack, its number in Marian.
         is_tied: Whether the output projection is the embedding of the target.
     """
     names: dict[str, tuple[str, ...]] = {}

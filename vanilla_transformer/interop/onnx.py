@@ -86,7 +86,6 @@ def export_to_onnx(
 
     Args:
         model: The model. It is in float32 afterwards.
-        tokenizer: Its tokenizer. None: it has none.
         quantization: Type of the weights, a key of `TYPES`. None: float32.
 
     Returns:

@@ -343,7 +343,6 @@ def compare_logits(
 
     Args:
         library: Library, version and class of the source.
-        source_logits: Computes the logits of the source.
         limit: Longest row in tokens. None: as many as the model's config says.
     """
     inputs = probe_inputs(model.config, limit)

@@ -84,9 +84,6 @@ def read_with_table(
     """Reads a file of weights with a table: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
-        table: YAML file: see the module's docstring.
-        key: Entry of the file that holds the weights.
         run_code: Whether to run the function that the table names, and to compare its logits.
     """
     read = read_table(table)

@@ -66,20 +66,14 @@ def read_torch(
     """Reads the state dict of a model around `nn.Transformer`: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
-        heads: Number of attention heads (`nhead`).
-        source_embedding: Name of the source's embedding matrix.
-        target_embedding: Name of the target's. It may be the same one.
+        target_embedding: Name of the target's matrix. It may be that of the source.
         generator: Name of the output projection, without `.weight`.
         positions: "learned:NAME", "learned:SOURCE_NAME,TARGET_NAME", "sinusoidal", "none", or
             "sinusoidal:NAME" for a table that is stored: it is compared with the sinusoids. Any
             name in `SINUSOIDS` may stand for "sinusoidal".
         scale_embedding: Whether the model multiplies embeddings by sqrt(d_model).
-        norm_first: As in `nn.Transformer`.
         activation: As in `nn.Transformer`, or the name of another function in `ACT2FN`.
-        key: Entry of the file that holds the weights.
         rename: YAML file of rules for names, applied first: null drops a weight.
-        changes: Config fields, the ids of special tokens among them.
     """
     fields = {
         "encoder_attention_heads": heads,

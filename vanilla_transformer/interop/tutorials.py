@@ -154,10 +154,8 @@ def read_tutorial(
     """Reads a file of weights of a published system: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
         system: "system-a" to "system-e". Of system B, only the encoder is converted.
         rename: YAML file of rules for names, as `convert_tutorial` takes them.
-        key: Entry of the file that holds the weights.
         source_pad: As `source_pad_token_id` of `convert_tutorial`.
     """
     rules = {} if rename is None else read_rename_rules(rename)
@@ -405,8 +403,6 @@ def read_layout(
         source: File of weights, as `read_state_dict` takes it. The prefix `module.` of a wrapper is
             left out.
         heads: Number of attention heads; 8 in both tutorials.
-        rename: YAML file of rules that are applied first.
-        key: Entry of the file that holds the weights.
 
     Raises:
         ValueError: If the weights are of neither tutorial, or do not fit.

@@ -209,7 +209,6 @@ def build_with_vocabularies(
     Args:
         weights: The weights; `lm_head.weight` is among them. They are changed.
         fields: Config fields, without those of tokens and of shared matrices.
-        vocabularies: The vocabularies in the new order.
     """
     rearrange_rows(weights, vocabularies)
     fields = {

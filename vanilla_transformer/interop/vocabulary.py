@@ -109,13 +109,11 @@ def trim_vocabulary(
     tokens that these are merged from, and every id that the configs name.
 
     Args:
-        path: Directory of the model, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
         keep_for: Text files, plain or `.gz`, of both sides.
         keep_for_target: Text files of the target. `keep_for` then holds those of the source.
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
             are the most frequent ones in every vocabulary that is sorted.
-        overwrite: Whether the new model may replace a saved model.
 
     Returns:
         What was kept, and what it saves.
@@ -343,7 +341,6 @@ def set_rows(
     """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
 
     Args:
-        model: An encoder-decoder model with an output projection.
         source: What each row of the source is made of.
         target: The same of the target, and of the source if the embedding is shared.
         new: The new id of each old id of the target, for the fields of the configs.

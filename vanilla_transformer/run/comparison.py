@@ -32,8 +32,6 @@ class Comparison:
     """The outputs of several models for the same texts, their scores and their differences.
 
     Attributes:
-        references: One or several references for each text.
-        predictions: The outputs of each model, by its name.
         scores: For each metric its signature, the score of each model with the ends of its 95%
             interval, and for each two models the p-value of the paired bootstrap.
         groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
@@ -63,7 +61,6 @@ def compare_outputs(
 
     Args:
         predictions: The outputs of each model, by its name.
-        references: One or several references for each text.
         corpora: Name of the corpus that each text comes from; None: they are not known.
 
     Raises:

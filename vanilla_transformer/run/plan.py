@@ -39,7 +39,6 @@ class RunPlan:
     """What a run does. It is made once; nothing changes it or what it was made from.
 
     Attributes:
-        directory: Output directory, with the checkpoint to resume from.
         init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
         positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.

@@ -105,7 +105,6 @@ def run(
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
-        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.

@@ -26,7 +26,6 @@ class Job:
     """The segments of one request.
 
     Args:
-        segments: The segments; their lengths are in tokens.
         search: What to compute; jobs with equal `key` have equal ones.
     """
 

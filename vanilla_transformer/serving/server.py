@@ -32,9 +32,6 @@ IDLE_SECONDS = 75
 def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
     """Loads the models and answers requests until SIGTERM or SIGINT.
 
-    Args:
-        on_started: Is called with the server's address when it answers.
-
     Raises:
         ValueError: If a model or an option cannot be used.
         OSError: If the address cannot be used, or a directory holds no model.
