@@ -3,8 +3,8 @@
 A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`. It
 raises an OSError if a file does not exist, and a ValueError if a file is broken or holds code, if
 an option of the source has no counterpart here, or if the weights do not fit. One error lists all
-problems of a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that holds
-them, and `changes` are config fields that differ from those of the source.
+problems of a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that
+holds them, and `changes` are config fields that differ from those of the source.
 
 This module imports neither torch nor transformers, so the command line can read it at once.
 """
