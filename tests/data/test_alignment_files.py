@@ -4,9 +4,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_words import words_of_encoding

@@ -11,7 +11,7 @@ from torch import nn
 
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.recognition import recognised_kind
-from vanilla_transformer.interop.tutorial_layouts import read_layout
+from vanilla_transformer.interop.tutorials import read_layout
 
 WIDTH, HEADS, INNER, SIZE = 16, 4, 24, 20
 

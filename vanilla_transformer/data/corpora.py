@@ -32,7 +32,6 @@ class CorpusRow(NamedTuple):
 
     Attributes:
         source: Its source, without a tag.
-        target: Its target.
         line: The line or row of the file, from 1 on.
         reason: The filter that drops it; "": none does.
     """
@@ -99,12 +98,7 @@ def _load_rows(corpus: Corpus, split: str) -> Dataset:
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:
-    """Yields the pairs of a split with the reason why each is dropped.
-
-    Args:
-        corpus: An entry.
-        split: A split that it has. Only that of the training is filtered.
-        held_out: `pair_key` of each pair that no training may hold.
+    """Yields the pairs of a split with the reason why each is dropped; only a training has filters.
 
     Raises:
         ValueError: As `read_pairs`, or if a text holds NUL bytes.

@@ -200,7 +200,6 @@ def shares_of(
     """Returns the share of the pairs of an epoch that each corpus has; None: that of its size.
 
     Args:
-        corpora: The entries.
         sizes: Number of training pairs of each corpus that has any, by its name.
         temperature: T of the shares n^(1/T) for n pairs; None: the weights decide.
     """

@@ -16,7 +16,6 @@ from datasets.table import InMemoryTable
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import (
     content_digest,
@@ -24,7 +23,7 @@ from vanilla_transformer.data.file_contents import (
     rows_digest,
     text_digest,
 )
-from vanilla_transformer.data.file_formats import cache_folder
+from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links

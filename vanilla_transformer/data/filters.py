@@ -202,7 +202,6 @@ def reasons_to_drop(
 
     Args:
         filters: Limits by name, as `active_filters` returns them.
-        languages: The codes of source and target.
         held_out: `pair_key` of each pair that is in the validation or test set.
     """
     local = [

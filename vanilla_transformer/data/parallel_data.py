@@ -12,10 +12,9 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.file_formats import load_table, load_text_pairs
+from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -27,7 +26,6 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
     content has changed. Arrow copies are kept under `HF_DATASETS_CACHE`.
 
     Args:
-        args: Names one source of data.
         links: File with the word links of each training pair, in Pharaoh's format. None: no links.
 
     Returns:

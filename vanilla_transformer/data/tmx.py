@@ -29,9 +29,7 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
     unit the first counts. White space becomes single spaces.
 
     Args:
-        path: The file.
         languages: The codes of source and target.
-        inline: One of `INLINE`.
 
     Raises:
         FileNotFoundError: If the file does not exist.

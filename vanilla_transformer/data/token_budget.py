@@ -211,9 +211,6 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
     """Refuses examples that do not fit into a batch.
 
     Args:
-        source: Number of tokens of each source.
-        target: Number of tokens of each target.
-        max_tokens: Budget of a batch.
         name: Returns what an error calls the example with an index.
 
     Raises:

@@ -96,9 +96,7 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
         tokenizer: Its tokenizer, from which the vocabularies are taken.
-        output_dir: Directory to write; it must not exist.
         quantization: One of `QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
@@ -211,7 +209,6 @@ class AligningHeads:
     """The heads whose mean weights CTranslate2 returns as its attention.
 
     Attributes:
-        layer: Layer of the decoder.
         number: How many heads, the first ones of the export; 0: all heads.
         order: Our heads in the order of the export. None: in our order.
     """

@@ -41,7 +41,6 @@ class Grown:
 
     Attributes:
         subwords: The new subwords of each vocabulary: one list, or the source's and the target's.
-        tokens: The new tags.
         sizes: Rows of the source and the target before and after.
     """
 
@@ -61,15 +60,9 @@ def grow_vocabulary(
     """Adds subwords of texts and whole tokens to the vocabulary of a model, and saves the model.
 
     Args:
-        path: Directory of the model, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
         add_for: Text files that new subwords are learnt from. Both of two vocabularies get them.
-        count: Largest number of new subwords of each vocabulary.
         tokens: Tags or languages, which texts contain as a whole, such as "<2fr>".
-        overwrite: Whether the new model may replace a saved model.
-
-    Returns:
-        What was added.
 
     Raises:
         OSError: If a file does not exist.
@@ -320,7 +313,6 @@ def grow_model(model: Any, source: Plan, target: Plan) -> None:
     """Gives a model more rows, in place.
 
     Args:
-        model: An encoder-decoder model with an output projection.
         source: The old rows that each row of the source is the mean of.
         target: The same of the target, and of the source if the embedding is shared.
     """

@@ -28,9 +28,6 @@ _NEVER = -1e6
 def read_sentencepiece(path: str | Path) -> Any:
     """Reads a model of SentencePiece.
 
-    Returns:
-        A `ModelProto`.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ModuleNotFoundError: If the extra `convert` is not installed.
@@ -64,7 +61,6 @@ def sentencepiece_backend(
     """Makes a backend that cuts texts as a model of SentencePiece, and numbers them otherwise.
 
     Args:
-        path: File of the model.
         words: The tokens by id; `<s>` and the like among them.
         unk_token: The token for what no piece covers.
 

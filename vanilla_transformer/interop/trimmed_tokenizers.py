@@ -191,12 +191,7 @@ def _rewrite_config(folder: Path, new_ids: Mapping[int, int], sizes: Mapping[str
 
 @dataclass(frozen=True)
 class PieceTable:
-    """The vocabulary in `vocab.json`, whose tokens models of SentencePiece cut.
-
-    Attributes:
-        path: The file of the vocabulary.
-        models: The files of the models.
-    """
+    """The vocabulary in `vocab.json`, whose tokens models of SentencePiece cut."""
 
     path: Path
     models: Sequence[Path]

@@ -51,9 +51,7 @@ class Vocabularies:
 
     Attributes:
         source: Tokens of the source, by id.
-        target: Tokens of the target, by id.
         orders: The former rows of both.
-        is_shared: Whether both are the same.
         special: Special tokens by their role: "bos_token", "pad_token", "eos_token", "unk_token".
         start: The token that a target begins with. None: the user gives it.
         begins: Whether a source begins with "bos_token".
@@ -211,8 +209,6 @@ def build_with_vocabularies(
     Args:
         weights: The weights; `lm_head.weight` is among them. They are changed.
         fields: Config fields, without those of tokens and of shared matrices.
-        vocabularies: The vocabularies in the new order.
-        changes: Config fields that differ.
     """
     rearrange_rows(weights, vocabularies)
     fields = {
@@ -281,7 +277,6 @@ def make_tokenizer(
     """Makes the tokenizer of a model that was stored with vocabularies only.
 
     Args:
-        vocabularies: The vocabularies of the model.
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
         given: Model of SentencePiece, or that of the source and that of the target; directory that
             holds one or two; directory or name of a tokenizer of transformers. None: what lies in
@@ -357,7 +352,6 @@ def pieces_of(
     """Returns the models of SentencePiece that cut texts as a tokenizer does.
 
     Args:
-        tokenizer: The tokenizer.
         folder: Its directory, which may hold models of SentencePiece.
         given: File of the model. None: that in the directory, or else one that is made.
 

@@ -52,7 +52,6 @@ class Size:
 
     Attributes:
         tokens: Number of rows of the source's and the target's embedding.
-        parameters: Number of parameters.
         file_bytes: Size of the weights on the disk.
         memory_bytes: Size of the weights in memory.
         tokens_per_second: Speed of greedy decoding of some lines in one batch.
@@ -70,8 +69,6 @@ class Trimmed:
     """A trimmed model that was saved.
 
     Attributes:
-        before: What the model cost.
-        after: What it costs.
         source_ids: The old id of each id of the source.
         target_ids: The old id of each id of the target.
         lines: Number of lines whose ids were compared.
@@ -112,13 +109,11 @@ def trim_vocabulary(
     tokens that these are merged from, and every id that the configs name.
 
     Args:
-        path: Directory of the model, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
         keep_for: Text files, plain or `.gz`, of both sides.
         keep_for_target: Text files of the target. `keep_for` then holds those of the source.
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
             are the most frequent ones in every vocabulary that is sorted.
-        overwrite: Whether the new model may replace a saved model.
 
     Returns:
         What was kept, and what it saves.
@@ -346,7 +341,6 @@ def set_rows(
     """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
 
     Args:
-        model: An encoder-decoder model with an output projection.
         source: What each row of the source is made of.
         target: The same of the target, and of the source if the embedding is shared.
         new: The new id of each old id of the target, for the fields of the configs.

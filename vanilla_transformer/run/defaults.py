@@ -17,11 +17,6 @@ class Sizes(NamedTuple):
     Attributes:
         pairs: Largest number of training pairs that the row is for; None: any number.
         layers: Layers of the encoder, and of the decoder.
-        d_model: Width.
-        vocab_size: Tokens of the vocabulary.
-        dropout: Dropout.
-        num_train_epochs: Passes over the training data.
-        max_tokens: Tokens of a batch.
         muon_learning_rate: Peak rate of Muon.
         learning_rate: Peak rate of AdamW beside Muon.
         adamw_rate: Peak rate of AdamW alone.
@@ -69,10 +64,7 @@ class Facts:
     """What the defaults depend on, besides the options that are given.
 
     Attributes:
-        pairs: Number of training pairs.
         characters: Number of different characters in them: a vocabulary of subwords has them all.
-        has_validation: Whether there are validation data to score.
-        on_cpu: Whether the training runs on a CPU.
         has_bfloat16: Whether the device computes faster in bfloat16.
         is_sharded: Whether the launcher divides the model among processes.
     """
@@ -150,7 +142,6 @@ class Default(NamedTuple):
     """How one option is chosen.
 
     Attributes:
-        name: The option.
         value: Computes its value; None: it stays as it is.
         instead_of: Options that leave it out when one of them is given.
     """
@@ -342,7 +333,6 @@ class ChosenDefaults:
     """The options that a run has chosen itself, decided once when its data are known.
 
     Attributes:
-        options: Values by the names of the options.
         sentence: What was chosen and why, in one sentence for the log and the model card.
     """
 
@@ -356,10 +346,6 @@ class ChosenDefaults:
 
 def choose_defaults(given: Mapping[str, Any], facts: Facts) -> ChosenDefaults | None:
     """Chooses the options of a new model that are not given.
-
-    Args:
-        given: The options that are given, by name.
-        facts: What the choice depends on.
 
     Returns:
         The chosen options; None if nothing is to be chosen: a saved model is trained further, or

@@ -53,7 +53,6 @@ def make_tokenizer(
     """Loads the tokenizer of a run, or trains one.
 
     Args:
-        options: Selects the tokenizer.
         sample: Pairs that a new one is trained on; None: there are no training data.
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.

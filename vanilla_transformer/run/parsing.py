@@ -111,7 +111,6 @@ class RunArguments:
 
     Attributes:
         architecture: The fields of the config that differ from their defaults, by name.
-        given: The options that are given, by name.
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
         recipe_text: What the file held; None: no file.
@@ -148,13 +147,7 @@ class RunArguments:
 def _make_topics(
     given: Mapping[str, Any], chosen: Mapping[str, Any], filled: Collection[str]
 ) -> dict[str, Any]:
-    """Makes the value of each topic, by its name in `RunArguments`, and checks them.
-
-    Args:
-        given: The options that are given.
-        chosen: Values of options that are not given.
-        filled: The topics that take chosen values.
-    """
+    """Makes the value of each topic, by its name in `RunArguments`, and checks them."""
     topics: dict[str, Any] = {}
     for name, topic in TOPICS.items():
         options = {**chosen, **given} if name in filled else given

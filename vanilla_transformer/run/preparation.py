@@ -12,12 +12,12 @@ from datasets import Dataset, DatasetDict, load_from_disk
 from transformers.utils import logging
 
 from vanilla_transformer import __version__
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
+from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards

@@ -38,13 +38,17 @@ from vanilla_transformer.run.preparation import plan_run, prepare
 from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
-from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
+from vanilla_transformer.training.callbacks import (
+    PICKLES,
+    CompletePushes,
+    ShowTranslations,
+    SubwordEpochs,
+)
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
     complete_checkpoints,
     write_checksums,
 )
-from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -101,7 +105,6 @@ def run(
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
-        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.

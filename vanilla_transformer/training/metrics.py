@@ -105,7 +105,6 @@ def score_texts(
     """Scores predicted texts against one or several reference texts each.
 
     Args:
-        references: One or several reference texts for each prediction.
         with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
         **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
 
@@ -175,7 +174,6 @@ class GenerationMetrics:
     padding token.
 
     Args:
-        names: Names of the scores, of `names.METRIC_NAMES`.
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
             differs from the real references if the tokenizer loses or truncates text.

@@ -27,8 +27,8 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
