@@ -290,6 +290,13 @@ def token_losses(net, row, smoothing):
     return (1 - smoothing) * chosen - smoothing * log_probabilities.mean(-1)
 
 
+@pytest.mark.parametrize(("changes", "chosen"), [({}, False), ({"encoder_layerdrop": 0.1}, None)])
+def test_ddp_looks_for_unused_parameters_only_where_layers_are_dropped(tmp_path, changes, chosen):
+    assert trainer(tmp_path, net=model(**changes)).args.ddp_find_unused_parameters is chosen
+    given = trainer(tmp_path, net=model(**changes), ddp_find_unused_parameters=True)
+    assert given.args.ddp_find_unused_parameters is True
+
+
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     """NEFTune divides by the length of the embeddings, which padding-free training would change."""
     net = model(dropout=0.0).train()

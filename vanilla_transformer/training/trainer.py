@@ -34,7 +34,7 @@ from vanilla_transformer.data.streaming import POSITION, PositionCollator, Token
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
-from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
@@ -139,6 +139,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
+        if self.args.ddp_find_unused_parameters is None and not self._drops_layers():
+            self.args.ddp_find_unused_parameters = False  # else DDP looks for them in each step
         self._guide = self._prepare_guide()
         if getattr(self.args, "generation_length_penalty", None) is not None:
             self._resolve_search({})
@@ -147,6 +149,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
                 callbacks[index] = CheckpointOnSignal(callback.jit_manager)
+
+    def _drops_layers(self) -> bool:
+        """Whether a step may leave out parameters; of other models than ours this is unknown."""
+        config: Any = getattr(self.model, "config", None)
+        if getattr(config, "model_type", None) != MODEL_TYPE:
+            return True
+        return bool(config.encoder_layerdrop or config.decoder_layerdrop)
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Names the guided head in the model's config, and lets batches hold links."""
