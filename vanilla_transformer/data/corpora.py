@@ -12,7 +12,7 @@ from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
-from vanilla_transformer.data.file_formats import dataset_from_rows
+from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
@@ -64,27 +64,12 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int]]:
     elif suffix_of(paths[0]) == ".tmx":
         yield from read_tmx(paths[0], corpus.languages or (), corpus.inline)
     elif suffix_of(paths[0]) == ".tsv":
-        yield from _read_tsv(paths[0], corpus.columns or (1, 2))
+        yield from read_tsv(paths[0], corpus.columns or (1, 2))
     else:
         raise ValueError(
             f"{paths[0]} has an unknown format: give a .tsv, .tmx, .csv, .json, .jsonl or .parquet "
             "file, or a list of two text files."
         )
-
-
-def _read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
-    if not all(isinstance(number, int) for number in columns):
-        raise ValueError(
-            f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
-        )
-    for number, line in enumerate(read_lines(path), start=1):
-        cells = line.split("\t")
-        if len(cells) < max(columns):
-            raise ValueError(
-                f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
-                f"{list(columns)}: separate source and target by a tab."
-            )
-        yield cells[columns[0] - 1], cells[columns[1] - 1], number
 
 
 def _load_rows(corpus: Corpus, split: str) -> Dataset:

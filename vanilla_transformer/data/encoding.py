@@ -122,8 +122,10 @@ def encode(
     return encoded
 
 
-def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
+def encoded_digest(texts: Dataset, encoded: Any) -> str:
     """Returns the digest of texts; of those that are encoded in files, it is written there."""
+    if not isinstance(encoded, Dataset):  # a stream
+        return str(encoded.digest)
     shards = Shards.of(encoded)
     if shards is None:
         return rows_digest(texts)
@@ -180,13 +182,7 @@ def _encode_rows(
             columns, lost_here = _encode_with_links(batch, sides, limits, truncated)
             lost += lost_here
         else:
-            source, target = (
-                _cut_to_limit(
-                    ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated
-                )
-                for side in sides
-            )
-            columns = {"input_ids": source, "labels": target}
+            columns = _encode_batch(batch, sides, ids_of, limits, truncated)
         both = zip(columns["input_ids"], columns["labels"], strict=True)
         columns["length"] = [len(source) + len(target) for source, target in both]
         tables.append(pa.Table.from_pydict(columns, schema))
@@ -194,6 +190,35 @@ def _encode_rows(
     texts = rows_digest(data.select(rows))
     facts = {"truncated": truncated, "links_lost": lost, "texts": texts}
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
+
+
+def _encode_batch(
+    batch: dict[str, list[str]],
+    sides: dict[str, PreTrainedTokenizerBase],
+    ids_of: dict[str, Callable[[list[str]], list[list[int]]]],
+    limits: dict[str, int | None],
+    truncated: dict[str, int],
+) -> dict[str, list[Any]]:
+    source, target = (
+        _cut_to_limit(ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated)
+        for side in sides
+    )
+    return {"input_ids": source, "labels": target}
+
+
+def pair_encoder(
+    tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None], truncated: dict[str, int]
+) -> Callable[[dict[str, list[str]]], dict[str, list[Any]]]:
+    """Returns what encodes pairs of a few texts, given by side, as `encode` does.
+
+    Args:
+        tokenizer: As in `encode`.
+        limits: Largest number of tokens of each side.
+        truncated: Is raised by the number of texts of each side that are truncated.
+    """
+    sides = {"source": tokenizer, "target": target_side(tokenizer)}
+    ids_of = {side: _encoder_of(own, side) for side, own in sides.items()}
+    return partial(_encode_batch, sides=sides, ids_of=ids_of, limits=limits, truncated=truncated)
 
 
 class _WordEncoder:

@@ -13,21 +13,30 @@ from typing import Any
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-from datasets import Dataset, Features, Value, concatenate_datasets, load_dataset
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    Value,
+    concatenate_datasets,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError
 from datasets.table import MemoryMappedTable
 
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
+from vanilla_transformer.data.corpus_entries import suffix_of
 from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 
 _TIMES = ("timestamp", "date", "time", "duration")
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_PAIR = Features({"source": Value("string"), "target": Value("string")})
 
 
 def dataset_from_rows(
@@ -71,8 +80,7 @@ def load_text_pairs(source: str, target: str) -> Dataset:
         FileNotFoundError: If a file does not exist.
         ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
     """
-    features = Features({"source": Value("string"), "target": Value("string")})
-    return dataset_from_rows(_read_pairs, features, {"source": source, "target": target})
+    return dataset_from_rows(_read_pairs, _PAIR, {"source": source, "target": target})
 
 
 def _read_pairs(source: str, target: str) -> Iterator[dict[str, str]]:
@@ -96,6 +104,8 @@ def load_table(path: str) -> Dataset:
         ValueError: If the file is empty, damaged, not UTF-8 or of an unknown format.
     """
     suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix_of(path) == ".tsv":
+        return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
     if suffix == ".csv":
         features = Features({name: Value("string") for name in _read_csv_header(path)})
         return dataset_from_rows(_read_csv_rows, features, {"path": path})
@@ -118,6 +128,53 @@ def load_table(path: str) -> Dataset:
         features = _times_as_text(loaded.features)
         return dataset_from_rows(_read_json_rows, features, {"path": path})
     return loaded
+
+
+def stream_file(path: str) -> IterableDataset:
+    """Opens a file with named columns as a stream of rows, of which no copy is kept.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If its format is unknown. While iterating: if it is damaged or not UTF-8.
+    """
+    existing_file(path)
+    suffix = suffix_of(path)
+    if suffix == ".parquet" and path.endswith(suffix):
+        return load_dataset("parquet", data_files=path, split="train", streaming=True)
+    if suffix not in _READERS:
+        raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
+    return IterableDataset.from_generator(_READERS[suffix], gen_kwargs={"path": path})
+
+
+def stream_text_pairs(source: str, target: str) -> IterableDataset:
+    """Opens two text files as `load_text_pairs` does, but as a stream."""
+    paths = {"source": str(existing_file(source)), "target": str(existing_file(target))}
+    return IterableDataset.from_generator(_read_pairs, gen_kwargs=paths)
+
+
+def read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
+    """Yields source, target and line of each pair of a file with columns that tabs separate.
+
+    Raises:
+        ValueError: If `columns` are no numbers, or a line has fewer columns.
+    """
+    if not all(isinstance(number, int) for number in columns):
+        raise ValueError(
+            f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
+        )
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.split("\t")
+        if len(cells) < max(columns):
+            raise ValueError(
+                f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
+                f"{list(columns)}: separate source and target by a tab."
+            )
+        yield cells[columns[0] - 1], cells[columns[1] - 1], number
+
+
+def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
+    for source, target, _ in read_tsv(path, (1, 2)):
+        yield {"source": source, "target": target}
 
 
 def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -218,6 +275,25 @@ def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
         yield from json.loads(text)
     else:
         yield from (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def _read_json_lines(path: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            if not isinstance(row := _parse_or_none(line), dict):
+                raise ValueError(
+                    f"{path}, line {number} is not a JSON object: a stream needs one on each line."
+                )
+            yield row
+
+
+_READERS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+    ".csv": _read_csv_rows,
+    ".tsv": _read_tsv_rows,
+    ".json": _read_json_lines,
+    ".jsonl": _read_json_lines,
+}
+"""What reads the rows of a file one by one."""
 
 
 # Links of words -----------------------------------------------------------------------------------

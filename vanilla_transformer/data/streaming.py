@@ -6,9 +6,10 @@ from itertools import count, islice, repeat
 from typing import Any
 
 import datasets
-from datasets.distributed import split_dataset_by_node
+from datasets.distributed import split_dataset_by_node as split_by_node
 from torch.utils.data import IterableDataset, get_worker_info
 
+from vanilla_transformer.data.streamed_pairs import StreamedPairs
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
 Example = Mapping[str, Any]
@@ -87,8 +88,9 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
                 "each epoch, such as datasets.IterableDataset.from_generator(function)."
             )
         self._processes = num_processes
-        if num_processes > 1 and isinstance(examples, datasets.IterableDataset):
-            examples = split_dataset_by_node(examples, process_index, num_processes)
+        if num_processes > 1 and isinstance(examples, datasets.IterableDataset | StreamedPairs):
+            share = StreamedPairs.share_of if isinstance(examples, StreamedPairs) else split_by_node
+            examples = share(examples, process_index, num_processes)
             num_processes, process_index = 1, 0
         self.examples, self.max_tokens, self.buffer_size = examples, max_tokens, buffer_size
         self.seed, self.num_processes, self.process_index = seed, num_processes, process_index
@@ -180,12 +182,13 @@ class PositionCollator:
         collator: Makes tensors of a list of examples.
     """
 
-    def __init__(self, collator: Callable[[Any], Mapping[str, Any]]) -> None:
+    def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self.collator = collator
 
-    def __call__(self, batch: Batch) -> dict[str, Any]:
+    def __call__(self, batch: list[Any]) -> dict[str, Any]:
         """Returns the tensors of a batch; nothing for one that is skipped."""
-        return {**self.collator(batch), POSITION: batch.position} if batch else {}
+        position = getattr(batch, "position", None)
+        return {**self.collator(batch), POSITION: position} if batch else {}
 
 
 def _encoded_columns(row: Mapping[str, Any], columns: Sequence[str]) -> Example:

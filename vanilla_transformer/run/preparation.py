@@ -21,6 +21,7 @@ from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
+from vanilla_transformer.data.streamed_pairs import StreamedPairs, stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.inference.loading import load_tokenizer
@@ -106,6 +107,10 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
         if data is not None:
             raise ValueError(f"`prepared` {prepared!r} replaces the data: pass one of both.")
         return _open_prepared(arguments, directory, Path(prepared))
+    if arguments.preparation.streaming:
+        if data is not None:
+            raise ValueError("`streaming` reads what the options name: pass no data.")
+        return _open_stream(arguments, directory, report)
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
@@ -137,7 +142,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         data = _load_data(arguments, None)
         if (sample := _sample_of(arguments, data)) is None:
             raise ValueError("A preparation needs training data: give them.")
-        facts = Facts.of(data["train"], sample, "validation" in data, arguments.training.use_cpu)
+        use_cpu, pairs = arguments.training.use_cpu, len(data["train"])
+        facts = Facts.of(pairs, sample, "validation" in data, use_cpu)
         arguments = _with_facts(arguments, directory, facts)
         texts = splits_in_use(arguments.training, data, init_from)
         report(f"make the tokenizer for {_number_of_pairs(texts)}")
@@ -281,6 +287,39 @@ def _open_prepared(
     return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
 
 
+def _open_stream(
+    arguments: RunArguments, directory: OutputDirectory, report: Report
+) -> Preparation:
+    """Opens a stream of training pairs, trains its tokenizer on a sample, and encodes the rest."""
+    init_from = _saved_model(arguments, directory)
+    report("read a sample of the data")
+    stream, texts = stream_parallel_data(arguments.data)
+    is_new = init_from is None and arguments.tokenizer.tokenizer_name_or_path is None
+    sample = stream.first_texts(arguments.preparation.tokenizer_sample if is_new else _FIRST_TEXTS)
+    facts = None
+    if directory.checkpoint is None:
+        scores = "validation" in texts and arguments.given.get("do_eval") is not False
+        facts = Facts.of(None, sample, scores, arguments.training.use_cpu)
+    arguments = _with_facts(arguments, directory, facts)
+    first = sample.select(range(min(_FIRST_TEXTS, len(sample))))
+    texts = DatasetDict({"train": first, **texts})
+    texts = splits_in_use(arguments.training, texts, init_from)
+    report(f"make the tokenizer for a sample of {len(sample):,} pairs")
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from)
+    plan, _ = plan_run(arguments, directory, texts, tokenizer)
+    limits, budget = (plan.max_source_length, plan.max_target_length), plan.training.max_tokens or 0
+    if sum(budget + 1 if limit is None else limit for limit in limits) > budget:
+        raise ValueError(
+            f"`streaming` meets long pairs while it trains, so each must fit into a batch: give "
+            f"`max_source_length` and `max_target_length`, at most {budget:,} together."
+        )
+    limited = limit_length(tokenizer, plan.positions)
+    others = DatasetDict({name: rows for name, rows in texts.items() if name != "train"})
+    encoded: Any = encode(others, limited, *limits)
+    encoded = DatasetDict({"train": stream.encoded_by(limited, *limits), **encoded})
+    return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
+
+
 def _open_split(folder: Path, name: str, manifest: Mapping[str, Any]) -> Dataset:
     if content_digest(folder / name / INDEX) != manifest["splits"][name]["index"]:
         raise ValueError(
@@ -335,7 +374,11 @@ def _with_inputs(
 ) -> Preparation:
     inputs = plan.inputs(encoded) if "train" in texts else {}
     if not arguments.training.remove_unused_columns:  # the model would get all columns
-        encoded = encoded.remove_columns("length")
+        without = {
+            name: rows if isinstance(rows, StreamedPairs) else rows.remove_columns("length")
+            for name, rows in encoded.items()
+        }
+        encoded = DatasetDict(without)
     given, defaults = arguments.given, arguments.defaults
     return Preparation(directory, given, defaults, texts, tokenizer, encoded, inputs)
 
@@ -375,7 +418,7 @@ def _with_defaults(
     facts = None
     if directory.checkpoint is None and sample is not None:
         scores = "validation" in data and arguments.given.get("do_eval") is not False
-        facts = Facts.of(data["train"], sample, scores, arguments.training.use_cpu)
+        facts = Facts.of(len(data["train"]), sample, scores, arguments.training.use_cpu)
     return _with_facts(arguments, directory, facts)
 
 
