@@ -251,9 +251,6 @@ def token_lengths(
             that attribute.
         column: Column of token ids, such as "input_ids" or "labels".
 
-    Returns:
-        Lengths in tokens, of shape (examples).
-
     Raises:
         ValueError: If a `datasets.Dataset` has no such column.
     """

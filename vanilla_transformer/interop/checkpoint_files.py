@@ -218,9 +218,6 @@ def read_rename_rules(path: str | Path) -> dict[str, str | None]:
     Args:
         path: YAML file that maps regular expressions to names, or to null.
 
-    Returns:
-        The rules, in the order of the file.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file is not YAML, or not a mapping of strings.

@@ -66,11 +66,7 @@ _FREE_FIELDS = (
 
 
 def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
-    """Lists what CTranslate2 cannot compute.
-
-    Returns:
-        One sentence for each field in the way; empty if the model can be exported.
-    """
+    """Lists what CTranslate2 cannot compute."""
     problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
     problems += [
         f"`{name}` is None, but an export holds that token."

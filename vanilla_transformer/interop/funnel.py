@@ -88,9 +88,6 @@ def convert(
 def save_imported(imported: Imported, folder: str | Path) -> Imported:
     """Saves a model with its tokenizer.
 
-    Returns:
-        The same with the model that was saved, whose weights lie in a map of the file.
-
     Raises:
         ValueError: If the saved tokenizer differs from that of the source.
     """
@@ -145,9 +142,6 @@ tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
 
 def compare_with_source(imported: Imported) -> Imported:
     """Runs source and model on random input.
-
-    Returns:
-        The same with the comparison, if the library of the source is there and does not fail.
 
     Raises:
         ValueError: If the logits differ.

@@ -203,9 +203,6 @@ def export_model(
 ) -> PreTrainedModel:
     """Converts a model, which does not change, into one of a family: as `import_model`, reversed.
 
-    Returns:
-        A model of `family.model_class` in evaluation mode.
-
     Raises:
         ValueError: If the family cannot compute what the config says. One error lists the fields
             that stand in the way.
@@ -228,9 +225,6 @@ def export_model(
 
 def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> list[str]:
     """Lists the fields whose value is lost when our config becomes one of a family.
-
-    Returns:
-        One sentence for each field, sorted.
 
     Raises:
         ValueError: If the class, or this package, refuses the sizes: a width that its heads do not

@@ -247,9 +247,6 @@ def export_to_transformers(
         name: Name of the model, for the card, which names the last part of a path only.
         positions: As in `to_transformers`.
 
-    Returns:
-        The comparison, and what a user must know.
-
     Raises:
         ValueError: As `to_transformers`, or if what was written computes something else.
     """

@@ -245,9 +245,6 @@ def fit_weights(
             an embedding.
         remedy: A sentence on what to do if the weights do not fit.
 
-    Returns:
-        The config, and weights for a `VanillaTransformerForConditionalGeneration`.
-
     Raises:
         ValueError: If a field is wrong. One error lists all weights that are missing, left over or
             of another shape, or that differ although the config ties them.
@@ -438,9 +435,6 @@ def split_self_attention(
     Args:
         d_model: Width of the model, or with `head_dim` the number of heads times that. So many
             first rows are queries; the rest is divided evenly between keys and values.
-
-    Returns:
-        The weights with three projections in place of each `self_attn.qkv_proj`.
     """
     separate = {}
     for name, tensor in state_dict.items():

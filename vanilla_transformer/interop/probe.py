@@ -198,9 +198,6 @@ def _file_fingerprint(path: Path) -> dict[str, Any]:
 def verify_model(directory: str | Path) -> Verification:
     """Computes the probe of a saved model again.
 
-    Returns:
-        What differs from the stored probe.
-
     Raises:
         FileNotFoundError: If the directory holds no probe.
         ValueError: If the probe cannot be read.

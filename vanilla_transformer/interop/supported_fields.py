@@ -43,9 +43,6 @@ def fields_beyond(
     Args:
         values: The values that the system represents, by field.
         free: Fields of which the system represents every value.
-
-    Returns:
-        One sentence for each field in the way.
     """
     problems = []
     default = VanillaTransformerConfig()

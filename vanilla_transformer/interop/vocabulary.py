@@ -115,9 +115,6 @@ def trim_vocabulary(
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
             are the most frequent ones in every vocabulary that is sorted.
 
-    Returns:
-        What was kept, and what it saves.
-
     Raises:
         OSError: If a file does not exist.
         ValueError: If the directory is not empty, a file is empty, the model or its tokenizer is of
