@@ -120,18 +120,6 @@ def test_an_attention_module_is_torch_multihead_attention(tiny_config, kind, hea
     torch.testing.assert_close(weights, expected_weights)
 
 
-def test_self_attention_appends_to_the_cache(tiny_config):
-    torch.manual_seed(0)
-    layer = SelfAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
-    x, cache = torch.randn(2, 5, 16), DynamicCache()
-    plain = CallContext(choose_attention(layer.config)[1], {})
-    layer(x[:, :4], plain._replace(cache=cache))
-    output, weights = layer(x[:, 4:], plain._replace(cache=cache))
-    assert cache.get_seq_length() == 5
-    assert weights.shape == (2, 4, 1, 5)
-    torch.testing.assert_close(output, layer(x, plain)[0][:, 4:])
-
-
 def test_cross_attention_projects_the_source_once(tiny_config):
     torch.manual_seed(0)
     layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
@@ -143,23 +131,6 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     again, _ = layer(x, context, torch.full_like(source, torch.nan))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert cache.cross_attention_cache.get_seq_length() == 5
-
-
-def test_a_call_that_asks_for_weights_gets_an_eager_copy_of_the_config(tiny_config):
-    config = tiny_config(attn_implementation="sdpa")
-    assert choose_attention(config)[0] is config
-    changed, function = choose_attention(config, True)
-    assert function is eager_attention_forward
-    assert changed._attn_implementation == "eager"
-    assert config._attn_implementation == "sdpa"
-
-
-def test_attention_dropout_acts_on_the_weights_in_training_only(tiny_model, tiny_batch):
-    model = tiny_model(attention="eager", dropout=0.0, attention_dropout=0.5)
-    batch = tiny_batch()
-    torch.testing.assert_close(model(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-    weights = model.train()(**batch, output_attentions=True).cross_attentions[0]
-    assert (weights[0] == 0).any()
 
 
 # --- grouped queries, fused projections ----------------------------------------------------------

@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCa
 from transformers.utils import is_bitsandbytes_available
 
 from vanilla_transformer import (
+    VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
@@ -106,21 +107,22 @@ def test_ids_masks_and_labels_of_32_bits_give_the_same(tiny_model, tiny_batch, t
         VanillaTransformerForCausalLM,
         VanillaTransformerForSequenceClassification,
         VanillaTransformerForTokenClassification,
+        VanillaTransformerEncoderModel,
     ],
 )
-def test_tuples_can_be_the_rule_of_a_config(tiny_model, tiny_batch, cls):
+def test_tuples_can_be_asked_for_by_argument_and_by_config(tiny_model, tiny_batch, cls):
     model, inputs = tiny_model(cls, seed=1, **LIVELY), source(tiny_batch())
     if model.can_generate():
         tokens = model.generate(**inputs, max_new_tokens=6)
     call = {**inputs, "output_hidden_states": True}
     if model.config.is_encoder_decoder:
         call["decoder_input_ids"] = inputs["input_ids"]
-    expected = model(**call).to_tuple()
+    expected, by_argument = model(**call).to_tuple(), model(**call, return_dict=False)
     model.config.return_dict = False
-    found = model(**call)
-    assert isinstance(found, tuple)
-    assert len(found) == len(expected)
-    torch.testing.assert_close(found[0], expected[0])
+    for found in (by_argument, model(**call)):
+        assert isinstance(found, tuple)
+        assert len(found) == len(expected)
+        torch.testing.assert_close(found[0], expected[0])
     if model.can_generate():
         assert torch.equal(model.generate(**inputs, max_new_tokens=6), tokens)
 

@@ -289,50 +289,6 @@ def test_the_common_names_of_sizes_are_the_same_fields(tiny_config):
     assert model.get_input_embeddings().weight.shape == (40, 8)
 
 
-CHANGES = [
-    {},
-    {"decoder_vocab_size": 50},
-    {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
-    {"norm_placement": "pre"},
-    {"norm_placement": "pre", "final_layer_norm": False},
-    {"norm_placement": "none", "final_layer_norm": True},
-    {"gated_ffn": True, "activation_function": "silu", "residual_scale": 0.5, "ffn_dropout": 0},
-    {"fused_qkv": True, "decoder_num_key_value_heads": 2, "encoder_num_key_value_heads": 1},
-    {"position_embedding_type": "alibi"},
-    {
-        "position_embedding_type": "rope",
-        "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
-    },
-    {"encoder_layerdrop": 0.25, "decoder_layerdrop": 0},
-    {"norm_type": "rms_norm", "normalize_embedding": True},
-    {"position_embedding_type": "learned", "dropout": 0, "label_smoothing": 0.1},
-    {
-        "position_embedding_type": "relative",
-        "head_dim": 6,
-        "attention_scale": 1,
-        "logit_scale": 0.5,
-    },
-    {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2, "final_dropout": 0.1},
-    {"pad_token_id": None, "eos_token_id": [2, 3], "forced_eos_token_id": 2},
-    {"my_note": "kept", "scale_embedding": False},
-]
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-def test_round_trip_through_a_directory(tiny_config, tmp_path, changes):
-    config = tiny_config(**changes)
-    config.save_pretrained(tmp_path)
-    loaded = VanillaTransformerConfig.from_pretrained(tmp_path)
-    before, after = config.to_dict(), loaded.to_dict()
-    assert before == after
-    for name, value in changes.items():
-        assert getattr(loaded, name) == value
-    loaded.save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again/config.json").read_text()) == json.loads(
-        (tmp_path / "config.json").read_text()
-    )
-
-
 def test_a_bad_value_in_a_file_or_an_override_is_refused(tiny_config, tmp_path):
     tiny_config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="norm_placement"):
@@ -395,22 +351,6 @@ def test_presets_have_as_many_parameters_as_their_systems(name, exact, rows, pub
         model = VanillaTransformerForConditionalGeneration(config)
     assert model.num_parameters() == exact == count(config.d_model, config.encoder_ffn_dim, rows)
     assert exact == pytest.approx(published, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("system-a", {"vocab_size": 1000, "decoder_vocab_size": 1200, "scale_embedding": False}),
-        ("system-b", {"norm_type": "unbiased_std", "layer_norm_eps": 1e-6, "dropout": 0.0}),
-        ("system-c", {"fused_qkv": True, "lm_head_bias": True, "norm_placement": "post"}),
-        ("system-d", {"norm_placement": "pre", "final_layer_norm": False, "ffn_dropout": 0.1}),
-        ("system-e", {"norm_placement": "none", "pad_token_id": 1, "scale_embedding": True}),
-        ("modern", {"gated_ffn": True, "attention_bias": False, "final_layer_norm": True}),
-    ],
-)
-def test_presets_say_what_makes_their_system(name, fields):
-    config = VanillaTransformerConfig.from_preset(name)
-    assert {field: getattr(config, field) for field in fields} == fields
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -102,14 +102,11 @@ def test_prompts_of_the_decoder_with_and_without_padding(
         assert_both_caches_agree(model, inputs, room, num_beams=beams)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("search", ["greedy", "many results", "sampling"])
-def test_language_models(tiny_model, room, search, scheme, attention):
+def test_language_models(tiny_model, room, search, scheme):
     changes = {"position_embedding_type": scheme, "decoder_num_key_value_heads": 2}
-    model = tiny_model(
-        VanillaTransformerForCausalLM, seed=2, attention=attention, **LIVELY, **changes
-    )
+    model = tiny_model(VanillaTransformerForCausalLM, seed=2, **LIVELY, **changes)
     ids = torch.tensor([[1, 1, 4, 9], [8, 5, 9, 4]])
     for mask in ((ids != 1).long(), torch.ones_like(ids)):
         inputs = {"input_ids": ids, "attention_mask": mask}
