@@ -28,6 +28,7 @@ from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
+from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
@@ -317,6 +318,8 @@ def _train_and_save(
         raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
+    if plan.options.model.lora_rank is not None:
+        merge_adapters(trainer.model)
     if trainer.is_world_process_zero():
         (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
