@@ -36,13 +36,30 @@ def pairs(tmp_path_factory):
             if verb == "likes" or name == "old"
         ]
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    (folder / "short.en").write_text("one line\n", encoding="utf-8")
+    (folder / "memory.tmx").write_text("<tmx/>", encoding="utf-8")
+    for name, recipe in RECIPES.items():
+        (folder / f"{name}.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     return folder
+
+
+RECIPES = {
+    "weightless": {"corpora": [{"train": "new.tsv", "weight": 0}]},
+    "wide": {"corpora": [{"train": "new.tsv"}], "d_model": 64},
+    "whole": {"corpora": [{"train": "new.tsv", "columns": [1, 2, 2]}]},
+    "documents": {"corpora": [{"train": "new.tsv", "columns": [2, 3, 1]}]},
+    "untrained": {"test_source": "short.en", "test_target": "short.en"},
+    "own": {"corpora": [{"train": "new.tsv"}]},
+}
 
 
 def adapt(trained, pairs, output, *words):
     options = ["--learning-rate", "0.005", "--epochs", "2"]
     options += ["--held-out", "20", "--max-tokens", "200"]
-    argv = [str(trained), str(pairs / "new.tsv"), "--output-dir", str(output), *options, *words]
+    recipe = [word for word in words if word.endswith(".yaml")]
+    files = recipe or [str(pairs / "new.tsv")]
+    words = [word for word in words if word not in recipe]
+    argv = [str(trained), *files, "--output-dir", str(output), *options, *words]
     run_subcommand("adapt", argv)
 
 
@@ -217,6 +234,18 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
             "with other sources than your own pairs 0 pairs, which are too few",
         ),
         (["--columns", "2", "9"], "it has 2 columns"),
+        (["--general", "short.en", "new.tsv"], "'short.en' ends before line 2"),
+        (["--general", "memory.tmx"], "memory.tmx needs `languages`"),
+        (["--test", "new.tsv"], "All pairs of the test set are in the training data"),
+        (["--lora", "-1"], "`lora` is -1"),
+        (["--columns", "1", "2", "1"], r"`columns` \[1, 2, 1\] must name"),
+        (["weightless.yaml"], "`weight` 0 must be a number above 0"),
+        (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
+        (["whole.yaml"], r"`columns` \[1, 2, 2\] must name"),
+        (["documents.yaml"], "it has 2 columns, but `columns` are"),
+        (["untrained.yaml"], "names no training data"),
+        (["own.yaml", "--test", "new.tsv"], "belongs into the recipe 'own.yaml'"),
+        (["own.yaml", "--columns", "1", "2"], "belongs into the recipe 'own.yaml'"),
         (["--languages", "el", "ru"], "The filters leave nothing of the corpus 'own'"),
     ],
 )

@@ -11,6 +11,7 @@ from vanilla_transformer.commands.options import (
     UsageError,
     add_fields,
     add_model_argument,
+    check_usage,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.extras import check_extra
@@ -47,6 +48,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model and the files."""
+    check_usage(
+        (
+            int(os.environ.get("WORLD_SIZE", "1")) > 1,
+            "adapt runs in one process: for several, train on a recipe with --model-name-or-path",
+        ),
+    )
     _arguments_of(options).existing_files()
     check_extra("train")
     if options.lora:

@@ -195,7 +195,7 @@ class _Training:
         if self.rank:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
-    def _arguments(self, given: dict[str, Any], command: Sequence[str] | None = None) -> Any:
+    def _run_arguments(self, given: dict[str, Any], command: Sequence[str] | None = None) -> Any:
         options, data = self.options, self.folder / "data"
         common = {
             "model_name_or_path": self.start,
@@ -236,7 +236,7 @@ class _Training:
         }
         if output_dir.exists():
             given["resume_from_checkpoint"] = True
-        arguments = self._arguments(given, command)
+        arguments = self._run_arguments(given, command)
         training_run.show_messages(arguments)
         return training_run.run(arguments)
 
@@ -270,7 +270,7 @@ class _Training:
         epochs = min(self.options.epochs * _SEARCH_SHARE, _MOST_SEARCH_PAIRS / pairs)
         given = {"output_dir": output_dir, "learning_rate": rate, "num_train_epochs": epochs}
         given |= {"save_strategy": "no", "prediction_loss_only": True, "max_eval_samples": 500}
-        arguments = self._arguments({**given, "overwrite": True})
+        arguments = self._run_arguments({**given, "overwrite": True})
         try:
             return round(training_run.run(arguments)["eval_loss"], 4)
         except DivergenceError:

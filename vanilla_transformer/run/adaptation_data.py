@@ -51,7 +51,7 @@ class Splits:
         """Writes two text files for each corpus and each split."""
         folder.mkdir(exist_ok=True)
         for number, (name, pairs) in enumerate(self.training.items()):
-            _write_pairs(folder / _stem(number, name), pairs)
+            _write_pairs(folder / _file_stem(number, name), pairs)
         for name, pairs in self.held_out.items():
             _write_pairs(folder / name, pairs)
 
@@ -60,7 +60,7 @@ class Splits:
         return [
             {
                 "name": name,
-                "train": text_files(folder / _stem(number, name)),
+                "train": text_files(folder / _file_stem(number, name)),
                 "filters": False,
                 **({"weight": self.weights[name]} if name in self.weights else {}),
             }
@@ -68,7 +68,7 @@ class Splits:
         ]
 
 
-def _stem(number: int, name: str) -> str:
+def _file_stem(number: int, name: str) -> str:
     return name if name == GENERAL else f"train-{number + 1}" if number else "train"
 
 

@@ -69,14 +69,14 @@ def _significant_gain(found: Comparison, metric: str) -> float:
 
 def describe_adaptation(done: Adapted) -> Iterator[str]:
     """Yields the lines of a report: scores before and after, examples, and what they mean."""
-    yield from _table(done)
+    yield from _score_table(done)
     yield ""
-    yield from _examples(done.own)
-    yield from _conclusion(done)
+    yield from _changed_examples(done.own)
+    yield from _final_sentences(done)
     yield f"The model to use: {done.model}. All outputs: {done.model.parent / 'own.html'}."
 
 
-def _table(done: Adapted) -> Iterator[str]:
+def _score_table(done: Adapted) -> Iterator[str]:
     """Yields the rows of a table, which is both readable text and Markdown."""
     head = ("test set", "metric", "before", "after", "p")
     rows: list[Sequence[str]] = [head, ["---"] * len(head)]
@@ -104,7 +104,7 @@ def _table(done: Adapted) -> Iterator[str]:
     )
 
 
-def _conclusion(done: Adapted) -> Iterator[str]:
+def _final_sentences(done: Adapted) -> Iterator[str]:
     metric = done.own.text_metric
     (pair,) = done.own.scores[metric]["pairs"]
     p = f"p = {pair['p_value']:.3f}"
@@ -116,7 +116,7 @@ def _conclusion(done: Adapted) -> Iterator[str]:
         yield "It is significantly worse on the general test set: give more general pairs."
 
 
-def _examples(found: Comparison) -> Iterator[str]:
+def _changed_examples(found: Comparison) -> Iterator[str]:
     before, after = (found.text_scores[name] for name in found.models)
     sign = -1 if found.text_metric in ERROR_RATES else 1
     gains = sorted(
@@ -148,7 +148,7 @@ def write_reports(done: Adapted, source: Path, folder: Path) -> None:
             write_atomic(done.model.parent / f"{name}.json", text)
     path = folder / "README.md"
     card = ModelCard(path.read_text(encoding="utf-8") if path.is_file() else "---\n{}\n---\n")
-    report = "\n".join([*_table(done), "", *_conclusion(done)])
+    report = "\n".join([*_score_table(done), "", *_final_sentences(done)])
     text = card.text
     if done.is_better:  # the card of the training
         text = text.replace(f"\n# {source.name}\n", f"\n# {done.model.parent.name}\n", 1)

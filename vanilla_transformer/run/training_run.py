@@ -22,7 +22,7 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
@@ -292,6 +292,8 @@ def _score_split(
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
     if plan.options.data.corpora and "corpus" in rows.column_names:
         scorer.corpora = rows["corpus"]
+        entries = [one for one in entries_of(plan.options.data) if one.languages]
+        scorer.directions = {one.name: "-".join(one.languages or ()) for one in entries}
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
         lengths = token_lengths(encoded[split], "labels").tolist()
