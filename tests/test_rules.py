@@ -38,6 +38,7 @@ RUN = [
     (SubwordArguments, {"sampled_sides": "all"}),
     (ShowArguments, {"show_examples": 0}),
     (PreparationArguments, {"num_proc": 0}),
+    (ModelArguments, {"lora_rank": 8}),
     (PreparationArguments, {"num_proc": 9999}),
     (SubwordArguments, {"bpe_dropout": 2.0}),
     (SubwordArguments, {"unigram_alpha": float("nan")}),

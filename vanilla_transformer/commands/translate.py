@@ -41,6 +41,14 @@ from vanilla_transformer.extras import check_extra
 CANDIDATES = 16
 """Outputs per line that --minimum-risk compares unless --candidates is given."""
 
+_ENTRIES = """\
+For `corpora` in a recipe, where the outputs are the targets:
+  - train: {0}
+Where they are the sources of a back-translation:
+  - train: {0}
+    columns: [2, 1]
+    tag: <bt>"""
+
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
 vanilla-transformer translate runs/multi30k "two dogs play in the snow ."
@@ -218,6 +226,8 @@ def run(options: argparse.Namespace) -> None:
                 print_line(f"{start}{as_cell(text) if options.tsv else text}", stream)
         if next(sources, None) is not None:
             raise ValueError("There are fewer outputs than lines: the output is not complete.")
+    if options.tsv and options.output:
+        print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
 
 
 def _output_line(output: Any) -> str:

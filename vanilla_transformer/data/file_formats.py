@@ -152,8 +152,10 @@ def stream_text_pairs(source: str, target: str) -> IterableDataset:
     return IterableDataset.from_generator(_read_pairs, gen_kwargs=paths)
 
 
-def read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
-    """Yields source, target and line of each pair of a file with columns that tabs separate.
+def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int, str]]:
+    """Yields source, target, line and document of each pair of columns that tabs separate.
+
+    The third of `columns`, if there is one, holds the document; else it is "".
 
     Raises:
         ValueError: If `columns` are no numbers, or a line has fewer columns.
@@ -169,11 +171,12 @@ def read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
                 f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
                 f"{list(columns)}: separate source and target by a tab."
             )
-        yield cells[columns[0] - 1], cells[columns[1] - 1], number
+        source, target, document = [*(cells[column - 1] for column in columns), ""][:3]
+        yield source, target, number, document
 
 
 def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
-    for source, target, _ in read_tsv(path, (1, 2)):
+    for source, target, *_ in read_tsv(path, (1, 2)):
         yield {"source": source, "target": target}
 
 

@@ -12,18 +12,29 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 from torch import nn
 from transformers import AutoTokenizer
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.funnel import write_card
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.sentencepiece_models import (
+    NEVER,
+    read_sentencepiece,
+    sentencepiece_backend,
+)
 from vanilla_transformer.interop.tokenizers import save_tokenizer
-from vanilla_transformer.interop.trimmed_tokenizers import BackendTable, read_tables
+from vanilla_transformer.interop.trimmed_tokenizers import (
+    BackendTable,
+    PieceTable,
+    Table,
+    read_tables,
+)
 from vanilla_transformer.interop.vocabulary import (
     check_texts,
     load_model_and_tokenizer,
@@ -80,7 +91,9 @@ def grow_vocabulary(
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
-        learnt = [_learn_subwords(table, files, count) for table in _growing_tables(folder, count)]
+        learnt = [
+            _learn_tokens(table, files, count) for table in (read_tables(folder) if count else ())
+        ]
         load: Any = AutoTokenizer.from_pretrained
         larger = load(folder)
         _add_tokens(larger, tokens)
@@ -103,19 +116,6 @@ def grow_vocabulary(
     return done
 
 
-def _growing_tables(folder: Path, count: int) -> list[BackendTable]:
-    """Returns the tables that get subwords."""
-    if not count:
-        return []
-    tables = [one for one in read_tables(folder) if isinstance(one, BackendTable)]
-    if not tables:
-        raise ValueError(
-            "New subwords need a tokenizer that is saved as tokenizer.json; this one has models of "
-            "SentencePiece: leave out --add-for, and add whole words with --add-tokens."
-        )
-    return tables
-
-
 # Subwords ----------------------------------------------------------------------------------------
 
 
@@ -130,6 +130,43 @@ class Learnt:
 
     start: int
     pieces: dict[str, list[int]]
+
+
+def _learn_tokens(table: Table, files: Sequence[str | Path], count: int) -> Learnt:
+    if isinstance(table, PieceTable):
+        return _learn_pieces(table, files, count)
+    return _learn_subwords(cast(BackendTable, table), files, count)
+
+
+def _learn_pieces(table: PieceTable, files: Sequence[str | Path], count: int) -> Learnt:
+    """Learns pieces for each model of SentencePiece of a table: its share of them.
+
+    A backend that cuts as the model does learns them; their scores go into the model.
+    """
+    words = sorted(table.listed_ids, key=table.listed_ids.__getitem__)
+    start, scores, learnt = len(words), list[dict[str, float]](), dict[str, list[int]]()
+    if set(table.listed_ids.values()) != set(range(start)):
+        raise ValueError("The ids of the vocabulary have gaps: save the tokenizer without them.")
+    for path in table.models:
+        backend, _ = sentencepiece_backend(path, words, "<unk>")
+        words_apart = pre_tokenizers.Split("▁", "merged_with_next")
+        steps = filter(None, [backend.pre_tokenizer, words_apart])
+        backend.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
+        with TemporaryDirectory() as scratch:
+            backend.save(str(Path(scratch, "tokenizer.json")))
+            own = BackendTable(Path(scratch, "tokenizer.json"))
+            pieces = _learn_subwords(own, files, count // len(table.models)).pieces
+            vocabulary = read_object(own.path)["model"]["vocab"]
+        learnt |= pieces
+        if isinstance(vocabulary, list):
+            found = dict(vocabulary)
+            scores.append({piece: found[piece] for piece in pieces})
+        else:  # pairs are joined in the order of their scores: the new ones come last
+            last = min(piece.score for piece in read_sentencepiece(path).pieces)
+            scores.append({piece: last - 1 - n for n, piece in enumerate(pieces)})
+    table.write({i: i + len(learnt) * (i >= start) for i in table.ids.values()})
+    table.append(learnt, scores)
+    return Learnt(start, learnt)
 
 
 def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int) -> Learnt:
@@ -159,7 +196,7 @@ def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int
         missing = _count_missing(table.path, files, names, is_word).most_common(count)
         learnt = {token: [names[unknown]] for token, _ in missing}
     scores: dict[str, float] = dict(model["vocab"]) if model["type"] == "Unigram" else {}
-    lowest = min(scores.values(), default=0.0)
+    lowest = min((score for score in scores.values() if score > NEVER), default=0.0)
     new_scores, merges = dict.fromkeys(learnt, lowest), dict[str, tuple[str, str]]()
     if not is_word:
         with TemporaryDirectory() as scratch:

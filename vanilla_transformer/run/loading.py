@@ -16,6 +16,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.plan import RunPlan
 
@@ -255,6 +256,8 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(plan.init_from, config=config)
+    if (rank := plan.options.model.lora_rank) is not None:
+        add_adapters(model, rank)
     model.set_attn_implementation(plan.attention)
     model.generation_config = plan.search.to_save()
     return model

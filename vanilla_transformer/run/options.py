@@ -21,7 +21,12 @@ RULES = (
     one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
     one_of(SAMPLED_SIDES, "sampled_sides"),
     at_least(1, "show_every", "show_examples", "average_last", "average_best"),
-    at_least(1, "num_proc", "tokenizer_sample"),
+    at_least(1, "num_proc", "tokenizer_sample", "lora_rank"),
+    Rule(
+        ("lora_rank",),
+        lambda _, options: options.model_name_or_path is None,
+        "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
+    ),
     Rule(
         ("num_proc",),
         lambda value, _: value > (os.cpu_count() or 1),
@@ -95,6 +100,10 @@ class ModelArguments(_Checked):
     attn_implementation: str | None = option(
         "Attention kernel: sdpa, eager, flex_attention, ... Default: sdpa, or eager for half "
         "precision on a CPU, where sdpa is slow."
+    )
+    lora_rank: int | None = option(
+        "Train adapters of this rank beside the linear layers of a saved model (LoRA, Hu et al. "
+        "2021) in place of its weights, and merge them at the end. Needs the package peft."
     )
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"],

@@ -22,12 +22,13 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
+from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
@@ -297,6 +298,8 @@ def _score_split(
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
     if plan.options.data.corpora and "corpus" in rows.column_names:
         scorer.corpora = rows["corpus"]
+        entries = [one for one in entries_of(plan.options.data) if one.languages]
+        scorer.directions = {one.name: "-".join(one.languages or ()) for one in entries}
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
         lengths = token_lengths(encoded[split], "labels").tolist()
@@ -323,6 +326,8 @@ def _train_and_save(
         raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
+    if plan.options.model.lora_rank is not None:
+        merge_adapters(trainer.model)
     if trainer.is_world_process_zero():
         (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there
