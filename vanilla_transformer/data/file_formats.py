@@ -166,8 +166,11 @@ def read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
 
 
 def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
-    for source, target, _ in read_tsv(path, (1, 2)):
-        yield {"source": source, "target": target}
+    pair = None
+    for pair in read_tsv(path, (1, 2)):
+        yield {"source": pair[0], "target": pair[1]}
+    if pair is None:
+        raise ValueError(f"{path} is empty: give a file with data.")
 
 
 def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:

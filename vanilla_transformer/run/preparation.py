@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, DatasetDict, load_from_disk
 from transformers.utils import logging
 
@@ -21,7 +22,7 @@ from vanilla_transformer.data.file_contents import content_digest, read_object, 
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
-from vanilla_transformer.data.streamed_pairs import StreamedPairs, stream_parallel_data
+from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.inference.loading import load_tokenizer
@@ -58,6 +59,7 @@ _TEXTS, _TOKENIZER = "texts", "tokenizer"
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _PACKAGES = ("transformers", "tokenizers", "datasets")
 _DATA_FILES = ("_file", "_source", "_target")
+_BY_LENGTH = ("group_by_length", "batch_rebalance")  # samplers of transformers
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING = (
     *(one.name for topic in (DataArguments, TokenizerArguments) for one in fields(topic)),
@@ -373,12 +375,13 @@ def _with_inputs(
     plan: RunPlan,
 ) -> Preparation:
     inputs = plan.inputs(encoded) if "train" in texts else {}
-    if not arguments.training.remove_unused_columns:  # the model would get all columns
-        without = {
-            name: rows if isinstance(rows, StreamedPairs) else rows.remove_columns("length")
-            for name, rows in encoded.items()
-        }
-        encoded = DatasetDict(without)
+    training = arguments.training
+    by_length = training.max_tokens is None and training.train_sampling_strategy in _BY_LENGTH
+    if "train" in texts and by_length and training.remove_unused_columns:
+        rows = encoded["train"]
+        sides = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+        lengths = np.add(*sides, dtype=np.int64)
+        encoded["train"] = rows.add_column(training.length_column_name, lengths)
     given, defaults = arguments.given, arguments.defaults
     return Preparation(directory, given, defaults, texts, tokenizer, encoded, inputs)
 
