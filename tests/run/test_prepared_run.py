@@ -178,8 +178,15 @@ def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, 
 
 
 def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypatch, capsys):
-    used = shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: used)
+    used = shutil.disk_usage(tmp_path)
+    left = [10]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=left.pop(0)))
+    assert prepare(corpus, tmp_path / "data") == 1
+    said = capsys.readouterr().err
+    assert "The encoded data need at least about 0.00 GB in" in said
+    assert "Nothing is written yet." in said
+    assert not (tmp_path / "data").exists()
+    left = [2**40, 10]
     assert prepare(corpus, tmp_path / "data") == 1
     assert "The encoded data need about 0.00 GB more in" in capsys.readouterr().err
     assert len(contents(tmp_path / "data")) == 1  # what was written is kept
