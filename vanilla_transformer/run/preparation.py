@@ -202,7 +202,9 @@ def _check_room(folder: Path, args: DataArguments) -> None:
     if not (paths := files_of_split(args, "train")) or args.max_train_samples is not None:
         return
     parts = ("file", "source", "target")
-    others = dict.fromkeys(f"{split}_{part}" for split in ("validation", "test") for part in parts)
+    others: dict[str, Any] = dict.fromkeys(
+        f"{split}_{part}" for split in ("validation", "test") for part in parts
+    )
     try:
         stream, _ = stream_parallel_data(replace(args, **others))
         sample = stream.first_texts(_FIRST_TEXTS)
