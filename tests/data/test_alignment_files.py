@@ -65,9 +65,7 @@ def linked(tokenizer, link_file, **limits):
 def test_links_of_words_become_links_of_all_their_tokens(kind, link_file):
     tokenizer = VanillaTransformerTokenizer.train(SOURCES, TARGETS, kind=kind, vocab_size=290)
     encoded = linked(tokenizer, link_file)
-    assert set(encoded.column_names) == {
-        "input_ids", "labels", "length", "alignment"
-    }  # fmt: skip
+    assert set(encoded.column_names) == {"input_ids", "labels", "alignment"}
     source = words_of_encoding(tokenizer, SOURCES, tokenizer(SOURCES), "source")
     target = words_of_encoding(tokenizer, TARGETS, tokenizer(text_target=TARGETS), "target")
     for row, line, *words in zip(encoded, LINES, source, target, strict=True):

@@ -12,6 +12,7 @@ from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.parsing import STREAMING_RULES, parse_arguments
@@ -94,7 +95,10 @@ def test_all_formats_give_the_same_pairs(corpus, tmp_path):
         {"input_ids": learned(one)["input_ids"], "labels": learned(text_target=other)["input_ids"]}
         for one, other in pairs(corpus)
     ]
-    for options in files(corpus, tmp_path):
+    formats = files(corpus, tmp_path)
+    whole = load_parallel_data(DataArguments(**formats[0]))["train"]
+    assert list(zip(whole["source"], whole["target"], strict=True)) == pairs(corpus)
+    for options in formats:
         stream, others = stream_parallel_data(DataArguments(**options))
         stream = stream.encoded_by(learned, None, None)
         assert list(stream) == expected, options

@@ -37,7 +37,7 @@ _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_
 _LAST_CALL = ("truncation", "padding")
 """Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
-_FORMAT = 1  # of the shards: with another number, no older ones are used
+_FORMAT = 2  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
 _MOST_WORDS = 250_000  # that an encoder remembers
 
@@ -72,9 +72,8 @@ def encode(
         tell: Takes the number of pairs that are encoded, after each file.
 
     Returns:
-        New data with the same rows and the columns "input_ids", "labels" and "length" (number of
-        tokens of source and target together), without the text columns. With links, "alignment"
-        holds pairs of token indices.
+        New data with the same rows and the columns "input_ids" and "labels", without the text
+        columns. With links, "alignment" holds pairs of token indices.
 
     Raises:
         OSError: If the disk is full.
@@ -170,7 +169,7 @@ def _encode_rows(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
     ids = Value("uint16" if max(map(len, sides.values())) <= 2**16 else "uint32")
-    features = {"input_ids": List(ids), "labels": List(ids), "length": Value("int32")}
+    features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))
     schema, tables = Features(features).arrow_schema, []
@@ -183,8 +182,6 @@ def _encode_rows(
             lost += lost_here
         else:
             columns = _encode_batch(batch, sides, ids_of, limits, truncated)
-        both = zip(columns["input_ids"], columns["labels"], strict=True)
-        columns["length"] = [len(source) + len(target) for source, target in both]
         tables.append(pa.Table.from_pydict(columns, schema))
         tell(stop)
     texts = rows_digest(data.select(rows))

@@ -6,7 +6,7 @@ if a text of its first row holds an unquoted comma, and names no line that is no
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -176,8 +176,11 @@ def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int,
 
 
 def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
-    for source, target, *_ in read_tsv(path, (1, 2)):
-        yield {"source": source, "target": target}
+    pair = None
+    for pair in read_tsv(path, (1, 2)):
+        yield {"source": pair[0], "target": pair[1]}
+    if pair is None:
+        raise ValueError(f"{path} is empty: give a file with data.")
 
 
 def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:

@@ -99,10 +99,10 @@ class StreamedPairs:
         rows = iter(self.rows)
         while chunk := list(islice(rows, _ROWS_OF_A_CALL)):
             after = self.rows.state_dict()
-            encoded = encode(self._texts(chunk))
+            encoded = encode(self._read_texts(chunk))
             for side, limit in self._limits.items():
                 if truncated[side]:
-                    self._tell(f"the tokenizer truncates {side} texts to {limit} tokens")
+                    self._warn_once(f"the tokenizer truncates {side} texts to {limit} tokens")
             pairs = zip(encoded["input_ids"], encoded["labels"], strict=True)
             for number, (source, target) in enumerate(islice(pairs, done, None), done + 1):
                 self._place = {"rows": before, "done": number}
@@ -121,7 +121,7 @@ class StreamedPairs:
             rows = iter(self.rows.shard(parts, index) if parts > 1 else self.rows)
             wanted = -(-left // (parts - index))
             while wanted and (chunk := list(islice(rows, min(wanted, _ROWS_OF_A_CALL)))):
-                tables.append(pa.table(self._texts(chunk)))
+                tables.append(pa.table(self._read_texts(chunk)))
                 wanted, left = wanted - len(tables[-1]), left - len(tables[-1])
         if left == count:
             raise ValueError(
@@ -130,7 +130,7 @@ class StreamedPairs:
         schema = pa.schema(dict.fromkeys(("source", "target"), pa.string()))
         return Dataset(InMemoryTable(pa.concat_tables(one.cast(schema) for one in tables)))
 
-    def _texts(self, rows: list[Mapping[str, Any]]) -> Texts:
+    def _read_texts(self, rows: list[Mapping[str, Any]]) -> Texts:
         """Returns the texts of those rows that have both."""
         args, pairs = self.args, []
         languages = [name for name in (args.source_lang, args.target_lang) if name is not None]
@@ -154,10 +154,10 @@ class StreamedPairs:
             pairs.append([found[name] or "" for name in names])
         kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         if len(kept) < len(pairs):
-            self._tell("pairs are skipped because a side is empty")
+            self._warn_once("pairs are skipped because a side is empty")
         return {side: [pair[n] for pair in kept] for n, side in enumerate(("source", "target"))}
 
-    def _tell(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
             logger.warning(f"{self.origin}: {what}, here and later.")

@@ -1,6 +1,8 @@
 """What a run has before it makes its model: data as token ids, made in its cache or beforehand."""
 
 import json
+import shutil
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -8,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, DatasetDict, load_from_disk
 from transformers.utils import logging
 
@@ -19,9 +22,9 @@ from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
-from vanilla_transformer.data.streamed_pairs import StreamedPairs, stream_parallel_data
+from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.inference.loading import load_tokenizer
@@ -58,6 +61,8 @@ _TEXTS, _TOKENIZER = "texts", "tokenizer"
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _PACKAGES = ("transformers", "tokenizers", "datasets")
 _DATA_FILES = ("_file", "_source", "_target")
+_BYTES_BESIDE_IDS = 12  # of a pair: two offsets, and its lengths
+_BY_LENGTH = ("group_by_length", "batch_rebalance")  # samplers of transformers
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING = (
     *(one.name for topic in (DataArguments, TokenizerArguments) for one in fields(topic)),
@@ -133,6 +138,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         request = {name: arguments.given[name] for name in _DECIDING if name in arguments.given}
+        if not (folder / MANIFEST).exists():
+            _check_room(folder, arguments.data)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
         directory, init_from = (
             OutputDirectory(folder, None, False),
@@ -184,6 +191,38 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         f"Prepared {_number_of_pairs(made.encoded)} in {str(folder)!r}: train with "
         f"`--prepared {folder}`."
     )
+
+
+def _check_room(folder: Path, args: DataArguments) -> None:
+    """Refuses a disk that is too small, by the sizes of the files and their first pairs.
+
+    The estimate is low: 6 bytes of text a token, and no copy of the texts. While the shards are
+    written, what they take is compared with the disk.
+    """
+    if not (paths := files_of_split(args, "train")) or args.max_train_samples is not None:
+        return
+    parts = ("file", "source", "target")
+    others: dict[str, Any] = dict.fromkeys(
+        f"{split}_{part}" for split in ("validation", "test") for part in parts
+    )
+    try:
+        stream, _ = stream_parallel_data(replace(args, **others))
+        sample = stream.first_texts(_FIRST_TEXTS)
+    except ValueError:  # loading the data tells it, or can read them nevertheless
+        return
+    text = "\n".join([*sample["source"], *sample["target"]]).encode()
+    packed = len(text) / len(zlib.compress(text))
+    sizes = (
+        Path(one).stat().st_size * (packed if one.endswith((".gz", ".zst")) else 1) for one in paths
+    )
+    size = sum(sizes)
+    needed = size / 3 + _BYTES_BESIDE_IDS * size * len(sample) / len(text)
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise OSError(
+            f"The encoded data need at least about {needed / 1e9:.2f} GB in {str(folder)!r}, whose "
+            f"disk has {free / 1e9:.2f} GB left: make room, or choose another directory. Nothing "
+            "is written yet."
+        )
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -373,12 +412,13 @@ def _with_inputs(
     plan: RunPlan,
 ) -> Preparation:
     inputs = plan.inputs(encoded) if "train" in texts else {}
-    if not arguments.training.remove_unused_columns:  # the model would get all columns
-        without = {
-            name: rows if isinstance(rows, StreamedPairs) else rows.remove_columns("length")
-            for name, rows in encoded.items()
-        }
-        encoded = DatasetDict(without)
+    training = arguments.training
+    by_length = training.max_tokens is None and training.train_sampling_strategy in _BY_LENGTH
+    if "train" in texts and by_length and training.remove_unused_columns:
+        rows = encoded["train"]
+        sides = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+        lengths = np.add(*sides, dtype=np.int64)
+        encoded["train"] = rows.add_column(training.length_column_name, lengths)
     given, defaults = arguments.given, arguments.defaults
     return Preparation(directory, given, defaults, texts, tokenizer, encoded, inputs)
 
