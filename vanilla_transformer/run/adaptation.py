@@ -40,6 +40,7 @@ from vanilla_transformer.run.adaptation_data import (
     text_files,
 )
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
+from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import parse_arguments
@@ -105,18 +106,14 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
     training = _Training(options, splits, _model_with_vocabulary(options, before, splits))
     after = folder / "training"
     seconds = training.run(after, training.find_rate(), command)["train_runtime"]
-    own, general = (
-        compare_models(
-            [str(before), str(after)],
-            DataArguments(**dict(zip(("test_source", "test_target"), files, strict=True))),
-            metrics=options.metrics,
-        )
-        if name in splits.held_out
-        else None
-        for name in ("test", "general-test")
-        for files in [text_files(folder / "data" / name)]
-    )
-    assert own is not None
+
+    def compare(name: str) -> Comparison:
+        source, target = text_files(folder / "data" / name)
+        data = DataArguments(test_source=source, test_target=target)
+        return compare_models([str(before), str(after)], data, metrics=options.metrics)
+
+    own = compare("test")
+    general = compare("general-test") if "general-test" in splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
