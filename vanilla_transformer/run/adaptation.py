@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from huggingface_hub import snapshot_download
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -27,7 +28,7 @@ from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.names import MODEL_TYPE
-from vanilla_transformer.progress import print_message
+from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
@@ -94,6 +95,8 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
         ValueError: As `check_adaptation`, if there are too few pairs, and as a training.
     """
     identity, folder = check_adaptation(options), Path(options.output_dir)
+    if not shows_bars():
+        disable_progress_bars()
     splits = split_data(options)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(options), json.dumps(identity, indent=1))
