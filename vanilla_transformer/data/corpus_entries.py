@@ -65,6 +65,13 @@ RULES = (
         ".tsv of training pairs may have: name two columns.",
     ),
     Rule(
+        ("filters",),
+        lambda value, options: (
+            isinstance(value, dict) and value.get("language") is True and options.languages is None
+        ),
+        "`corpora`, {options.label}: the filter `language` needs `languages`, such as [en, de].",
+    ),
+    Rule(
         ("inline",),
         lambda value, _: value not in INLINE,
         f"`corpora`, {{options.label}}: `{{name}}` {{value!r}} is unknown: choose from "

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import torch
+from datasets import disable_progress_bars
 from huggingface_hub import snapshot_download
 
 from vanilla_transformer.data.arguments import DataArguments
@@ -27,7 +28,7 @@ from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
 from vanilla_transformer.names import MODEL_TYPE
-from vanilla_transformer.progress import print_message
+from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
@@ -40,6 +41,7 @@ from vanilla_transformer.run.adaptation_data import (
     text_files,
 )
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
+from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import parse_arguments
@@ -93,6 +95,8 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
         ValueError: As `check_adaptation`, if there are too few pairs, and as a training.
     """
     identity, folder = check_adaptation(options), Path(options.output_dir)
+    if not shows_bars():
+        disable_progress_bars()
     splits = split_data(options)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(options), json.dumps(identity, indent=1))
@@ -105,18 +109,14 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
     training = _Training(options, splits, _model_with_vocabulary(options, before, splits))
     after = folder / "training"
     seconds = training.run(after, training.find_rate(), command)["train_runtime"]
-    own, general = (
-        compare_models(
-            [str(before), str(after)],
-            DataArguments(**dict(zip(("test_source", "test_target"), files, strict=True))),
-            metrics=options.metrics,
-        )
-        if name in splits.held_out
-        else None
-        for name in ("test", "general-test")
-        for files in [text_files(folder / "data" / name)]
-    )
-    assert own is not None
+
+    def compare(name: str) -> Comparison:
+        source, target = text_files(folder / "data" / name)
+        data = DataArguments(test_source=source, test_target=target)
+        return compare_models([str(before), str(after)], data, metrics=options.metrics)
+
+    own = compare("test")
+    general = compare("general-test") if "general-test" in splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)

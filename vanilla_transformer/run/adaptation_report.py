@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard
 from safetensors import safe_open
@@ -147,7 +148,7 @@ def write_reports(done: Adapted, source: Path, folder: Path) -> None:
             text = json.dumps(asdict(found), indent=1, ensure_ascii=False, allow_nan=False)
             write_atomic(done.model.parent / f"{name}.json", text)
     path = folder / "README.md"
-    card = ModelCard(path.read_text(encoding="utf-8") if path.is_file() else "---\n{}\n---\n")
+    card: Any = ModelCard(path.read_text(encoding="utf-8") if path.is_file() else "---\n{}\n---\n")
     report = "\n".join([*_score_table(done), "", *_final_sentences(done)])
     text = card.text
     if done.is_better:  # the card of the training

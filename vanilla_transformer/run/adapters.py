@@ -22,7 +22,8 @@ def add_adapters(model: Any, rank: int) -> None:
 
 def merge_adapters(model: Any) -> None:
     """Adds the adapters to the weights, and takes them out of the model."""
-    from peft.tuners.lora import LoraLayer
+    with optional_packages():
+        from peft.tuners.lora import LoraLayer
 
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLayer):
