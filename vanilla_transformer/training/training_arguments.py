@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import DynamoBackend
@@ -145,7 +145,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         # Names a package that the optimizer needs and that is missing, before data are encoded.
-        Seq2SeqTrainer.get_optimizer_cls_and_kwargs(self, torch.nn.Linear(1, 1))
+        Seq2SeqTrainer.get_optimizer_cls_and_kwargs(self, cast(Any, torch.nn.Linear(1, 1)))
         if schedule == NOAM:
             self.lr_scheduler_type = NOAM
         else:
