@@ -140,3 +140,9 @@ def test_directions_that_choose_the_worst_model(tmp_path, metrics, changes, mess
     argv = [text for name, value in changes.items() for text in (f"--{name}", str(value))]
     with pytest.raises(ValueError, match=message):
         parse_arguments(["--output_dir", str(tmp_path), "--metrics", *metrics, *argv])
+
+
+@pytest.mark.parametrize("optimizer", ["grokadamw", "stable_adamw", "schedule_free_sgd"])
+def test_a_missing_package_of_an_optimizer_is_named_at_once(tmp_path, optimizer):
+    with pytest.raises((ImportError, ValueError), match="nstall"):
+        TokenBudgetTrainingArguments(output_dir=str(tmp_path), optim=optimizer)

@@ -21,7 +21,6 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.interop.funnel import write_card
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.interop.sentencepiece_models import (
     NEVER,
@@ -40,6 +39,7 @@ from vanilla_transformer.interop.vocabulary import (
     load_model_and_tokenizer,
     read_texts,
     set_rows,
+    write_vocabulary_card,
 )
 
 _GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
@@ -111,7 +111,15 @@ def grow_vocabulary(
             subwords = [list(one.pieces) for one in learnt]
             after = len(plans[0]), len(plans[1])
             done = Grown(subwords, list(tokens), (shape, after))
-            _write_card(unfinished, path, done)
+            added = sum(map(len, subwords)) + len(tokens)
+            write_vocabulary_card(
+                unfinished,
+                path,
+                "larger",
+                f"It has {added:,} new tokens, whose rows are the means of the pieces that they "
+                "were cut into: train it.",
+                "Logits of old tokens are those of the source for texts that are cut as before.",
+            )
             store_probe(load_for_probe(unfinished), unfinished)
     return done
 
@@ -364,25 +372,3 @@ def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
         if len(pieces) > 1:
             rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
     return nn.Parameter(rows, values.requires_grad)
-
-
-def _write_card(folder: Path, path: str, done: Grown) -> None:
-    is_path = Path(path).exists()
-    name = Path(path).resolve().name if is_path else path
-    added = sum(map(len, done.subwords)) + len(done.tokens)
-    write_card(
-        folder,
-        title=f"{name}, with a larger vocabulary",
-        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has {added:,} "
-        "new tokens, whose rows are the means of the pieces that they were cut into: train it.",
-        load=f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-path = "{folder.name}"
-model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof="Logits of old tokens are those of the source for texts that are cut as before. "
-        "`vanilla-transformer verify` computes the stored probe again.",
-        base_model=None if is_path else name,
-        tag="larger-vocabulary",
-    )

@@ -358,6 +358,18 @@ def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
     return first is not None and second is not None and torch.equal(first, second)
 
 
+def sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+    """Returns which tables are equal, and whether the logits have a bias, as fields of a config."""
+    source, target, output = (
+        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
+    )
+    return {
+        "lm_head_bias": "lm_head.bias" in weights,
+        "share_encoder_decoder_embeddings": are_equal(source, target),
+        "tie_word_embeddings": are_equal(target, output),
+    }
+
+
 def build_model(
     config: VanillaTransformerConfig,
     weights: Mapping[str, torch.Tensor],

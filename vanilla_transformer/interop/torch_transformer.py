@@ -29,13 +29,13 @@ from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,
     Weights,
-    are_equal,
     build_model,
     check_hidden_fields,
     fit_weights,
     layer_rules,
     raise_problems,
     rename_weights,
+    sharing_fields,
 )
 from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids, sinusoids
@@ -188,16 +188,11 @@ def _rename_torch(
 
 def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Reads fields of the config from what is there and what is equal."""
-    source, target, output = (
-        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
-    )
     return {
         "final_layer_norm": "model.encoder.final_norm.weight" in weights,
         "attention_bias": "model.encoder.layers.0.self_attn.q_proj.bias" in weights,
         "ffn_bias": "model.encoder.layers.0.feed_forward.fc1.bias" in weights,
-        "lm_head_bias": "lm_head.bias" in weights,
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
+        **sharing_fields(weights),
     }
 
 

@@ -56,7 +56,6 @@ from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,
     Weights,
-    are_equal,
     build_model,
     fit_weights,
     from_per_head,
@@ -64,6 +63,7 @@ from vanilla_transformer.interop.match_weights import (
     layer_rules,
     raise_problems,
     rename_weights,
+    sharing_fields,
 )
 from vanilla_transformer.interop.opennmt import OLD_NORMS
 from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
@@ -421,14 +421,11 @@ def read_layout(
     }
     raise_problems("The positions are of another kind", find_wrong_sinusoids(stored, "sinusoidal"))
     ours = rename_weights(renamed.weights, OLD_NORMS, layout.names)
-    tables = [ours.weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")]
     fields = {
         **layout.fields,
         "encoder_attention_heads": heads,
         "decoder_attention_heads": heads,
-        "lm_head_bias": "lm_head.bias" in ours.weights,
-        "share_encoder_decoder_embeddings": are_equal(tables[0], tables[1]),
-        "tie_word_embeddings": are_equal(tables[1], tables[2]),
+        **sharing_fields(ours.weights),
         **(changes or {}),
     }
     note = f"The layout is that of {layout.title}; its token ids are {_ids_of(fields)}."

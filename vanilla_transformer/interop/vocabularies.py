@@ -19,9 +19,9 @@ from vanilla_transformer.interop.match_weights import (
     TARGET_TABLE,
     RenamedWeights,
     Weights,
-    are_equal,
     build_model,
     fit_weights,
+    sharing_fields,
 )
 from vanilla_transformer.interop.sentencepiece_models import (
     read_sentencepiece,
@@ -213,23 +213,13 @@ def build_with_vocabularies(
     rearrange_rows(weights, vocabularies)
     fields = {
         **fields,
-        "lm_head_bias": "lm_head.bias" in weights,
-        **_sharing_fields(weights),
+        **sharing_fields(weights),
         **vocabularies.token_ids(),
         **(changes or {}),
     }
     renamed = RenamedWeights(weights, {name: name for name in weights})
     config, fitted = fit_weights(renamed, fields, [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"])
     return build_model(config, fitted)
-
-
-def _sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
-    """Returns whether tables are the same: a source has aliases, or equal values."""
-    source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
-    return {
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
-    }
 
 
 def vocabularies_of(

@@ -157,7 +157,13 @@ def trim_vocabulary(
             done = Trimmed(
                 sizes[0], sizes[1], orders[0], orders[1], lines, len(targets), difference
             )
-            _write_card(unfinished, path, done)
+            before, after = sizes
+            text = (
+                f"It has {after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
+                f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} "
+                f"parameters of {before.parameters:,}."
+            )
+            write_vocabulary_card(unfinished, path, "smaller", text, done.describe())
             store_probe(load_for_probe(unfinished), unfinished)
     return done
 
@@ -445,24 +451,27 @@ def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
     )
 
 
-def _write_card(folder: Path, path: str, done: Trimmed) -> None:
-    before, after = done.before, done.after
+def write_vocabulary_card(folder: Path, path: str, change: str, text: str, proof: str) -> None:
+    """Writes the card of a model with another vocabulary.
+
+    Args:
+        path: The model that it was made from.
+        change: "smaller" or "larger".
+        text: What was changed.
+    """
     is_path = Path(path).exists()
     name = Path(path).resolve().name if is_path else path
     write_card(
         folder,
-        title=f"{name}, with a smaller vocabulary",
-        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has "
-        f"{after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
-        f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} parameters of "
-        f"{before.parameters:,}.",
+        title=f"{name}, with a {change} vocabulary",
+        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. {text}",
         load=f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 path = "{folder.name}"
 model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof=f"{done.describe()} `vanilla-transformer verify` computes the stored probe again.",
+        proof=f"{proof} `vanilla-transformer verify` computes the stored probe again.",
         base_model=None if is_path else name,
-        tag="smaller-vocabulary",
+        tag=f"{change}-vocabulary",
     )

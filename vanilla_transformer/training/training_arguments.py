@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import DynamoBackend
-from transformers import Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
@@ -51,6 +51,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         chosen_direction: `greater_is_better` as it was given; None: it was not.
 
     Raises:
+        ImportError: If the package of an optimizer is missing.
         ValueError: If an option breaks one of `RULES_BEFORE` or `RULES_AFTER`, is no JSON object
             where it should be one, or if `lr_scheduler_kwargs` do not fit the schedule.
     """
@@ -143,6 +144,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        # Names a package that the optimizer needs and that is missing, before data are encoded.
+        Seq2SeqTrainer.get_optimizer_cls_and_kwargs(self, cast(Any, torch.nn.Linear(1, 1)))
         if schedule == NOAM:
             self.lr_scheduler_type = NOAM
         else:
