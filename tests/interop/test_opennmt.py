@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from conftest import add_noise
 from opennmt_models import (
     HEADS,
     OPTIONS,
     SOURCE,
-    SPECIALS,
     TARGET,
     WIDTH,
     assert_same_logits,
@@ -183,10 +183,7 @@ def test_the_logits_are_those_of_opennmt_py(tmp_path, options):
     ArgumentParser.update_model_opts(full)
     vocab = {"src": SOURCE, "tgt": TARGET, "data_task": "seq2seq", "decoder_start_token": "<s>"}
     torch.manual_seed(0)
-    model = builder.build_base_model(full, dict_to_vocabs(vocab))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.3 * torch.randn_like(parameter))
+    model = add_noise(builder.build_base_model(full, dict_to_vocabs(vocab)))
     weights = {n: w for n, w in model.state_dict().items() if "generator" not in n}
     checkpoint = {"model": weights, "generator": model.generator.state_dict(), "vocab": vocab,
                   "opt": full}  # fmt: skip
@@ -198,23 +195,3 @@ def test_the_logits_are_those_of_opennmt_py(tmp_path, options):
     assert imported.model.config.tie_word_embeddings is bool(
         options.get("share_decoder_embeddings")
     )
-
-
-def test_the_beams_are_those_of_ctranslate2(tmp_path, monkeypatch):
-    """Runs where CTranslate2 is installed: its converter reads the same file."""
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2")
-    path = save(tmp_path / "model.pt", reference_model())
-    converter = ctranslate2.converters.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
-    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "ct2")))
-    imported = read_opennmt(path)
-    tokens = [SOURCE[4:11], SOURCE[12:15]]
-    options = {"max_decoding_length": 8, "return_scores": True, "length_penalty": 0.0}
-    for beams in (1, 3):
-        expected = translator.translate_batch(tokens, beam_size=beams, **options)
-        inputs = imported.tokenizer([" ".join(row) for row in tokens], padding=True,
-                                    return_tensors="pt")  # fmt: skip
-        found = imported.model.generate(**inputs, num_beams=beams, max_new_tokens=8,
-                                        do_sample=False, length_penalty=0.0)  # fmt: skip
-        for row, result in zip(found.tolist(), expected, strict=True):
-            words = [TARGET[index] for index in row if index > 3]
-            assert words == [word for word in result.hypotheses[0] if word not in SPECIALS]

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from conftest import add_noise
 from torch import nn
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -198,11 +199,7 @@ class Annotated(nn.Module):
 
 def random_model(kind):
     torch.manual_seed(0)
-    model = kind().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
+    return add_noise(kind().eval(), 0.3)
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])

@@ -1,11 +1,8 @@
 """Under the stock Seq2SeqTrainer: gradients under accumulation, checkpoints, and that it learns."""
 
-import json
-
 import pytest
 import torch
 from transformers import (
-    AutoModelForSeq2SeqLM,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
@@ -110,30 +107,6 @@ def test_the_gradient_of_16_examples_is_the_same_under_accumulation(
         norm = sum(g.square().sum() for g in gradients[0].values()).sqrt()
         assert difference / norm < 1e-4
     assert logged == pytest.approx([logged[0]] * 4, rel=1e-4)
-
-
-def test_a_trainer_checkpoint_is_a_whole_model_directory(
-    tiny_model, tiny_batch, tmp_path, load_as_a_stranger
-):
-    trainer, _ = train(
-        tiny_model(dropout=0.0),
-        tmp_path,
-        examples(),
-        max_steps=2,
-        save_strategy="steps",
-        save_steps=2,
-    )
-    checkpoint = tmp_path / "checkpoint-2"
-    files = {path.name for path in checkpoint.iterdir()}
-    assert {"model.safetensors", "config.json", "generation_config.json"} <= files
-    assert {"modeling_vanilla_transformer.py", "layers.py", "positions.py"} <= files
-    auto_map = json.loads((checkpoint / "config.json").read_text())["auto_map"]
-    assert {"AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"} <= set(auto_map)
-    loaded, batch = AutoModelForSeq2SeqLM.from_pretrained(checkpoint).eval(), tiny_batch()
-    torch.testing.assert_close(loaded(**batch).logits, trainer.model.eval()(**batch).logits)
-    found = load_as_a_stranger(checkpoint, tmp_path / "again", [[5, 6, 7]])
-    expected = loaded.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=6)
-    assert found["tokens"] == expected.tolist()
 
 
 def test_the_defaults_learn_to_reverse(tmp_path):

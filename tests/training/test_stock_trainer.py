@@ -5,7 +5,6 @@ import torch
 from small import model, rows, stock, tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
 
-from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
 from vanilla_transformer.model.sharing import GENERATION_TASK
@@ -62,13 +61,6 @@ def test_every_engine_computes_it(saved, beams, tmp_path):
         assert translator.engine.problems(translator.resolve_search(num_beams=beams)) == []
         lengths[translator.engine.name] = len(translator.translate(SOURCE, num_beams=beams).split())
     assert lengths == dict.fromkeys(("ctranslate2", "transformers"), DEFAULT_MAX_LENGTH - 1)
-
-
-def test_the_program_translates_and_exports_it(saved, tmp_path, capsys):
-    run_subcommand("translate", [str(saved), SOURCE, "--device", "cpu"])
-    assert len(capsys.readouterr().out.split()) == DEFAULT_MAX_LENGTH - 1
-    run_subcommand("export", [str(saved), str(tmp_path / "fast"), "--to", "ctranslate2"])
-    assert (tmp_path / "fast" / "model.bin").is_file()
 
 
 def test_what_somebody_chose_stays(tmp_path):
