@@ -399,5 +399,3 @@ def test_the_order_of_the_source_matters_by_positions_alone(tiny_model, scheme):
         encoder = tiny_model(position_embedding_type=name).get_encoder()
         swapped = encoder(ids[:, [1, 0, 2, 3]])[0][:, [1, 0, 2, 3]]
         assert torch.allclose(encoder(ids)[0], swapped, atol=1e-5) is not matters
-
-
