@@ -464,27 +464,6 @@ def test_threads_with_other_options_do_not_disturb_each_other(separate):
     assert separate.backend_tokenizer.to_str() == before
 
 
-def test_a_call_does_not_touch_the_backend(shared):
-    class Untouchable:
-        """A backend on which nothing can be set."""
-
-        def __init__(self, backend):
-            object.__setattr__(self, "backend", backend)
-
-        def __getattr__(self, name):
-            assert not name.startswith(("enable_", "no_", "add_")), name
-            return getattr(self.backend, name)
-
-        def __setattr__(self, name, value):
-            raise AssertionError(name)
-
-    tokenizer = copy.deepcopy(shared)
-    tokenizer._tokenizer = Untouchable(tokenizer._tokenizer)
-    options = {"truncation": True, "max_length": 4, "padding": True, "split_special_tokens": False}
-    encoded = tokenizer(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
-    assert encoded == shared(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
-
-
 def test_added_tokens_go_to_the_source_unless_told_otherwise(separate, tmp_path):
     size, target_size = len(separate), separate.target_vocab_size
     assert separate.add_tokens(["<2de>"]) == 1
