@@ -8,7 +8,6 @@ import torch
 from opennmt_models import (
     HEADS,
     SOURCE,
-    SPECIALS,
     TARGET,
     assert_same_logits,
     reference_model,
@@ -151,23 +150,3 @@ def test_weights_and_tables_that_do_not_fit_are_named(tmp_path):
     torch.save({"model": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="3 problem"):
         read_opennmt(tmp_path / "other.pt")
-
-
-def test_the_beams_are_those_of_ctranslate2(tmp_path, monkeypatch):
-    """Runs where CTranslate2 is installed: its converter reads the same file."""
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2")
-    path = save(tmp_path / "model.pt", reference_model())
-    converter = ctranslate2.converters.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
-    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "ct2")))
-    imported = read_opennmt(path)
-    tokens = [SOURCE[4:11], SOURCE[12:15]]
-    options = {"max_decoding_length": 8, "return_scores": True, "length_penalty": 0.0}
-    for beams in (1, 3):
-        expected = translator.translate_batch(tokens, beam_size=beams, **options)
-        inputs = imported.tokenizer([" ".join(row) for row in tokens], padding=True,
-                                    return_tensors="pt")  # fmt: skip
-        found = imported.model.generate(**inputs, num_beams=beams, max_new_tokens=8,
-                                        do_sample=False, length_penalty=0.0)  # fmt: skip
-        for row, result in zip(found.tolist(), expected, strict=True):
-            words = [TARGET[index] for index in row if index > 3]
-            assert words == [word for word in result.hypotheses[0] if word not in SPECIALS]

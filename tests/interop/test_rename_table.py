@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from conftest import add_noise
 from own_model import EOS, PAD, SOS, WIDTH, FromScratch
 from transformers import AutoModelForSeq2SeqLM
 
@@ -43,11 +44,7 @@ weights:
 @pytest.fixture
 def scratch():
     torch.manual_seed(0)
-    model = FromScratch().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+    return add_noise(FromScratch().eval())
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 
 ATTENTIONS = ["eager", "sdpa"]
 POSITIONS = CHOICES["position_embedding_type"]
-PLACEMENTS = ["post", "pre", "none"]
 
 
 def assert_same(found, expected, tolerance=1e-4):

@@ -49,21 +49,6 @@ def test_the_stock_trainer_takes_it_too(tmp_path):
     assert rates(run) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant_with_warmup"])
-def test_the_names_of_transformers_work_as_before(tmp_path, name):
-    run = trainer(
-        tmp_path,
-        lr_scheduler_type=name,
-        warmup_steps=2,
-        max_steps=3,
-        logging_steps=1,
-        learning_rate=0.5,
-    )
-    run.train()
-    assert rates(run)[2] == pytest.approx(0.25)
-    assert rates(run)[3] == pytest.approx(0.5)
-
-
 def test_the_options_of_a_run(tmp_path):
     argv = ["--output_dir", str(tmp_path), "--lr_scheduler_type", "noam", "--warmup_steps", "4000"]
     argv += ["--lr_scheduler_kwargs", '{"factor": 2.0}']
