@@ -263,7 +263,7 @@ def distillation(study: Study) -> None:
             student = study.train(
                 name,
                 [corpus],
-                *("--decoder_layers=1", "--num_train_epochs=10", f"--seed={seed}"),
+                *("--decoder_layers=1", "--num_train_epochs=8", f"--seed={seed}"),
                 *study.validation("en", "de"),
             )
             scores.append(caption_scores(study, student, name))
@@ -313,7 +313,7 @@ def third_language(study: Study) -> None:
                 {"train": [study.text("train", "en"), study.text("train", "de")], "name": "de"},
                 {"train": [study.text("train", "en"), french], "name": "fr", "tag": "<2fr>"},
             ],
-            *("--model_name_or_path", grown, "--num_train_epochs=5", f"--seed={seed}"),
+            *("--model_name_or_path", grown, "--num_train_epochs=3", f"--seed={seed}"),
             *("--muon_learning_rate=0.01", "--learning_rate=0.0015"),
             *study.validation("en", "de"),
         )
