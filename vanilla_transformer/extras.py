@@ -16,6 +16,7 @@ EXTRAS = {
     "language": ("py3langid",),
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
+    "corpus": ("dask", "distributed"),
     "page": ("gradio",),
     "onnx": ("onnx", "onnx_ir", "onnxruntime", "onnxscript"),
     "serve": (

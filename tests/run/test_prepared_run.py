@@ -10,8 +10,8 @@ from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import shards
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.output_directory import locked_directory
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.preparation import prepare as open_data
 

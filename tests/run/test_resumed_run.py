@@ -13,11 +13,11 @@ from toy import arguments
 from watch import callback
 
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.output_directory import (
     OutputDirectory,
     OverwriteGuard,
-    locked_directory,
 )
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.results import read_results, save_results
@@ -102,7 +102,9 @@ def test_two_runs_do_not_write_to_one_directory(argv, tmp_path):
             signal.pause()
     worker = int.from_bytes(os.read(ready, 8))
     try:
-        with pytest.raises(ValueError, match=r"Another run is writing to `output_dir` '.*out'"):
+        with pytest.raises(
+            ValueError, match=r"Another run is writing to the output directory '.*out'"
+        ):
             main(argv(folder, "train"))
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)

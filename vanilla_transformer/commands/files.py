@@ -243,7 +243,7 @@ def open_resumable(
     record = Path(f"{unfinished}.json")
     done = 0
     if unfinished.is_file() and record.is_file():
-        _check_identity(unfinished, record, identity)
+        check_identity(unfinished, record, identity)
         content = unfinished.read_bytes()
         done, size = content.count(b"\n"), content.rfind(b"\n") + 1
         with unfinished.open("r+b") as file:
@@ -318,7 +318,12 @@ def file_identity(path: str) -> list[Any]:
     return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 
-def _check_identity(unfinished: Path, record: Path, identity: Mapping[str, Any]) -> None:
+def check_identity(output: Path, record: Path, identity: Mapping[str, Any]) -> None:
+    """Refuses an output that was made from something else than its record says.
+
+    Raises:
+        ValueError: If anything of the identity differs. The error names it.
+    """
     try:
         recorded = read_object(record)
     except ValueError:
@@ -327,7 +332,7 @@ def _check_identity(unfinished: Path, record: Path, identity: Mapping[str, Any])
     names = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
     if names:
         raise ValueError(
-            f"{str(unfinished)!r} was made with another {', '.join(names)}: give the same "
+            f"{str(output)!r} was made with another {', '.join(names)}: give the same "
             "files and options, or delete it to begin again."
         )
 

@@ -18,6 +18,7 @@ from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.file_formats import add_links
@@ -44,11 +45,7 @@ from vanilla_transformer.run.loading import (
     tokenizer_sample,
 )
 from vanilla_transformer.run.options import TokenizerArguments
-from vanilla_transformer.run.output_directory import (
-    OutputDirectory,
-    locked_directory,
-    resolve_output_directory,
-)
+from vanilla_transformer.run.output_directory import OutputDirectory, resolve_output_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, splits_in_use
 from vanilla_transformer.run.shared_work import Report

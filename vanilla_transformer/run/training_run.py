@@ -23,6 +23,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
+from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
@@ -32,7 +33,7 @@ from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.output_directory import OverwriteGuard, locked_directory
+from vanilla_transformer.run.output_directory import OverwriteGuard
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.run.preparation import plan_run, prepare

@@ -1,0 +1,239 @@
+"""A corpus that is translated shard by shard, by workers of Dask: processes here, or of a cluster.
+
+A shard is a range of lines of one file. A worker gets its lines and writes its outputs, in a file
+that exists whole or not at all. So nothing depends on how many workers there are, nor on when one
+of them dies: Dask gives its shard to another one.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from transformers import set_seed
+
+from vanilla_transformer.commands import translate
+from vanilla_transformer.commands.files import check_identity, count_lines, file_identity
+from vanilla_transformer.commands.program import describe_error
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
+from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.extras import optional_packages
+from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
+
+MANIFEST = "manifest.json"
+"""What the shards of a directory are made from."""
+
+_SHARDS_AHEAD = 2  # whose lines are read, for each worker
+_FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
+_QUIET = {  # the program itself reports what has failed
+    "logging": {"distributed": "critical"},
+    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some neighbouring lines of a file, and the file of their outputs."""
+
+    path: Path
+    file: str
+    first: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.path.name} ({self.file}, lines {self.first + 1}-{self.first + self.count})"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the outputs are there, and as many as the lines."""
+        if not self.path.is_file():
+            return False
+        with self.path.open("rb") as stream:
+            return sum(1 for _ in stream) == self.count
+
+
+def translate_corpus(options: argparse.Namespace) -> None:
+    """Translates the shards that the directory lacks.
+
+    Raises:
+        ValueError: If the directory was made from something else, or another program writes to it.
+        OSError: If shards have failed. The error names them; the others are complete.
+    """
+    folder, size = Path(options.output), options.shard_lines or translate.SHARD_LINES
+    with locked_directory(folder, is_main=True):
+        identity = {
+            **translate.identity(options),
+            "corpus": [file_identity(file) for file in options.corpus],
+            "shard_lines": size,
+        }
+        _check_manifest(folder, identity)
+        shards = _cut_files(options, size)
+        missing = [shard for shard in shards if not shard.is_complete]
+        total = sum(shard.count for shard in shards)
+        done = total - sum(shard.count for shard in missing)
+        failed: dict[Shard, str] = {}
+        try:
+            if missing:
+                with Progress(total, "lines", done=done) as shown:
+                    for shard, problem in _carry_out(options, missing):
+                        if problem:
+                            failed[shard] = problem
+                            print_message(f"{shard} has failed: {problem}")
+                        else:
+                            done += shard.count
+                            shown.reach(done)
+        finally:
+            for path in folder.glob("*.partial"):  # of a worker that was killed
+                path.unlink(missing_ok=True)
+        if failed:
+            named = "; ".join(f"{shard}: {problem}" for shard, problem in failed.items())
+            raise OSError(
+                f"{len(failed)} of {len(shards)} shards have failed. The same command makes these "
+                f"alone: {named}"
+            )
+        print_message(f"{folder}: {total:,} lines in {len(shards)} shards.")
+
+
+def _check_manifest(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Refuses a directory whose shards are made from something else; records what they are."""
+    if (folder / MANIFEST).is_file():
+        check_identity(folder, folder / MANIFEST, identity)
+    elif any(folder.iterdir()):
+        raise ValueError(
+            f"`--output` {str(folder)!r} is not empty, and holds no translated corpus: choose "
+            "another directory."
+        )
+    write_atomic(folder / MANIFEST, json.dumps(identity, indent=1) + "\n")
+
+
+def _cut_files(options: argparse.Namespace, size: int) -> list[Shard]:
+    folder = Path(options.output).resolve()  # workers have another working directory
+    suffix = "jsonl" if options.json else "tsv" if options.tsv else "txt"
+    shards: list[Shard] = []
+    for file in options.corpus:
+        lines = count_lines(file) or 0
+        for first in range(0, lines, size):
+            path = folder / f"{len(shards):05}.{suffix}"
+            shards.append(Shard(path, file, first, min(size, lines - first)))
+    return shards
+
+
+def _with_lines(shards: Sequence[Shard]) -> Iterator[tuple[Shard, list[str]]]:
+    """Yields shards with their lines; each file is read once, as a stream."""
+    for file, group in groupby(shards, lambda shard: shard.file):
+        lines, position = read_lines(file), 0
+        for shard in group:
+            start = shard.first - position
+            found = list(islice(lines, start, start + shard.count))
+            if len(found) != shard.count:
+                raise ValueError(f"{file!r} was cut off while it was translated: begin again.")
+            position = shard.first + shard.count
+            yield shard, found
+
+
+def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator[tuple[Shard, str]]:
+    """Yields each shard that is written, with "", and each that has failed, with the reason."""
+    with _connected_client(options) as client:
+        with optional_packages():
+            from distributed import KilledWorker, as_completed
+        # One worker finds what is wrong with all shards, and exports the model if that is needed.
+        described = _described(options)
+        engine = client.submit(_name_of_engine, described, pure=False).result()
+        sources, running, failures = _with_lines(shards), as_completed(), 0
+        shard_of: dict[str, Shard] = {}
+        while failures < _FAILURES_IN_A_ROW:
+            free = max(1, len(client.nthreads())) * _SHARDS_AHEAD - len(shard_of)
+            for shard, lines in islice(sources, max(0, free)):
+                work = (_translate_shard, described, engine, shard, lines)
+                future = client.submit(*work, pure=False)
+                shard_of[future.key] = shard
+                running.add(future)
+            if not shard_of:
+                return
+            future = next(running)
+            shard, problem = shard_of.pop(future.key), ""
+            if future.status == "error":
+                error = future.exception()
+                problem = describe_error(error)
+                if isinstance(error, KilledWorker):
+                    problem = "its worker was ended again and again; perhaps its memory was full"
+            failures = failures + 1 if problem else 0
+            yield shard, problem
+        raise OSError(
+            f"{failures} shards one after another have failed, the last one is {shard}: {problem}. "
+            "What is complete is kept."
+        )
+
+
+def _described(options: argparse.Namespace) -> str:
+    """Returns the options for the workers, with absolute paths."""
+    models = (options.model, *options.ensemble_with)
+    model, *others = (str(Path(one).resolve()) if Path(one).exists() else one for one in models)
+    weights = [file_identity(one) for one in models]  # others are another model to a worker
+    own = {"model": model, "ensemble_with": others, "weights": weights}
+    return json.dumps({**vars(options), **own})
+
+
+@contextmanager
+def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
+    """Connects with the scheduler of a cluster, or starts workers on this machine."""
+    with optional_packages():
+        import dask
+
+        dask.config.set(_QUIET)
+        from distributed import Client, LocalCluster
+    if (scheduler := options.scheduler) is not None:
+        where = "scheduler_file" if os.path.isfile(scheduler) else "address"
+        with Client(**{where: scheduler}) as client:
+            if not client.nthreads():
+                print_message(f"{scheduler} has no workers yet: waiting for the first one.")
+            yield client
+        return
+    cluster = LocalCluster(
+        n_workers=options.num_proc or 1,
+        threads_per_worker=1,
+        memory_limit=None,
+        dashboard_address=None,
+    )
+    with cluster, Client(cluster) as client:
+        yield client
+
+
+# On a worker --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _translator_of_worker(described: str) -> Any:
+    """Loads the translator of a worker; the next shards, and only theirs, use it too."""
+    hide_bars_of_loading()
+    return translate.load_translator(argparse.Namespace(**json.loads(described)))
+
+
+def _name_of_engine(described: str) -> str:
+    return str(_translator_of_worker(described).engine.name)
+
+
+def _translate_shard(described: str, engine: str, shard: Shard, lines: list[str]) -> None:
+    if shard.is_complete:  # by a worker that died before it could say so
+        return
+    options = argparse.Namespace(**json.loads(described))
+    translator = _translator_of_worker(described)
+    if (own := translator.engine.name) != engine:
+        raise ValueError(
+            f"This worker has the engine {own!r}, and the first one {engine!r}: install the same "
+            "packages, or give --engine."
+        )
+    set_seed(options.seed + int(shard.path.stem))
+    with (
+        explained_full_disk(shard.path),
+        replaced_file(shard.path) as part,
+        part.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
+        translate.print_outputs(translator, options, iter(lines), lines, stream)
