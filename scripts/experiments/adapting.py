@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 from statistics import mean
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -366,7 +367,7 @@ def make_many_languages(study: Study, folder: Path, tokens: int = 256_000) -> No
             merges.append(pair)
             others.append("".join(pair))
     tokenizer = NllbTokenizer(vocabulary, merges, src_lang="eng_Latn", tgt_lang="deu_Latn")
-    sizes = {f"{side}_layers": 4 for side in ("encoder", "decoder")}
+    sizes: dict[str, Any] = {f"{side}_layers": 4 for side in ("encoder", "decoder")}
     sizes |= {f"{side}_ffn_dim": 2048 for side in ("encoder", "decoder")}
     sizes |= {f"{side}_attention_heads": 8 for side in ("encoder", "decoder")}
     torch.manual_seed(0)

@@ -144,7 +144,7 @@ def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator
         with optional_packages():
             from distributed import KilledWorker, as_completed
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
-        described = _described(options)
+        described = _describe_options(options)
         engine = client.submit(_name_of_engine, described, pure=False).result()
         sources, running, failures = _with_lines(shards), as_completed(), 0
         shard_of: dict[str, Shard] = {}
@@ -172,7 +172,7 @@ def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator
         )
 
 
-def _described(options: argparse.Namespace) -> str:
+def _describe_options(options: argparse.Namespace) -> str:
     """Returns the options for the workers, with absolute paths."""
     models = (options.model, *options.ensemble_with)
     model, *others = (str(Path(one).resolve()) if Path(one).exists() else one for one in models)
