@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -60,7 +60,7 @@ class Study:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.folder = Path(options.output_dir) / options.demonstration
+        self.folder: Path = Path(options.output_dir) / options.demonstration
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def text(self, name: str, language: str) -> str:
@@ -87,7 +87,7 @@ class Study:
         done.write_text(f"{time.monotonic() - start:.0f} s\n")
         return output
 
-    def train(self, name: str, corpora: Sequence[dict[str, object]], *words: object) -> Path:
+    def train(self, name: str, corpora: Sequence[Mapping[str, object]], *words: object) -> Path:
         """Trains a model with the recipe on some corpora."""
         return self.run(
             name,
@@ -252,7 +252,7 @@ def distillation(study: Study) -> None:
         *("translate", teacher, "--input", study.text("train", "en"), "--output", OUTPUT),
         *("--tsv", "--num-beams", 5),
     )
-    data = {
+    data: dict[str, dict[str, object]] = {
         "the captions": {"train": [study.text("train", side) for side in ("en", "de")]},
         "the outputs of the teacher": {"train": str(outputs)},
     }
@@ -356,7 +356,8 @@ def make_many_languages(study: Study, folder: Path, tokens: int = 256_000) -> No
     trainer = BpeTrainer(vocab_size=20_000, special_tokens=specials, show_progress=False)
     trained.train_from_iterator((line for path in files for line in lines_of(path)), trainer)
     model = json.loads(trained.to_str())["model"]
-    vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+    vocabulary: dict[str, int] = model["vocab"]
+    merges: list[Any] = [tuple(pair) for pair in model["merges"]]
     letters = [chr(code) for code in range(0x430, 0x450)]
     vocabulary |= {letter: len(vocabulary) + rank for rank, letter in enumerate(letters)}
     others, chance = [*letters], Random(0)
