@@ -43,15 +43,20 @@ def make_config(**changes):
     return VanillaTransformerConfig(**{**TINY, **changes})
 
 
+def add_noise(model, size=0.2):
+    """Moves every parameter (biases and norms too) off its value."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(size * torch.randn_like(parameter))
+    return model
+
+
 def make_model(
     cls=VanillaTransformerForConditionalGeneration, seed=0, attention=None, noise=0.2, **changes
 ):
     """A model in eval mode, every parameter of which (biases, norms) differs from its default."""
     torch.manual_seed(seed)
-    model = cls(make_config(**changes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(noise * torch.randn_like(parameter))
+    model = add_noise(cls(make_config(**changes)), noise)
     if attention is not None:
         model.set_attn_implementation(attention)
     return model.eval()

@@ -13,6 +13,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "tensorboard": ("tensorboard",),
     "peft": ("peft",),
+    "language": ("py3langid",),
     "convert": ("google", "sacremoses", "sentencepiece"),
     "ctranslate2": ("ctranslate2",),
     "corpus": ("dask", "distributed"),

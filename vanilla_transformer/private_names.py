@@ -16,10 +16,8 @@ class PrivateNames(NamedTuple):
     """One row: names of one class that are used for one reason.
 
     Attributes:
-        owner: Module and name of the class.
         names: The names. One that begins with "self." is set in the code of the class, and exists
             only in its instances.
-        reason: What it is used for.
         instead: The public way that it would take if there were one.
     """
 

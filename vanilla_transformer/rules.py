@@ -27,7 +27,6 @@ def check_rules(
     Args:
         rules: Rows of a table, in the order in which they are checked.
         options: An instance of a dataclass, or any object whose attributes are options.
-        error: Makes the error of a sentence.
 
     Raises:
         ValueError: Or another `error`, if a rule is broken. The message is that of the first such

@@ -119,7 +119,7 @@ def load_batches(prepared: str, batches: int) -> None:
         work()
         return time.process_time() - began
 
-    rows = Shards.read(Path(prepared, "train")).open().remove_columns("length")
+    rows = Shards.read(Path(prepared, "train")).open()
     lengths = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
     samplers: list[TokenBudgetBatchSampler] = []
     made = timed(lambda: samplers.append(TokenBudgetBatchSampler(*lengths, 4096)))

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 from browsers import chromium  # noqa: F401 - a fixture
+from conftest import add_noise
 from toy import command
 from transformers import AutoModelForSeq2SeqLM
 
@@ -92,11 +93,8 @@ def other(trained, corpus, tmp_path):
     """The same model with weights that make other outputs."""
     model = AutoModelForSeq2SeqLM.from_pretrained(trained)
     torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
     shutil.copytree(trained, tmp_path / "other")
-    model.save_pretrained(tmp_path / "other")
+    add_noise(model).save_pretrained(tmp_path / "other")
     return tmp_path / "other"
 
 

@@ -4,9 +4,9 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.encoding import encode
+from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_words import words_of_encoding
@@ -65,9 +65,7 @@ def linked(tokenizer, link_file, **limits):
 def test_links_of_words_become_links_of_all_their_tokens(kind, link_file):
     tokenizer = VanillaTransformerTokenizer.train(SOURCES, TARGETS, kind=kind, vocab_size=290)
     encoded = linked(tokenizer, link_file)
-    assert set(encoded.column_names) == {
-        "input_ids", "labels", "length", "alignment"
-    }  # fmt: skip
+    assert set(encoded.column_names) == {"input_ids", "labels", "alignment"}
     source = words_of_encoding(tokenizer, SOURCES, tokenizer(SOURCES), "source")
     target = words_of_encoding(tokenizer, TARGETS, tokenizer(text_target=TARGETS), "target")
     for row, line, *words in zip(encoded, LINES, source, target, strict=True):

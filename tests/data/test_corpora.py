@@ -122,6 +122,7 @@ REFUSED = {
     "filter": ({"filters": {"sript": 1}}, "app: `filters` has no 'sript': did you mean 'script'"),
     "languages": ({"languages": ["en"]}, r"`languages` \['en'\] must name the source and the"),
     "columns": ({"columns": [2, 3]}, r"app.tsv, line 1: it has 2 columns, but `columns` are"),
+    "language": ({"filters": {"language": True}}, "app: the filter `language` needs `languages`"),
     "tmx": ({"train": "app.tmx"}, "app: app.tmx needs `languages`"),
     "files": ({"train": None}, "names no files"),
     "format": ({"train": "app.docx"}, "app.docx does not exist"),

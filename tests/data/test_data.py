@@ -292,7 +292,9 @@ def test_columns_of_other_types(write):
         ("x.jsonl", b'{"source": "a"}\n{"source": "\xff"}\n', "line 2: byte 0xff"),
         ("x.json", "\n", "x.json is empty"),
         ("x.parquet", b"no parquet", "cannot be read as .parquet"),
-        ("x.tsv", "a\tb\n", r"unknown format: give one of \.csv"),
+        ("x.tsv", "", "x.tsv is empty"),
+        ("x.tsv", "a\tb\nc\n", "line 2: it has 1 columns"),
+        ("x.txt", "a\tb\n", r"unknown format: give one of \.tsv"),
     ],
 )
 def test_bad_files(write, name, content, message):
@@ -402,7 +404,6 @@ def test_encode(tokenizer, caplog):
     assert encoded.to_dict() == {
         "input_ids": [[4, 5, 2], [4, 5, 6, 2], [4, 2]],
         "labels": [[7, 2], [7, 8, 2], [7, 8, 7, 8, 2]],
-        "length": [5, 7, 7],
     }
     assert "truncated" not in caplog.text
 

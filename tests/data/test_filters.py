@@ -11,6 +11,7 @@ DROPPED = [
     ("length_ratio", "a dog", "ein Hund, und noch vieles mehr dazu", {}),
     ("letters", "3 + 4 = 7", "3 und 4 = 7", {}),
     ("script", "a dog", "собака", {}),
+    ("language", "a dog runs in the snow", "un chien court dans la neige", {"language": True}),
     ("placeholders", "open %s of %d", "öffne %s", {}),
     ("placeholders", "hi {name}", "hallo {Name}", {}),
     ("markup", "a <b>dog</b>", "ein <b>Hund", {}),
@@ -25,6 +26,8 @@ KEPT = [
     ("PrintOut", "PrintOut", {"identical": False}),
     ("a dog", "ein Hund, und noch vieles mehr dazu", {"length_ratio": 9}),
     ("OK", "Gut", {}),
+    ("a dog runs in the snow", "ein Hund läuft durch den Schnee", {"language": True}),
+    ("a dog", "un chien", {"language": True}),
 ]
 
 

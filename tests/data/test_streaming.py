@@ -4,11 +4,11 @@ from itertools import chain, islice
 
 import numpy as np
 import pytest
-from datasets import IterableDataset
+from datasets import Dataset, IterableDataset
 from small import assert_resumes_exactly, losses, model, trainer
 from torch.utils.data import DataLoader
 
-from vanilla_transformer.data.streaming import TokenBudgetStream
+from vanilla_transformer.data.streaming import POSITION, PositionCollator, TokenBudgetStream
 
 COUNT, BUDGET = 150, 120
 
@@ -103,6 +103,64 @@ def test_a_worker_gives_the_same_order_and_two_are_refused():
     assert load(0) == load(1)
     with pytest.raises(ValueError, match="set dataloader_num_workers to 0 or 1"):
         load(2)
+
+
+def sharded(folder, read):
+    """Three shards of the rows, each of which notes that it is read."""
+
+    def shards(numbers):
+        for number in numbers:
+            read.append(number)
+            yield from islice(examples(), number * 50, number * 50 + 50)
+
+    return IterableDataset.from_generator(shards, gen_kwargs={"numbers": [0, 1, 2]})
+
+
+def parquet(folder, read):
+    path = str(folder / "rows.parquet")
+    Dataset.from_generator(examples, cache_dir=str(folder)).to_parquet(path, batch_size=20)
+    return IterableDataset.from_parquet(path)
+
+
+@pytest.mark.parametrize("make", [sharded, parquet])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stream_goes_on_after_any_batch(tmp_path, make, workers):
+    def load(position, count, skipped=0):
+        batches = TokenBudgetStream(make(tmp_path, read := []), BUDGET, buffer_size=20)
+        if position is not None:
+            batches.resume(position, skipped)
+        collate = PositionCollator(lambda rows: {"rows": list(map(number_of, rows))})
+        loader = DataLoader(batches, batch_size=None, collate_fn=collate, num_workers=workers)
+        return list(islice(loader, count)), read
+
+    whole, _ = load(None, 90)
+    assert sum(len(batch["rows"]) for batch in whole) > 2 * COUNT
+    position, done = None, 0
+    for stop in (1, 17, 35, 60):  # each time from where the last one has gone on
+        some, _ = load(position, stop - done + 1, skipped=1 if position else 0)
+        position, done = some[-2 if position is None else -1][POSITION], stop
+        rest, read = load(position, 91 - stop, skipped=1)
+        assert [one.get("rows") for one in rest] == [None, *(one["rows"] for one in whole[stop:])]
+    assert not read or workers or read[0] > 0  # what lies before it is not read again
+
+
+def test_processes_divide_the_shards_or_the_rows(tmp_path):
+    for processes, count in ((3, 1), (2, 3)):  # of three shards
+        found = []
+        for index in range(processes):
+            rows = sharded(tmp_path, read := [])
+            options = {"num_processes": processes, "process_index": index}
+            batches = iter(TokenBudgetStream(rows, BUDGET, 20, **options))
+            found += chain(*taken(batches, total=COUNT // processes))
+            assert len(read) == count
+        assert sorted(found) == list(range(COUNT))
+
+
+def test_the_position_of_other_processes_is_ignored():
+    first = next(iter(stream()))
+    other = stream(num_processes=2)
+    other.resume(first.position, 5)
+    assert next(iter(other))
 
 
 def run(folder, **options):

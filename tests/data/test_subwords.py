@@ -14,8 +14,12 @@ from small import assert_resumes_exactly, model, record_batches, trainer
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.data.encoding import encode
-from vanilla_transformer.data.segmentation import BpeDropout, UnigramSampling
-from vanilla_transformer.data.subwords import SampledSubwords, SubwordSampler
+from vanilla_transformer.data.subwords import (
+    BpeDropout,
+    SampledSubwords,
+    SubwordSampler,
+    UnigramSampling,
+)
 from vanilla_transformer.training.callbacks import SubwordEpochs
 
 STEMS = ("low", "new", "wid")

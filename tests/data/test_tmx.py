@@ -32,10 +32,10 @@ def test_units_are_read_with_variants_of_languages_and_lines(tmp_path):
         unit(("eng", "other code"), ("de", "nur deutsch")),
     )
     assert list(read_tmx(path, ["en", "de"])) == [
-        ("A dog & a cat", "Hund und Katze", 4),
-        ("January", "Jänner", 6),
-        ("alone", "", 7),
-        ("", "nur deutsch", 8),
+        ("A dog & a cat", "Hund und Katze", 4, ""),
+        ("January", "Jänner", 6, ""),
+        ("alone", "", 7, ""),
+        ("", "nur deutsch", 8, ""),
     ]
     assert list(read_tmx(path, ["de-AT", "en"]))[1][:2] == ("Jänner", "January")
 
@@ -47,10 +47,19 @@ def test_codes_of_inline_elements_are_kept_or_dropped(tmp_path):
     assert next(read_tmx(path, ["en", "de"], "drop")).source == "A big red dog"
 
 
+def test_documents_are_read(tmp_path):
+    name = '<prop type="{}">man\n  ual</prop>'
+    props = [name.format("x-Document"), name.format("filename"), name.format("x-domain"), "<prop/>"]
+    pair = (("en", f"a {props[0]}"), ("de", "b"))
+    path = save(tmp_path / "a.tmx", *(unit(*pair, extra=prop) for prop in props))
+    documents = [pair.document for pair in read_tmx(path, ["en", "de"])]
+    assert documents == ["man ual", "man ual", "", ""]
+
+
 def test_packed_and_utf16_files_are_read(tmp_path):
     text = HEAD.replace("?>", ' encoding="utf-16"?>', 1) + unit(("en", "ä"), ("de", "ö")) + TAIL
     (tmp_path / "a.tmx.gz").write_bytes(gzip.compress(text.encode("utf-16")))
-    assert list(read_tmx(str(tmp_path / "a.tmx.gz"), ["en", "de"])) == [("ä", "ö", 4)]
+    assert list(read_tmx(str(tmp_path / "a.tmx.gz"), ["en", "de"])) == [("ä", "ö", 4, "")]
 
 
 ENTITIES = '<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>'

@@ -1,9 +1,7 @@
 """Links between words: the format, the error rate, and the words of tokens of every tokenizer."""
 
-import json
-
 import pytest
-import sentencepiece
+from converted_models import save_marian, train_pieces
 from transformers import MarianTokenizer
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -117,19 +115,8 @@ def test_unknown_words_of_an_output_belong_to_no_word():
 def marian(tmp_path_factory):
     """A tokenizer of SentencePiece that is not fast."""
     folder = tmp_path_factory.mktemp("marian")
-    corpus = folder / "corpus.txt"
-    corpus.write_text("\n".join(["the cat sat on the mat", "hello world and more", *TEXTS] * 20))
-    for side in ("source", "target"):
-        sentencepiece.SentencePieceTrainer.train(
-            input=str(corpus), model_prefix=str(folder / side), vocab_size=45, minloglevel=2
-        )
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.model"))
-    vocab = [pieces.id_to_piece(index) for index in range(len(pieces))]
-    vocab = ["</s>", "<unk>", *[piece for piece in vocab if piece[0] != "<"], "<pad>"]
-    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(vocab)}))
-    return MarianTokenizer(
-        str(folder / "source.model"), str(folder / "target.model"), str(folder / "vocab.json")
-    )
+    save_marian(train_pieces(folder), folder / "model", separate=False)
+    return MarianTokenizer.from_pretrained(folder / "model")
 
 
 def test_a_tokenizer_without_offsets_is_read_by_its_marks(marian):

@@ -98,7 +98,7 @@ def save_checkpoints_of_trainers(folder):
     import marian_models
     import opennmt_models
     from own_model import FromScratch
-    from test_tutorial_layouts import Seq2Seq
+    from test_tutorial_layouts import Seq2Seq, weights_of
     from torch_model import random_model
     from transformers import FSMTConfig, FSMTForConditionalGeneration
 
@@ -115,5 +115,5 @@ def save_checkpoints_of_trainers(folder):
     )
     torch.save(random_model("sinusoidal").state_dict(), folder / "seq2seq.pt")
     torch.save(FromScratch().state_dict(), folder / "my-model.pt")
-    torch.save(Seq2Seq().state_dict(), folder / "seq2seq-transformer.pt")
+    torch.save(weights_of(Seq2Seq()), folder / "seq2seq-transformer.pt")
     (folder / "table.yaml").write_text(yaml_of_page()[0], encoding="utf-8")

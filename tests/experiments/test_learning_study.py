@@ -17,10 +17,8 @@ from learning_study import (
     main,
     make_task,
     make_trainer,
-    parse_optimizer,
     read_results,
     train,
-    write_report,
 )
 from toy import experiment
 
@@ -101,18 +99,6 @@ def test_combinations_that_leave_no_run_are_refused():
     options = StudyArguments("nowhere", initializers=["deepnorm"], norm_placements=["pre"])
     with pytest.raises(ValueError, match="deepnorm need `norm_placements` post"):
         list_runs(options)
-
-
-def test_a_report_of_nothing_is_refused(tmp_path):
-    (tmp_path / "runs.jsonl").write_text("null\n[]\n")
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ValueError, match=r"runs\.jsonl' holds no finished run"):
-            write_report(folder)
-
-
-def test_rates():
-    assert parse_optimizer("adamw:0.003") == ("adamw", 0.003, None)
-    assert parse_optimizer("muon:0.003:1e-2") == ("muon", 0.003, 0.01)
 
 
 def test_missing_files_are_named(tmp_path):
@@ -256,13 +242,6 @@ def test_a_run_that_diverged_leaves_the_figures_of_the_others_alone(tmp_path):
     assert cells[3:] == expected[3:]
     append_result(tmp_path / "runs.jsonl", early)
     assert "| 1 | 1 | - | - | - | - | - |" in learning_study.write_report(tmp_path)
-
-
-def test_the_same_run_in_two_lines_counts_once(tmp_path):
-    for loss in (2.0, 3.0):
-        append_result(tmp_path / "runs.jsonl", make_result(loss, 1))
-    (found,) = read_results(tmp_path / "runs.jsonl")
-    assert found["validations"][-1][1] == 2.0
 
 
 def test_it_is_a_program(corpus, tmp_path):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from toy import command
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.inference.loading import load_model
@@ -78,19 +77,6 @@ def test_an_alignment_names_the_strongest_source_token(maps):
             assert token == maps.source[int(weights[row].argmax())]
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_a_figure_has_a_panel_for_each_head(maps, kind, tmp_path):
-    figure = maps.figure(kind, layer=0)
-    weights = getattr(maps, kind)[0]
-    panels = [axes for axes in figure.axes if axes.get_title().startswith("head")]
-    assert len(panels) == len(weights)
-    for panel, head in zip(panels, weights, strict=True):
-        assert torch.equal(torch.tensor(panel.images[0].get_array().data), head)
-    labels = [text.get_text() for text in panels[-1].get_xticklabels()]
-    assert labels == (maps.fed if kind == "decoder" else maps.source)
-    figure.savefig(tmp_path / "maps.png")
-
-
 def test_an_unknown_layer_head_or_kind_is_refused(maps):
     with pytest.raises(ValueError, match="`layer` is 9: choose 0 to"):
         maps.figure("cross", layer=9)
@@ -98,11 +84,3 @@ def test_an_unknown_layer_head_or_kind_is_refused(maps):
         maps.alignment(head=9)
     with pytest.raises(ValueError, match="`kind` is 'self'"):
         maps.figure("self")
-
-
-def test_the_program_prints_the_alignment_and_draws(trained, tmp_path):
-    image = tmp_path / "maps.png"
-    done = command("inspect", "attention", trained, "--text", "a dog .", "--output", image)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[1].startswith("Hund ")  # after the names of the columns
-    assert image.read_bytes().startswith(b"\x89PNG")

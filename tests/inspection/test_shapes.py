@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from toy import command
 
 from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.inspection import shape_walk
@@ -102,11 +101,3 @@ def test_the_model_is_left_as_it_was(tiny_model, tiny_batch):
     assert hooks(model) == 0
     assert modes(model) == before
     assert torch.is_grad_enabled()
-
-
-def test_the_program_walks_a_saved_model(trained):
-    done = command("inspect", "shapes", trained, "--text", "a dog", "--attention", "eager")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "input_ids (1, 3)" in done.stdout
-    assert "decoder_input_ids (1, 1)" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("total")

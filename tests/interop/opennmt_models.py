@@ -4,6 +4,7 @@ import math
 from argparse import Namespace
 
 import torch
+from conftest import add_noise
 from torch import nn
 
 from vanilla_transformer.interop.sinusoids import sinusoids
@@ -44,10 +45,7 @@ def reference_model():
                            batch_first=True)  # fmt: skip
     model.source, model.target = nn.Embedding(24, WIDTH), nn.Embedding(20, WIDTH)
     model.generator = nn.Linear(WIDTH, 20)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.4 * torch.randn_like(parameter))
-    return model.eval()
+    return add_noise(model, 0.3).eval()
 
 
 def logits_of(model, ids, targets, scheme="sinusoidal"):

@@ -3,7 +3,7 @@
 import ctranslate2
 import pytest
 import torch
-from conftest import make_batch, make_config, make_model
+from conftest import make_config, make_model
 
 from vanilla_transformer.interop.ctranslate2 import (
     convert_to_ctranslate2,
@@ -53,46 +53,6 @@ VARIANTS = {
 def load(model, tokenizer, folder, **options):
     convert_to_ctranslate2(model, tokenizer, folder / "ct2", **options)
     return ctranslate2.Translator(str(folder / "ct2"), intra_threads=1, compute_type="default")
-
-
-def tokens_of(tokenizer, rows, lengths, side):
-    pairs = zip(rows.tolist(), lengths, strict=True)
-    return [tokenizer.convert_ids_to_tokens(row[:length], side=side) for row, length in pairs]
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_log_probabilities_and_searches_are_equal(name, shared_words, separate_words, tmp_path):
-    changes = VARIANTS[name]
-    tokenizer = separate_words if "decoder_vocab_size" in changes else shared_words
-    model = make_model(**changes)
-    size = model.config.decoder_vocab_size
-    batch = make_batch(SOURCE_LENS, TARGET_LENS, decoder_vocab=size)
-    translator = load(model, tokenizer, tmp_path)
-    sources = tokens_of(tokenizer, batch["input_ids"], SOURCE_LENS, "source")
-    targets = tokens_of(tokenizer, batch["labels"].clamp(min=0), TARGET_LENS, "target")
-
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    with torch.no_grad():
-        logits = model(**inputs, labels=batch["labels"]).logits.log_softmax(-1)
-    for row, score in enumerate(translator.score_batch(sources, targets)):
-        length = TARGET_LENS[row]
-        expected = logits[row, range(length), batch["labels"][row, :length]]
-        torch.testing.assert_close(
-            torch.tensor(score.log_probs[:length]), expected, atol=1e-4, rtol=0
-        )
-
-    for num_beams in (1, 3):
-        search = {"num_beams": num_beams, "max_new_tokens": 9, "suppress_tokens": [0]}
-        if num_beams > 1:
-            search["early_stopping"] = True
-        expected = model.generate(**inputs, **search)[:, 1:].tolist()
-        found = translator.translate_batch(
-            sources, beam_size=num_beams, max_decoding_length=9, min_decoding_length=0
-        )
-        for row, result in zip(expected, found, strict=True):
-            end = row.index(2) if 2 in row else len(row)
-            wanted = tokenizer.convert_ids_to_tokens(row[:end], side="target")
-            assert result.hypotheses[0] == wanted
 
 
 def test_every_field_in_the_way_is_named(shared_words, tmp_path):

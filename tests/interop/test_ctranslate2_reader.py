@@ -6,7 +6,7 @@ import struct
 import ctranslate2
 import pytest
 import torch
-from conftest import make_model
+from conftest import make_batch, make_model
 from ctranslate2.converters import opennmt_py
 from ctranslate2.specs import attention_spec, model_spec, transformer_spec
 from ctranslate2_models import (
@@ -20,11 +20,9 @@ from ctranslate2_models import (
 from opennmt_models import SOURCE, TARGET, reference_model
 from opennmt_models import save as save_opennmt
 from test_ctranslate2 import VARIANTS
-from toy import arguments, command
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2 import (
     VanillaTransformerLoader,
     convert_to_ctranslate2,
@@ -33,6 +31,7 @@ from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.hf_models import from_transformers
 from vanilla_transformer.interop.model_bin import read_model_bin
+from vanilla_transformer.interop.probe import compare_logits
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 
 TYPES = ("int8", "int16", "float16", "bfloat16", "int8_float32", "int8_bfloat16")
@@ -52,7 +51,9 @@ def assert_equal_weights(model, expected):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_our_own_exports_come_back(name, shared_words, separate_words, tmp_path):
+def test_our_own_exports_compute_the_same_and_come_back(
+    name, shared_words, separate_words, tmp_path
+):
     changes = VARIANTS[name]
     tokenizer = separate_words if "decoder_vocab_size" in changes else shared_words
     model = make_model(**changes)
@@ -60,9 +61,13 @@ def test_our_own_exports_come_back(name, shared_words, separate_words, tmp_path)
     imported = read_ctranslate2(tmp_path / "ct2")
     if name not in ANEW:
         assert_equal_weights(imported.model, model.state_dict())
+    batch = make_batch(decoder_vocab=model.config.decoder_vocab_size)
+    with torch.no_grad():
+        found, expected = (each(**batch).logits for each in (imported.model, model))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
     assert compare(imported).agrees
     tokens = vocabularies_of(model.config, tokenizer)
-    assert_same_searches(imported.model, tmp_path / "ct2", tokens)
+    assert_same_searches(model, tmp_path / "ct2", tokens)
     same = ("pad_token_id", "eos_token_id", "decoder_start_token_id", "norm_placement",
             "position_embedding_type", "share_encoder_decoder_embeddings")  # fmt: skip
     assert [n for n in same if getattr(model.config, n) != getattr(imported.model.config, n)] == []
@@ -293,11 +298,6 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(deployed, tmp_path):
         assert str(refused.value).count("\n") == 0
 
 
-def changed(content, old, new):
-    assert content.count(old) >= 1
-    return content.replace(old, new, 1)
-
-
 def test_a_hostile_file_is_refused_in_a_sentence(deployed, tmp_path):
     content = (deployed / "model.bin").read_bytes()
     count = 22 + 4  # after version, name and revision
@@ -361,50 +361,6 @@ def test_a_directory_without_weights_or_vocabularies_is_refused(deployed, tmp_pa
 
 
 # From the command line ----------------------------------------------------------------------------
-
-
-def translations(folder, lines):
-    translator = ctranslate2.Translator(str(folder), intra_threads=1)
-    results = translator.translate_batch([[*line.split(), "</s>"] for line in lines])
-    return [" ".join(result.hypotheses[0]) for result in results]
-
-
-def test_a_deployed_model_is_trained_further_and_deployed_again(corpus, trained, tmp_path, capsys):
-    """Its sources are lost. New pairs teach it another word for a dog."""
-    deployed, again = tmp_path / "deployed", tmp_path / "again"
-    export = [str(trained), str(deployed), "--to", "ctranslate2", "--quantization", "int8"]
-    run_subcommand("export", export)
-    for path in deployed.glob("*token*"):
-        path.unlink()  # what another exporter would not write
-    run_subcommand("convert", ["--from", "ctranslate2", str(deployed), str(tmp_path / "model")])
-    assert "Compared with CTranslate2 on random input" in capsys.readouterr().out
-
-    pairs = [
-        ((corpus / f"train.{side}").read_text(encoding="utf-8").splitlines())
-        for side in ("en", "de")
-    ]
-    chosen = [pair for pair in zip(*pairs, strict=True) if "dog" in pair[0]][:100]
-    lines = [(english, german.replace("Hund", "Vogel")) for english, german in chosen]
-    for side, place in (("en", 0), ("de", 1)):
-        text = "".join(f"{pair[place]}\n" for pair in lines)
-        (tmp_path / f"new.{side}").write_text(text, encoding="utf-8")
-    options = dict(
-        zip(*[iter(arguments(corpus, tmp_path / "adapted", "validation"))] * 2, strict=True)
-    )
-    kept = ("--max_tokens", "--learning_rate", "--seed", "--output_dir", "--validation_source",
-            "--validation_target", "--generation_max_length")  # fmt: skip
-    done = command(
-        "train",
-        *(word for name in kept for word in (name, options[name])),
-        *("--model_name_or_path", tmp_path / "model", "--num_train_epochs", 8),
-        *("--train_source", tmp_path / "new.en", "--train_target", tmp_path / "new.de"),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    export = [str(tmp_path / "adapted"), str(again), "--to", "ctranslate2"]
-    run_subcommand("export", [*export, "--quantization", "int8"])
-    source = ["a dog likes a man ."]
-    assert translations(deployed, source) == ["Hund mag Mann ."]
-    assert translations(again, source) == ["Vogel mag Mann ."]
 
 
 def test_an_export_brings_its_tokenizer_along(tmp_path):

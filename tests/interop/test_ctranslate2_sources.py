@@ -29,10 +29,10 @@ from transformers import (
     MBartTokenizer,
 )
 
-from vanilla_transformer.interop.comparison import compare_logits
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.eole import read_eole
 from vanilla_transformer.interop.hf_models import from_transformers
+from vanilla_transformer.interop.probe import compare_logits
 
 EQUAL_HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
 

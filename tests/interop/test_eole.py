@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from conftest import add_noise
 from eole_models import MODEL, SPECIALS, renamed, save
 from opennmt_models import SOURCE, TARGET, WIDTH, assert_same_logits, reference_model
 from transformers import AutoTokenizer
@@ -103,10 +104,7 @@ def test_the_logits_are_those_of_eole(tmp_path, changes):
     options = TransformerModelConfig(**json.loads(json.dumps({**MODEL, **changes})))
     words = {"src": SOURCE, "tgt": TARGET, "decoder_start_token": "<s>", "specials": SPECIALS}
     torch.manual_seed(0)
-    model = EncoderDecoderModel.build_blocks(options, dict_to_vocabs(words))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.4 * torch.randn_like(parameter))
+    model = add_noise(EncoderDecoderModel.build_blocks(options, dict_to_vocabs(words)))
     output = {"generator.weight": torch.randn(len(TARGET), WIDTH),
               "generator.bias": torch.randn(len(TARGET))}  # fmt: skip
     if options.share_decoder_embeddings:

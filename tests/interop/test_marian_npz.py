@@ -8,7 +8,6 @@ import pytest
 import sentencepiece
 import torch
 from conftest import make_model
-from hf_models import make
 from marian_models import (
     BASE,
     PRE,
@@ -55,63 +54,6 @@ def test_a_model_computes_what_marian_computes(name, tmp_path):
         found = our_logits(imported.model, source, target).double()
         limit = 2e-6 * max(5.0, float(expected.abs().max()))
         torch.testing.assert_close(found, expected, atol=limit, rtol=0)
-
-
-def as_marian(source):
-    """The arrays of Marian for a `MarianMTModel`, written out by hand."""
-    state = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
-    arrays = {
-        "Wemb": state["model.shared.weight"][:-1].numpy(),
-        "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1].numpy(),
-    }
-    places = {"self_attn": "self", "encoder_attn": "context"}
-    letters = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "o"}
-    for name, tensor in state.items():
-        found = re.fullmatch(r"model\.(encoder|decoder)\.layers\.(\d+)\.(.*)\.(weight|bias)", name)
-        if not found:
-            continue
-        place, part = f"{found[1]}_l{int(found[2]) + 1}", found[3]
-        kind = {"weight": "W", "bias": "b"}[found[4]]
-        norm = {"weight": "ln_scale", "bias": "ln_bias"}[found[4]]
-        if part in ("fc1", "fc2"):
-            key = f"{place}_ffn_{kind}{part[-1]}"
-        elif part == "final_layer_norm":
-            key = f"{place}_ffn_ffn_{norm}"
-        elif part.endswith("_layer_norm"):
-            key = f"{place}_{places[part.removesuffix('_layer_norm')]}_Wo_{norm}"
-        else:
-            attention, projection = part.split(".")
-            key = f"{place}_{places[attention]}_{kind}{letters[projection]}"
-        value = tensor.T if tensor.dim() == 2 else tensor[None]
-        arrays[key] = np.ascontiguousarray(value.numpy())
-    return arrays
-
-
-def test_a_model_equals_transformers_marian_with_the_positions_of_marian(tmp_path):
-    fields = {"scale_embedding": True, "activation_function": "swish"}
-    source = make("marian", decoder_attention_heads=2, **fields)
-    with torch.no_grad():
-        source.model.shared.weight[-1] = 0.0
-        for module in source.modules():
-            if isinstance(module, torch.nn.LayerNorm):
-                module.eps = 1e-6
-        for stack in (source.model.encoder, source.model.decoder):
-            table = stack.embed_positions.weight
-            half = torch.arange(8, dtype=torch.float64) / 7
-            angles = torch.arange(len(table))[:, None] / 10000.0**half
-            table[:] = torch.cat([angles.sin(), angles.cos()], dim=1).float()
-    options = {**BASE, "dec-depth": 1, "transformer-heads": 2}
-    words = ["</s>", "<unk>", *(f"w{number}" for number in range(47))]
-    path = save(tmp_path / "marian", as_marian(source), options, [words])
-    done = convert("marian-npz", path, tmp_path / "model")
-    source_ids, target = [3, 17, 4, 9, 0], [49, 6, 8, 21]
-    with torch.no_grad():
-        expected = source(
-            input_ids=torch.tensor([source_ids]), decoder_input_ids=torch.tensor([target])
-        ).logits[0, :, :-1]
-    found = our_logits(done.model, source_ids, target[1:])
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert done.outcome == "The source was not run: the model is not compared with it."
 
 
 # Vocabularies -------------------------------------------------------------------------------------

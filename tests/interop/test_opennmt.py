@@ -1,18 +1,14 @@
-"""Checkpoints of OpenNMT-py, against independent models, OpenNMT-py itself and CTranslate2."""
+"""Checkpoints of OpenNMT-py, against independent models and CTranslate2."""
 
 import sys
-from argparse import Namespace
 from types import ModuleType
 
 import pytest
 import torch
 from opennmt_models import (
     HEADS,
-    OPTIONS,
     SOURCE,
-    SPECIALS,
     TARGET,
-    WIDTH,
     assert_same_logits,
     reference_model,
     save,
@@ -23,7 +19,6 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.funnel import compare_with_source
 from vanilla_transformer.interop.opennmt import read_opennmt
 
 
@@ -155,66 +150,3 @@ def test_weights_and_tables_that_do_not_fit_are_named(tmp_path):
     torch.save({"model": {}}, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="3 problem"):
         read_opennmt(tmp_path / "other.pt")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"pos_ffn_activation_fn": "gated-gelu", "add_qkvbias": False, "add_ffnbias": True},
-        {"pos_ffn_activation_fn": "silu", "add_qkvbias": False, "layer_norm": "rms",
-         "add_ffnbias": False, "num_kv": 1, "position_encoding_type": "SinusoidalConcat"},
-        {"position_encoding": False, "add_qkvbias": False, "share_decoder_embeddings": True},
-    ],
-)  # fmt: skip
-def test_the_logits_are_those_of_opennmt_py(tmp_path, options):
-    """Runs where OpenNMT-py is installed."""
-    builder = pytest.importorskip("onmt.model_builder", reason="needs OpenNMT-py",
-                                  exc_type=ImportError)  # fmt: skip
-    from onmt.inputters.inputter import dict_to_vocabs
-    from onmt.opts import model_opts
-    from onmt.utils.parse import ArgumentParser
-
-    others = {"optim": "adam", "freeze_word_vecs_enc": False, "freeze_word_vecs_dec": False,
-              "world_size": 1, "parallel_mode": "data_parallel", "use_ckpting": []}  # fmt: skip
-    sizes = {"hidden_size": WIDTH, "word_vec_size": WIDTH}
-    given = {**vars(ArgumentParser.defaults(model_opts)), **OPTIONS, **sizes, **others, **options}
-    full = Namespace(**given)
-    ArgumentParser.update_model_opts(full)
-    vocab = {"src": SOURCE, "tgt": TARGET, "data_task": "seq2seq", "decoder_start_token": "<s>"}
-    torch.manual_seed(0)
-    model = builder.build_base_model(full, dict_to_vocabs(vocab))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.3 * torch.randn_like(parameter))
-    weights = {n: w for n, w in model.state_dict().items() if "generator" not in n}
-    checkpoint = {"model": weights, "generator": model.generator.state_dict(), "vocab": vocab,
-                  "opt": full}  # fmt: skip
-    torch.save(checkpoint, tmp_path / "model.pt")
-    imported = read_opennmt(tmp_path / "model.pt")
-    assert imported.source_logits is not None
-    compared = compare_with_source(imported)  # raises if the logits differ
-    assert compared.comparison is not None, compared.outcome
-    assert imported.model.config.tie_word_embeddings is bool(
-        options.get("share_decoder_embeddings")
-    )
-
-
-def test_the_beams_are_those_of_ctranslate2(tmp_path, monkeypatch):
-    """Runs where CTranslate2 is installed: its converter reads the same file."""
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs ctranslate2")
-    path = save(tmp_path / "model.pt", reference_model())
-    converter = ctranslate2.converters.OpenNMTPyConverter(str(path), unsafe_deserialization=True)
-    translator = ctranslate2.Translator(converter.convert(str(tmp_path / "ct2")))
-    imported = read_opennmt(path)
-    tokens = [SOURCE[4:11], SOURCE[12:15]]
-    options = {"max_decoding_length": 8, "return_scores": True, "length_penalty": 0.0}
-    for beams in (1, 3):
-        expected = translator.translate_batch(tokens, beam_size=beams, **options)
-        inputs = imported.tokenizer([" ".join(row) for row in tokens], padding=True,
-                                    return_tensors="pt")  # fmt: skip
-        found = imported.model.generate(**inputs, num_beams=beams, max_new_tokens=8,
-                                        do_sample=False, length_penalty=0.0)  # fmt: skip
-        for row, result in zip(found.tolist(), expected, strict=True):
-            words = [TARGET[index] for index in row if index > 3]
-            assert words == [word for word in result.hypotheses[0] if word not in SPECIALS]

@@ -1,10 +1,8 @@
 """T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 come in and go back."""
 
-import itertools
-
 import pytest
 import torch
-from hf_models import assert_same_function, assert_same_weights, draw_batch, make_source
+from hf_models import assert_same_function, assert_same_weights, make_source
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -52,11 +50,12 @@ def t5(version="1.0", seed=0, **changes):
     return untie_output(source)
 
 
+ACTIVATIONS = ("relu", "gated-gelu", "gated-silu", "gelu_new", "gated-relu")
+
+
 @pytest.mark.parametrize(
     ("version", "activation"),
-    itertools.product(
-        ("1.0", "1.1", "mt5"), ("relu", "gated-gelu", "gated-silu", "gelu_new", "gated-relu")
-    ),
+    [*(("1.0", name) for name in ACTIVATIONS), ("1.1", "gated-gelu"), ("mt5", "gated-gelu")],
 )
 def test_every_t5_computes_the_same_and_goes_back(version, activation):
     source = t5(version, feed_forward_proj=activation, num_decoder_layers=1)
@@ -68,12 +67,8 @@ def test_every_t5_computes_the_same_and_goes_back(version, activation):
         assert_same_weights(source, back)
 
 
-@pytest.mark.parametrize(("buckets", "distance"), [(8, 12), (4, 5), (32, 128)])
-def test_long_sequences_reach_every_bucket(buckets, distance):
-    fields = {
-        "relative_attention_num_buckets": buckets,
-        "relative_attention_max_distance": distance,
-    }
+def test_long_sequences_reach_every_bucket():
+    fields = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
     source = t5(num_layers=1, **fields)
     ours = from_transformers(source)
     ids = torch.randint(3, 50, (2, 200))
@@ -93,64 +88,6 @@ def test_versions_differ_in_scale_and_tying():
         assert config.share_encoder_decoder_embeddings
         assert config.logit_scale == 1
         assert config.activation_function == "gelu_new"
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_cached_decoding_is_that_of_the_source(attention, cache):
-    source = t5("1.1")
-    ours = from_transformers(source)
-    ours.set_attn_implementation(attention)
-    ours.generation_config.disable_compile = True
-    batch = draw_batch(source.config, "left")
-    del batch["decoder_input_ids"]
-    for beams in (1, 3):
-        settings = {"num_beams": beams, "max_length": 14, "do_sample": False}
-        expected = source.generate(**batch, **settings, use_cache=False)
-        found = ours.generate(**batch, **settings, cache_implementation=cache)
-        assert torch.equal(found, expected)
-
-
-def test_a_padded_target_is_its_rows_alone():
-    """The bias of a cached step counts from the first real token."""
-    source = t5("1.0")
-    ours, batch = from_transformers(source), draw_batch(source.config)
-    target = batch["decoder_input_ids"][:1]
-    padded = torch.cat([torch.zeros(1, 3).long(), target], dim=1)
-    mask = (torch.arange(9) >= 3).long()[None]
-    inputs = {name: batch[name][:1] for name in ("input_ids", "attention_mask")}
-    with torch.no_grad():
-        expected = source(**inputs, decoder_input_ids=target).logits
-        first = ours(
-            **inputs,
-            decoder_input_ids=padded[:, :5],
-            decoder_attention_mask=mask[:, :5],
-            use_cache=True,
-        )
-        rest = ours(
-            **inputs,
-            decoder_input_ids=padded[:, 5:],
-            decoder_attention_mask=mask,
-            past_key_values=first.past_key_values,
-        )
-    found = torch.cat([first.logits, rest.logits], dim=1)[:, 3:]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-
-
-def test_gradients_are_those_of_the_source():
-    """Trained further, the model stays a T5; the padding row is the exception, as it is fixed."""
-    source = t5("1.0", dropout_rate=0.0)
-    ours, batch = from_transformers(source), draw_batch(source.config)
-    labels = torch.randint(3, 45, (3, 5))
-    del batch["decoder_input_ids"]
-    losses = [each.train()(**batch, labels=labels).loss for each in (source, ours)]
-    for loss in losses:
-        loss.backward()
-    torch.testing.assert_close(losses[0], losses[1])
-    stacks = (source.encoder.block[0].layer[0].SelfAttention, ours.model.encoder.embed_positions)
-    torch.testing.assert_close(stacks[0].relative_attention_bias.weight.grad, stacks[1].weight.grad)
-    tables = [each.get_input_embeddings().weight.grad[1:] for each in (source, ours)]
-    torch.testing.assert_close(*tables)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "mt5"])

@@ -1,6 +1,7 @@
 """A translator around nn.Transformer, as people write it."""
 
 import torch
+from conftest import add_noise
 from torch import nn
 
 WIDTH, HEADS, SOURCES, TARGETS = 16, 4, 23, 19
@@ -61,8 +62,4 @@ class Seq2Seq(nn.Module):
 
 def random_model(positions="learned", scale=True, **options):
     torch.manual_seed(0)
-    model = Seq2Seq(positions, scale, **options).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return model
+    return add_noise(Seq2Seq(positions, scale, **options).eval(), 0.3)

@@ -1,6 +1,4 @@
-"""Attention against its formula, its implementations against each other, and the caches."""
-
-import math
+"""Attention over few keys, in double precision and under whole masks; shared heads and caches."""
 
 import pytest
 import torch
@@ -15,40 +13,6 @@ from vanilla_transformer.model.attention import (
     eager_attention_forward,
 )
 from vanilla_transformer.model.context import CallContext
-
-SHAPE = (2, 2, 3, 4)  # batch, heads, target_len, head_dim
-
-
-def attention_by_loops(query, key, value, allowed):
-    """Every score, weight and sum of §3.2.1 written out for one head and one row."""
-    output = torch.zeros(query.shape[0], value.shape[1])
-    for i, q in enumerate(query):
-        scores = [math.exp(float(q @ k) / math.sqrt(len(q))) for k in key]
-        scores = [s if allowed[i][j] else 0.0 for j, s in enumerate(scores)]
-        for j, v in enumerate(value):
-            output[i] += v * scores[j] / sum(scores)
-    return output
-
-
-def test_eager_attention_is_the_formula_of_the_paper():
-    torch.manual_seed(0)
-    query, key, value = torch.randn(SHAPE), torch.randn(2, 2, 5, 4), torch.randn(2, 2, 5, 4)
-    allowed = torch.rand(2, 1, 3, 5) > 0.3
-    allowed[..., 0] = True
-    mask = torch.zeros(2, 1, 3, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    mixed, weights = eager_attention_forward(
-        torch.nn.Identity().eval(), query, key, value, mask, scaling=0.5
-    )
-    assert mixed.shape == (2, 3, 2, 4)
-    assert weights.shape == (2, 2, 3, 5)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 3))
-    assert (weights[~allowed.expand_as(weights)] == 0).all()
-    for row in range(2):
-        for head in range(2):
-            expected = attention_by_loops(
-                query[row, head], key[row, head], value[row, head], allowed[row, 0].tolist()
-            )
-            torch.testing.assert_close(mixed[row, :, head], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, VECTOR_LENGTH - 1, VECTOR_LENGTH, VECTOR_LENGTH + 1])
@@ -96,42 +60,6 @@ def test_a_row_that_is_masked_whole_is_finite_with_scores_of_any_size(dtype):
     assert weights.isfinite().all()
 
 
-@pytest.mark.parametrize(("kind", "heads"), [(SelfAttention, 4), (CrossAttention, 2)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_an_attention_module_is_torch_multihead_attention(tiny_config, kind, heads, bias):
-    torch.manual_seed(0)
-    config = tiny_config(attention_bias=bias, attn_implementation="eager")
-    ours = kind(config, heads, layer_idx=0).eval()
-    theirs = torch.nn.MultiheadAttention(16, heads, bias=bias, batch_first=True).eval()
-    with torch.no_grad():
-        for part in ("weight", "bias")[: 1 + bias]:
-            for projection in (ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj):
-                getattr(projection, part).normal_(std=0.3)
-            stacked = [getattr(m, part) for m in (ours.q_proj, ours.k_proj, ours.v_proj)]
-            getattr(theirs, f"in_proj_{part}").copy_(torch.cat(stacked))
-            getattr(theirs.out_proj, part).copy_(getattr(ours.out_proj, part))
-    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
-    keys = x if kind is SelfAttention else source
-    context = CallContext(choose_attention(config)[1], {})
-    sources = () if kind is SelfAttention else (source,)
-    output, weights = ours(x, context, *sources)
-    expected, expected_weights = theirs(x, keys, keys, average_attn_weights=False)
-    torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(weights, expected_weights)
-
-
-def test_self_attention_appends_to_the_cache(tiny_config):
-    torch.manual_seed(0)
-    layer = SelfAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
-    x, cache = torch.randn(2, 5, 16), DynamicCache()
-    plain = CallContext(choose_attention(layer.config)[1], {})
-    layer(x[:, :4], plain._replace(cache=cache))
-    output, weights = layer(x[:, 4:], plain._replace(cache=cache))
-    assert cache.get_seq_length() == 5
-    assert weights.shape == (2, 4, 1, 5)
-    torch.testing.assert_close(output, layer(x, plain)[0][:, 4:])
-
-
 def test_cross_attention_projects_the_source_once(tiny_config):
     torch.manual_seed(0)
     layer = CrossAttention(tiny_config(attn_implementation="eager"), 4, 0).eval()
@@ -143,23 +71,6 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     again, _ = layer(x, context, torch.full_like(source, torch.nan))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert cache.cross_attention_cache.get_seq_length() == 5
-
-
-def test_a_call_that_asks_for_weights_gets_an_eager_copy_of_the_config(tiny_config):
-    config = tiny_config(attn_implementation="sdpa")
-    assert choose_attention(config)[0] is config
-    changed, function = choose_attention(config, True)
-    assert function is eager_attention_forward
-    assert changed._attn_implementation == "eager"
-    assert config._attn_implementation == "sdpa"
-
-
-def test_attention_dropout_acts_on_the_weights_in_training_only(tiny_model, tiny_batch):
-    model = tiny_model(attention="eager", dropout=0.0, attention_dropout=0.5)
-    batch = tiny_batch()
-    torch.testing.assert_close(model(**batch).logits, model(**batch).logits, rtol=0, atol=0)
-    weights = model.train()(**batch, output_attentions=True).cross_attentions[0]
-    assert (weights[0] == 0).any()
 
 
 # --- grouped queries, fused projections ----------------------------------------------------------

@@ -144,7 +144,7 @@ from transformers import (
     AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer,
     Seq2SeqTrainingArguments, pipeline,
 )
-from vanilla_transformer.training.hub import CompletePushes
+from vanilla_transformer.training.callbacks import CompletePushes
 
 directory, output = sys.argv[1:]
 model = AutoModelForSeq2SeqLM.from_pretrained(directory)

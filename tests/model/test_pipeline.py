@@ -65,7 +65,7 @@ def test_a_text_gives_a_list_and_texts_give_lists(pipe, one_by_one):
     assert pipe([]) == []
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 100])
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_batches_change_nothing(pipe, one_by_one, batch_size):
     assert pipe(TEXTS, batch_size=batch_size) == one_by_one
 
@@ -81,9 +81,8 @@ def test_batches_change_nothing(pipe, one_by_one, batch_size):
     ],
     ids=["generator", "iterator", "file", "column", "KeyDataset"],
 )
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_other_iterables_give_an_iterator(pipe, one_by_one, make, batch_size):
-    outputs = pipe(make(TEXTS), batch_size=batch_size)
+def test_other_iterables_give_an_iterator(pipe, one_by_one, make):
+    outputs = pipe(make(TEXTS), batch_size=3)
     assert not isinstance(outputs, list)
     assert list(outputs) == one_by_one
 

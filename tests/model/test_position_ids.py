@@ -19,7 +19,6 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerForTokenClassification,
-    VanillaTransformerModel,
 )
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 
@@ -258,16 +257,6 @@ def test_positions_that_cannot_be_are_named(tiny_model, tiny_batch, position_ids
     model = tiny_model(VanillaTransformerForCausalLM)
     with pytest.raises(ValueError, match=f"`position_ids`.*{message}"):
         model(tiny_batch()["input_ids"], position_ids=position_ids)
-
-
-@pytest.mark.parametrize("name", ["position_ids", "decoder_position_ids", "seq_idx"])
-@pytest.mark.parametrize(
-    "cls", [VanillaTransformerModel, VanillaTransformerForConditionalGeneration]
-)
-def test_an_encoder_decoder_takes_no_positions(tiny_model, tiny_batch, cls, name):
-    ids = tiny_batch()["input_ids"]
-    with pytest.raises(ValueError, match=f"no argument `{name}`"):
-        tiny_model(cls)(ids, decoder_input_ids=ids, **{name: torch.zeros_like(ids)})
 
 
 # --- continuous batching -------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from vanilla_transformer.model.positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
     HalfSinusoidalPositions,
-    PositionEncoding,
     RelativePositions,
     SinusoidalPositions,
     alibi_slopes,
@@ -56,18 +55,11 @@ def test_positions_do_not_follow_the_default_type(name):
 
 @pytest.mark.parametrize("d_model", [1, 2, 7, 16, 33, 512])
 def test_sinusoids_are_those_of_the_paper(d_model):
-    positions = [0, 1, 2, 3, 10, 100, 999]
-    table = SinusoidalPositions(d_model)(torch.tensor([positions]), torch.float32).embedding
-    expected = torch.tensor([[paper_row(p, d_model) for p in positions]])
-    assert table.shape == (1, len(positions), d_model)
-    torch.testing.assert_close(table, expected, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("position", [5000, 20000])
-def test_far_positions_are_still_those_of_the_paper(position):
-    table = SinusoidalPositions(64)(torch.tensor([[position]]), torch.float32).embedding
-    expected = torch.tensor([[paper_row(position, 64)]])
-    torch.testing.assert_close(table, expected, rtol=0, atol=position * 2e-7)
+    for positions, tolerance in (([0, 1, 2, 3, 10, 100, 999], 1e-4), ([5000, 20000], 4e-3)):
+        table = SinusoidalPositions(d_model)(torch.tensor([positions]), torch.float32).embedding
+        expected = torch.tensor([[paper_row(p, d_model) for p in positions]])
+        assert table.shape == (1, len(positions), d_model)
+        torch.testing.assert_close(table, expected, rtol=0, atol=tolerance)
 
 
 def test_half_precision_rounds_only_the_result():
@@ -251,23 +243,6 @@ def test_a_rotation_of_a_row_does_not_depend_on_longer_rows_beside_it(kind):
             torch.testing.assert_close(full[row], expected[0])
 
 
-def test_a_rotated_score_depends_on_the_distance_alone():
-    """Written with complex numbers: each pair times e^(i · position · frequency)."""
-    torch.manual_seed(0)
-    query, key = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
-    scheme = rotary_positions(6, 64, {"rope_type": "default", "rope_theta": 50.0})
-
-    def at(position, states):
-        encoding = scheme(torch.tensor([[position]]), torch.float32)
-        return encoding.rotate(states).flatten()
-
-    pairs = torch.complex(query[..., :3], query[..., 3:]).flatten()
-    turned = pairs * torch.exp(1j * 7 * 50.0 ** (-torch.arange(3) / 3))
-    torch.testing.assert_close(at(7, query), torch.cat([turned.real, turned.imag]))
-    torch.testing.assert_close(at(7, query) @ at(3, key), at(14, query) @ at(10, key))
-    assert not torch.allclose(at(7, query) @ at(3, key), at(7, query) @ at(4, key))
-
-
 def test_a_partial_rotation_leaves_the_rest_of_a_head_alone():
     scheme = rotary_positions(
         8, 64, {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.5}
@@ -391,12 +366,6 @@ def test_slopes_and_biases_are_those_of_bloom(num_heads):
     torch.testing.assert_close(bias, bias.transpose(-2, -1))
 
 
-def test_the_bias_of_the_paper_for_eight_heads():
-    bias = AlibiPositions(8)(torch.tensor([[4]]), torch.float32, torch.arange(5)[None]).bias
-    assert bias[0, 0, 0].tolist() == [-2.0, -1.5, -1.0, -0.5, 0.0]
-    assert bias[0, 7, 0].tolist() == [-d / 256 for d in (4, 3, 2, 1, 0)]
-
-
 @pytest.mark.parametrize("implementation", ["flash_attention_2", "flash_attention_3"])
 @pytest.mark.parametrize("scheme", ["alibi", "relative"])
 def test_flash_attention_would_drop_the_bias_and_is_refused(
@@ -409,12 +378,6 @@ def test_flash_attention_would_drop_the_bias_and_is_refused(
 
 
 # --- all of them ---------------------------------------------------------------------------------
-
-
-def test_an_encoding_without_parts_changes_nothing():
-    states = torch.randn(1, 2, 3, 4)
-    assert PositionEncoding().rotate(states) is states
-    assert PositionEncoding().bias_of(states) is None
 
 
 @pytest.mark.parametrize("scheme", ["rope", "alibi", "relative"])
@@ -436,11 +399,3 @@ def test_the_order_of_the_source_matters_by_positions_alone(tiny_model, scheme):
         encoder = tiny_model(position_embedding_type=name).get_encoder()
         swapped = encoder(ids[:, [1, 0, 2, 3]])[0][:, [1, 0, 2, 3]]
         assert torch.allclose(encoder(ids)[0], swapped, atol=1e-5) is not matters
-
-
-@pytest.mark.parametrize("scheme", ["sinusoidal", "sinusoidal_half", "alibi", "none"])
-@pytest.mark.parametrize("d_model", [1, 3, 7])
-def test_odd_and_small_widths_work(tiny_model, tiny_batch, scheme, d_model):
-    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": d_model}
-    model = tiny_model(d_model=d_model, position_embedding_type=scheme, **heads)
-    assert model(**tiny_batch()).logits.isfinite().all()

@@ -259,7 +259,7 @@ def check_saving(model, batch, logits, directory):
     weights = loaded.state_dict()
     assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
     assert_same(loaded.eval()(**batch).logits, logits, "loaded is saved", 1e-5)
-    assert loaded.config.to_diff_dict().keys() == model.config.to_diff_dict().keys()
+    assert loaded.config.to_diff_dict() == model.config.to_diff_dict()
 
 
 def check_generation(model, batch):

@@ -78,17 +78,6 @@ def test_every_layout_of_the_embeddings_survives_saving_twice(
     assert stored == sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize("share", [True, False])
-def test_the_bare_model_survives_saving(tiny_model, tiny_batch, tmp_path, share):
-    model = tiny_model(cls=VanillaTransformerModel, share_encoder_decoder_embeddings=share)
-    batch = tiny_batch()
-    del batch["labels"]
-    loaded = reload(model, tmp_path)
-    torch.testing.assert_close(loaded(**batch)[0], model(**batch)[0], rtol=0, atol=0)
-    same = loaded.encoder.embed_tokens.weight is loaded.decoder.embed_tokens.weight
-    assert same is share
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_resized_embeddings_stay_tied_and_survive_saving(tiny_model, tmp_path, layout):
     model = tiny_model(**layout)
@@ -128,15 +117,6 @@ def test_the_target_vocabulary_is_resized_where_it_is_separate(tiny_model, tmp_p
     assert not model.lm_head.weight.requires_grad
     assert_tied_as_configured(model)
     assert_tied_as_configured(reload(model, tmp_path))
-
-
-def test_the_bare_model_can_be_resized_and_saved(tiny_model, tmp_path):
-    model = tiny_model(cls=VanillaTransformerModel, decoder_vocab_size=50)
-    model.resize_decoder_token_embeddings(30)
-    model.resize_token_embeddings(44, pad_to_multiple_of=16)
-    loaded = reload(model, tmp_path)
-    assert loaded.decoder.embed_tokens.weight.shape == (30, 16)
-    assert loaded.encoder.embed_tokens.weight.shape == (48, 16)
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -11,6 +11,7 @@ from pathlib import Path
 import forks
 import pytest
 import torch
+from conftest import run_stranger
 from datasets import Dataset
 from datasets.fingerprint import Hasher
 from hypothesis import given
@@ -181,11 +182,6 @@ def test_min_frequency_drops_rare_words():
     assert "book" in train("word").get_vocab()
 
 
-def test_model_may_be_learnt_from_one_corpus_alone():
-    tokenizer = VanillaTransformerTokenizer.train(SOURCE, kind="char")
-    assert tokenizer.decode(tokenizer(text_target="a dog").input_ids, True) == "a dog"
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -354,14 +350,6 @@ def test_padding_side_is_saved(shared, tmp_path):
     assert loaded.backend_tokenizer.truncation is None
 
 
-def test_batches_of_pairs_and_padding_to_a_multiple(separate):
-    batch = separate(
-        WORDS, text_target=PHONEMES, padding=True, pad_to_multiple_of=8, return_tensors="pt"
-    )
-    assert batch.input_ids.shape == (4, 8)
-    assert batch.labels.shape == (4, 8)
-
-
 def test_empty_batches_give_empty_lists_but_no_tensors(shared):
     assert dict(shared([])) == {"input_ids": [], "attention_mask": []}
     assert shared([], text_target=[]).labels == []
@@ -447,20 +435,6 @@ def test_an_error_while_encoding_targets_leaves_the_source_in_charge(separate):
     assert "AO" not in separate.get_vocab()
 
 
-def test_one_thread_in_target_mode_does_not_disturb_another(separate):
-    expected = separate("dog").input_ids
-    found = []
-    separate._switch_to_target_mode()
-    try:
-        assert "AO" in separate.get_vocab()
-        thread = threading.Thread(target=lambda: found.append(separate.encode("dog")))
-        thread.start()
-        thread.join()
-    finally:
-        separate._switch_to_input_mode()
-    assert found == [expected]
-
-
 def test_threads_with_other_options_do_not_disturb_each_other(separate):
     def encode(number):
         length = 3 + number % 5
@@ -489,27 +463,6 @@ def test_threads_with_other_options_do_not_disturb_each_other(separate):
         sys.setswitchinterval(interval)
     assert not wrong
     assert separate.backend_tokenizer.to_str() == before
-
-
-def test_a_call_does_not_touch_the_backend(shared):
-    class Untouchable:
-        """A backend on which nothing can be set."""
-
-        def __init__(self, backend):
-            object.__setattr__(self, "backend", backend)
-
-        def __getattr__(self, name):
-            assert not name.startswith(("enable_", "no_", "add_")), name
-            return getattr(self.backend, name)
-
-        def __setattr__(self, name, value):
-            raise AssertionError(name)
-
-    tokenizer = copy.deepcopy(shared)
-    tokenizer._tokenizer = Untouchable(tokenizer._tokenizer)
-    options = {"truncation": True, "max_length": 4, "padding": True, "split_special_tokens": False}
-    encoded = tokenizer(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
-    assert encoded == shared(["dog", SOURCE[0]], text_target=TARGET[:2], **options)
 
 
 def test_added_tokens_go_to_the_source_unless_told_otherwise(separate, tmp_path):
@@ -618,15 +571,9 @@ def test_every_kind_survives_saving(kind, tmp_path):
 
 
 LOAD_AND_SAVE_AGAIN = """
-import json, pickle, sys
-try:
-    import vanilla_transformer
-except ImportError:
-    pass
-else:
-    sys.exit("the package must not be importable here")
+import pickle
 from transformers import AutoTokenizer
-first, second, third = sys.argv[1:]
+first, second, third = *sys.argv[1:3], json.loads(sys.argv[3])
 AutoTokenizer.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
 tokenizer = AutoTokenizer.from_pretrained(second, trust_remote_code=True)
 tokenizer.save_pretrained(third)
@@ -641,34 +588,20 @@ print(json.dumps({
 """
 
 
-def run_without_the_package(code, arguments, tmp_path):
-    program = tmp_path / "empty" / "program.py"
-    program.parent.mkdir()
-    blocked = "import sys; sys.modules['vanilla_transformer'] = None\n"  # an editable install
-    program.write_text(blocked + code)
-    environment = {"HF_MODULES_CACHE": str(tmp_path / "modules")}
-    options = {"cwd": program.parent, "environment": environment}
-    return forks.run(program, *arguments, imported="transformers", **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "with_config"), [("separate", True), ("separate", False), ("shared", True)]
-)
-def test_loads_saves_and_loads_again_without_the_package(name, with_config, request, tmp_path):
-    tokenizer = request.getfixturevalue(name)
+@pytest.mark.parametrize("with_config", [True, False])
+def test_loads_saves_and_loads_again_without_the_package(separate, with_config, tmp_path):
     places = [tmp_path / place for place in ("first", "second", "third")]
-    tokenizer.save_pretrained(places[0])
+    separate.save_pretrained(places[0])
     if with_config:
         for place in places:
             VanillaTransformerConfig().save_pretrained(place)
-    result = run_without_the_package(LOAD_AND_SAVE_AGAIN, places, tmp_path)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
-    expected = tokenizer(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
+    program = LOAD_AND_SAVE_AGAIN
+    found = run_stranger(places[0], places[1], str(places[2]), tmp_path, program)
+    expected = separate(["dog", "a tree"], text_target=["D AO G", "T R"], padding=True)
     assert found["class"] == "VanillaTransformerTokenizer"
     assert found["encoded"] == dict(expected)
-    assert found["target"] == tokenizer.batch_decode(expected["labels"], skip_special_tokens=True)
-    assert found["source"] == tokenizer.batch_decode(expected["input_ids"], True, side="source")
+    assert found["target"] == separate.batch_decode(expected["labels"], skip_special_tokens=True)
+    assert found["source"] == separate.batch_decode(expected["input_ids"], True, side="source")
     for place in places:
         config = json.loads((place / "tokenizer_config.json").read_text(encoding="utf-8"))
         assert config["auto_map"]["AutoTokenizer"] == [
@@ -677,10 +610,9 @@ def test_loads_saves_and_loads_again_without_the_package(name, with_config, requ
         ]
         code = (place / "tokenization_vanilla_transformer.py").read_text(encoding="utf-8")
         assert code == Path(module.__file__).read_text(encoding="utf-8")
-        assert (place / "target_tokenizer.json").is_file() == tokenizer.separate_vocabularies
-        assert VanillaTransformerTokenizer.from_pretrained(place).get_vocab(
-            side="target"
-        ) == tokenizer.get_vocab(side="target")
+        assert (place / "target_tokenizer.json").is_file()
+        loaded = VanillaTransformerTokenizer.from_pretrained(place)
+        assert loaded.get_vocab(side="target") == separate.get_vocab(side="target")
 
 
 def test_the_module_stands_alone():

@@ -1,20 +1,25 @@
 """Adapting a model: better on the new texts, kept where nothing is gained, refused where wrong."""
 
 import json
+import re
 import shutil
+from itertools import combinations
+from pathlib import Path
 
 import ctranslate2
 import pytest
 import torch
-from converted_models import save_marian, train_pieces
+from converted_models import save_all, save_marian, train_pieces
 from safetensors.torch import load_file
 from toy import NOUNS, VERBS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.names import MODEL_TYPE
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +36,30 @@ def pairs(tmp_path_factory):
             if verb == "likes" or name == "old"
         ]
         (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+    (folder / "short.en").write_text("one line\n", encoding="utf-8")
+    (folder / "memory.tmx").write_text("<tmx/>", encoding="utf-8")
+    for name, recipe in RECIPES.items():
+        (folder / f"{name}.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     return folder
+
+
+RECIPES = {
+    "weightless": {"corpora": [{"train": "new.tsv", "weight": 0}]},
+    "wide": {"corpora": [{"train": "new.tsv"}], "d_model": 64},
+    "whole": {"corpora": [{"train": "new.tsv", "columns": [1, 2, 2]}]},
+    "documents": {"corpora": [{"train": "new.tsv", "columns": [2, 3, 1]}]},
+    "untrained": {"test_source": "short.en", "test_target": "short.en"},
+    "own": {"corpora": [{"train": "new.tsv"}]},
+}
 
 
 def adapt(trained, pairs, output, *words):
     options = ["--learning-rate", "0.005", "--epochs", "2"]
     options += ["--held-out", "20", "--max-tokens", "200"]
-    argv = [str(trained), str(pairs / "new.tsv"), "--output-dir", str(output), *options, *words]
+    recipe = [word for word in words if word.endswith(".yaml")]
+    files = recipe or [str(pairs / "new.tsv")]
+    words = [word for word in words if word not in recipe]
+    argv = [str(trained), *files, "--output-dir", str(output), *options, *words]
     run_subcommand("adapt", argv)
 
 
@@ -48,6 +70,15 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     printed = capsys.readouterr().out
     assert "The adapted model is significantly better in chrf" in printed
     assert "Changed most for the better:" in printed
+    table = printed.split("\n\n")[0]
+    assert re.search(
+        r"\| own \(\d texts\) +\| chrf .*\| general \(12 texts\) +\| bleu ", table, re.S
+    )
+    card = (output / "model" / "README.md").read_text(encoding="utf-8")
+    assert table in card.split("## Adaptation")[1]
+    assert "vanilla-transformer adapt" in card
+    assert f"\n# {output.name}\n" in card
+    assert f"path = {json.dumps(str(output / 'model'))}\n" in card
     assert " mag " in printed.split("Changed most for the better:")[1].splitlines()[1]
     own = json.loads((output / "own.json").read_text())
     general = json.loads((output / "general.json").read_text())
@@ -93,7 +124,9 @@ def test_a_model_of_marian_is_converted_and_adapted(pairs, tmp_path, capsys):
     words = ("--trim", "--epochs", "1", "--metrics", "chrf")
     adapt(marian, pairs, tmp_path / "out", *words)
     printed = capsys.readouterr().out
-    assert f"{tmp_path / 'out' / 'before'}: " in printed
+    (parameters,) = (line for line in printed.splitlines() if "| parameters" in line)
+    before, after = parameters.replace(",", "").split("|")[3:5]
+    assert int(before) > int(after) > 0
     sizes = [
         json.loads((tmp_path / "out" / name / "config.json").read_text())["vocab_size"]
         for name in ("before", "trimmed", "training")
@@ -121,6 +154,73 @@ def test_a_deployed_model_is_adapted_and_deployed_again(trained, pairs, tmp_path
     assert tokens.decode(tokens.convert_tokens_to_ids(found)) == target
 
 
+def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vanilla_transformer.run.adaptation._LARGE", 1000)
+    output, target = tmp_path / "out", pairs / "new.tsv"
+    words = ["--output-dir", str(output), "--epochs", "12", "--max-tokens", "100"]
+    words += ["--metrics", "chrf", "--patience", "12"]
+    run_subcommand("adapt", [str(trained), str(target), *words])
+    printed = capsys.readouterr()
+    losses = json.loads((output / "search.json").read_text())
+    assert len(losses) == 3
+    assert f"The learning rate is {float(min(losses, key=losses.get)):g}." in printed.err
+    assert "Adapters of rank 16 are trained." in printed.err
+    assert not (output / "search").exists()
+    old, new = (load_file(path / "model.safetensors") for path in (trained, output / "training"))
+    changed = {name for name, weight in old.items() if not weight.equal(new[name])}
+    assert old.keys() == new.keys()
+    assert changed
+    assert all(name.endswith("weight") and "embed" not in name for name in changed)
+    assert "significantly better in chrf" in printed.out
+
+
+def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = list(read_lines(pairs / "new.tsv"))
+    documents = [f"{row}\tdocument {number // 4}\n" for number, row in enumerate(rows)]
+    Path("app.tsv").write_text("".join(documents), encoding="utf-8")
+    back = [f"strange {row}\n" for row in rows]
+    Path("back.tsv").write_text("".join(back), encoding="utf-8")
+    entries = [
+        {"train": "app.tsv", "columns": [1, 2, 3], "weight": 2},
+        {"train": "back.tsv", "tag": "<bt>", "weight": 1},
+        {"name": "general", "train": str(pairs / "old.tsv"), "weight": 1},
+    ]
+    Path("recipe.yaml").write_text(json.dumps({"corpora": entries}), encoding="utf-8")
+    words = ["--output-dir", "out", "--epochs", "1", "--learning-rate", "1e-3"]
+    run_subcommand("adapt", [str(trained), "recipe.yaml", *words, "--metrics", "chrf"])
+    data = {path.name: list(read_lines(path)) for path in Path("out", "data").iterdir()}
+    of_row = {row.split("\t")[0]: number // 4 for number, row in enumerate(rows)}
+    splits = [{of_row[text] for text in data[f"{name}.source"]} for name in SPLITS]
+    assert not any(one & other for one, other in combinations(splits, 2))
+    assert [len(data[f"{name}.source"]) for name in ("validation", "test")] == [4, 4]
+    held_out = {text for name in ("validation", "test") for text in data[f"{name}.target"]}
+    assert data["train-2.source"]
+    assert all(text.startswith("<bt> strange a ") for text in data["train-2.source"])
+    assert not held_out & set(data["train-2.target"])
+    grown = AutoTokenizer.from_pretrained(Path("out", "training"))
+    assert "<bt>" in grown.get_vocab()
+    assert "Corpus <bt>: " in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    return save_all(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart", "m2m100"])
+def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsys):
+    _, source, _ = sources[kind]
+    words = ["--epochs", "1", "--learning-rate", "1e-3", "--metrics", "chrf"]
+    words += ["--trim", "--add", "5"] if kind == "t5" else []
+    words += [] if kind == "t5" else ["--trim"]
+    adapt(source, pairs, tmp_path / "out", *words)
+    assert "| own (" in capsys.readouterr().out
+    tokenizer, model = AutoTokenizer, AutoModelForSeq2SeqLM
+    assert len(tokenizer.from_pretrained(tmp_path / "out" / "model")) > 0
+    assert model.from_pretrained(tmp_path / "out" / "training").config.model_type == MODEL_TYPE
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -129,9 +229,24 @@ def test_a_deployed_model_is_adapted_and_deployed_again(trained, pairs, tmp_path
         (["--general", "nowhere.tsv"], "nowhere.tsv does not exist"),
         (["--languages", "en"], "`languages` .*must name the source and the target"),
         (["--metrics", "rouge"], "`metrics`"),
-        (["--general", "new.tsv"], "has 0 pairs with other sources than your own"),
+        (
+            ["--general", "new.tsv"],
+            "with other sources than your own pairs 0 pairs, which are too few",
+        ),
         (["--columns", "2", "9"], "it has 2 columns"),
-        (["--languages", "el", "ru"], "the filters leave 0 pairs"),
+        (["--general", "short.en", "new.tsv"], "'short.en' ends before line 2"),
+        (["--general", "memory.tmx"], "memory.tmx needs `languages`"),
+        (["--test", "new.tsv"], "All pairs of the test set are in the training data"),
+        (["--lora", "-1"], "`lora` is -1"),
+        (["--columns", "1", "2", "1"], r"`columns` \[1, 2, 1\] must name"),
+        (["weightless.yaml"], "`weight` 0 must be a number above 0"),
+        (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),
+        (["whole.yaml"], r"`columns` \[1, 2, 2\] must name"),
+        (["documents.yaml"], "it has 2 columns, but `columns` are"),
+        (["untrained.yaml"], "names no training data"),
+        (["own.yaml", "--test", "new.tsv"], "belongs into the recipe 'own.yaml'"),
+        (["own.yaml", "--columns", "1", "2"], "belongs into the recipe 'own.yaml'"),
+        (["--languages", "el", "ru"], "The filters leave nothing of the corpus 'own'"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_written(

@@ -218,17 +218,6 @@ def test_a_recipe_may_repeat_a_part_of_itself(tmp_path):
     assert words[-1] == '--lr_scheduler_kwargs={"split_batches": true, "factor": 2}'
 
 
-def test_aliases_do_not_multiply_without_limit(tmp_path):
-    """300 bytes would be read as half a gigabyte of words."""
-    lines, before = ["a: &a [x, x, x, x, x, x, x, x, x, x]"], "a"
-    for name in "bcdefgh":
-        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]")
-        before = name
-    (tmp_path / "recipe.yaml").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"with its aliases \(\*name\), it holds more than 10000"):
-        read_recipe(tmp_path / "recipe.yaml")
-
-
 def test_the_command_on_the_card_is_the_one_that_repeats_the_run(tmp_path):
     argv = ["--output_dir", str(tmp_path), "--seed", "2"]
     assert parse_arguments(argv).command == ("vanilla-transformer", "train", *argv)

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from safetensors.torch import load_file
 from toy import SIZES, arguments
 
@@ -28,6 +29,7 @@ def recipe(corpus, tmp_path_factory):
             "name": "clean",
             "train": [str(corpus / f"train.{side}") for side in ("en", "de")],
             "validation": [str(corpus / f"val.{side}") for side in ("en", "de")],
+            "languages": ["en", "de"],
             "weight": 1,
         },
         {
@@ -54,6 +56,7 @@ def test_a_run_on_corpora_and_its_resumption(corpus, recipe, tmp_path, caplog):
     first = tmp_path / "first"
     figures = main(argv(corpus, recipe, first))
     assert {"eval_bleu", "eval_bleu_clean", "eval_chrf_back", "test_bleu_low"} <= figures.keys()
+    assert figures["eval_bleu_en-de"] == figures["eval_bleu_clean"]
     assert "test_bleu_clean" not in figures
     dropped = "44 of 61 pairs are used (held_out 10, duplicate 6, empty 1); 75.0% of an epoch."
     assert f"Corpus back: {dropped}" in caplog.text
@@ -101,12 +104,17 @@ def test_wrong_runs_are_refused_before_anything_is_written(corpus, recipe, train
         assert not folder.exists()
 
 
-def test_a_translation_becomes_a_corpus_and_stays_aligned(trained, corpus, tmp_path, monkeypatch):
+def test_a_translation_becomes_a_corpus_and_stays_aligned(
+    trained, corpus, tmp_path, monkeypatch, capsys
+):
     path, output = tmp_path / "mono.en", tmp_path / "bt.tsv"
     lines = [line.replace(" a ", "\ta ") for line in read_lines(corpus / "test.en")]
     path.write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
     words = [str(trained), "--input", str(path), "--output", str(output), "--tsv", "--resume"]
     run_subcommand("translate", words)
+    pasted = capsys.readouterr().err.split("For `corpora` in a recipe", 1)[1].split(":", 1)[1]
+    (entry,) = yaml.safe_load(pasted.split("back-translation:\n")[1])
+    assert entry == {"train": str(output), "columns": [2, 1], "tag": "<bt>"}
     rows = [row.split("\t") for row in read_lines(output)]
     assert [source for source, _ in rows] == [*(line.replace("\t", " ") for line in lines), ""]
     whole = output.read_text()

@@ -227,7 +227,7 @@ def test_a_resumed_run_keeps_what_it_has_chosen(corpus, tmp_path, monkeypatch):
 
 def test_counting_reads_the_data(corpus):
     data = load_parallel_data(parse_arguments(words(corpus, "x")).data)
-    facts = Facts.of(data["train"], data["train"], True, use_cpu=True)
+    facts = Facts.of(len(data["train"]), data["train"], True, use_cpu=True)
     texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
     assert (facts.pairs, facts.characters) == (400, len({*texts} - {"\n"}))
 

@@ -13,6 +13,7 @@ from vanilla_transformer.data import shards
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.preparation import prepare as open_data
 
 COURSE = {"lr_scheduler_type": "constant", "save_strategy": "steps", "save_steps": 2}
 CHANGES = {"eval_strategy": "no", "num_train_epochs": 1, **COURSE}
@@ -55,6 +56,15 @@ def test_prepared_data_train_the_same_model(corpus, tmp_path):
         for name in ("plain", "resumed")
     ]
     assert figures[0] == figures[1]
+
+
+def test_lengths_stand_beside_the_ids_where_the_stock_sampler_asks_for_them(corpus, made):
+    options = {"prepared": made, "choose_defaults": False, "output_dir": made.parent / "out"}
+    options |= {"train_sampling_strategy": "group_by_length"}
+    given = parse_arguments([f"--{name}={value}" for name, value in options.items()])
+    rows = open_data(given, None, lambda _: None).encoded["train"]
+    sides = [len(a) + len(b) for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
+    assert rows["length"][:] == sides
 
 
 def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monkeypatch, capsys):
@@ -168,8 +178,15 @@ def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, 
 
 
 def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypatch, capsys):
-    used = shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: used)
+    used = shutil.disk_usage(tmp_path)
+    left = [10]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=left.pop(0)))
+    assert prepare(corpus, tmp_path / "data") == 1
+    said = capsys.readouterr().err
+    assert "The encoded data need at least about 0.00 GB in" in said
+    assert "Nothing is written yet." in said
+    assert not (tmp_path / "data").exists()
+    left = [2**40, 10]
     assert prepare(corpus, tmp_path / "data") == 1
     assert "The encoded data need about 0.00 GB more in" in capsys.readouterr().err
     assert len(contents(tmp_path / "data")) == 1  # what was written is kept

@@ -4,8 +4,7 @@ import json
 import subprocess
 
 from huggingface_hub import ModelCard
-from small import run_in_two_processes
-from toy import REPOSITORY, arguments, command
+from toy import arguments, command
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -90,15 +89,6 @@ def test_other_models_are_refused(corpus, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "marian"}')
     done = command("train", *arguments(corpus, tmp_path / "a", model_name_or_path=tmp_path))
     assert "holds a model of type 'marian'" in done.stderr.splitlines()[-1]
-
-
-def test_two_processes_train_one_model(corpus, tmp_path):
-    argv = arguments(corpus, tmp_path / "out", max_steps=4, use_cpu=True)
-    run_in_two_processes(REPOSITORY / "scripts" / "train.py", *argv)
-    assert "test_bleu" in results(tmp_path / "out")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "2 CPU processes" in card
-    assert "```bash\nvanilla-transformer train " in card
 
 
 def test_the_recipes_for_more_data(trained, tmp_path):

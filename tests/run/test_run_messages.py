@@ -125,8 +125,9 @@ def test_python_only_warns(corpus, tmp_path, capsys, monkeypatch, caplog):
     assert "Saved in" in capsys.readouterr().err
 
 
-def test_only_the_main_process_prints(corpus, tmp_path):
-    argv = arguments(corpus, tmp_path / "out", "train", "validation", max_steps=4, use_cpu=True)
+def test_of_two_processes_only_the_main_one_prints(corpus, tmp_path):
+    out = tmp_path / "out"
+    argv = arguments(corpus, out, "train", "validation", max_steps=4, use_cpu=True)
     program = REPOSITORY / "scripts" / "train.py"
     environment = _environment_of_a_program()
     running = start_two_processes(program, *argv, "--eval_strategy", "steps", **environment)
@@ -136,3 +137,7 @@ def test_only_the_main_process_prints(corpus, tmp_path):
     # What torch's C++ code prints for each process begins so.
     lines = (running[1].stdout + running[1].stderr).splitlines()
     assert [line for line in lines if not line.startswith("[rank1]:[W")] == []
+    assert "eval_bleu" in (out / "all_results.json").read_text(encoding="utf-8")
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "2 CPU processes" in card
+    assert "```bash\nvanilla-transformer train " in card

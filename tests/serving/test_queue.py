@@ -6,7 +6,6 @@ first and what comes later is decided by the tests and not by the clock.
 
 import json
 import signal
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -142,20 +141,6 @@ def test_the_work_of_a_client_that_leaves_is_dropped(server, gate):
     assert server.metric("dropped_segments_total") - dropped == 50
     assert server.metric("batch_segments_sum") - segments == 1
     wait_until(lambda: any(line.get("status") == 499 for line in server.logs()))
-
-
-def test_a_client_that_only_ends_its_side_gets_its_answer(server, gate):
-    body = json.dumps({"q": SLOW, "source": "en", "target": "de"})
-    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}"
-    with server.send(request.encode()) as connection:
-        gate.wait_for_a_batch()
-        connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        gate.open()
-        received = b"".join(iter(lambda: connection.recv(1000), b""))  # until the server closes
-    assert b"HTTP/1.1 200 OK" in received
-    assert SLOW_OUTPUT in received.decode()
 
 
 def test_other_searches_wait_for_a_batch_of_their_own(server, gate):

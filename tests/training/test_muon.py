@@ -1,7 +1,6 @@
 """Muon: its steps, the parameters it updates, and runs with it."""
 
 import copy
-import json
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ from small import assert_resumes_exactly, model, rates, trainer
 from torch import nn
 
 from vanilla_transformer.model.attention import StackedLinear
-from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.training import muon
 from vanilla_transformer.training.muon import Muon, layer_matrices, make_muon, orthogonalize
 from vanilla_transformer.training.schedules import NoamSchedule, noam_rate
@@ -299,31 +297,6 @@ def test_with_the_papers_schedule_its_rate_is_that_at_the_end_of_the_warm_up():
         assert found["muon"] == pytest.approx(0.04 * rate / noam_rate(4, 16, 4))
         optimizer.step()
         schedule.step()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"muon_learning_rate": 0.03}, r"`muon_learning_rate` \(0.02, now 0.03\)"),
-        (
-            {"optim": "adamw_torch_fused", "muon_learning_rate": 0.01},
-            "another optimizer|belongs to another `--optim`",
-        ),
-    ],
-)
-def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, changes, message):
-    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
-    run(tmp_path, **options, max_steps=2).train()
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, **{**options, **changes}).train(resume_from_checkpoint=True)
-
-
-def test_it_is_an_option_of_the_command(tmp_path):
-    argv = ["--output_dir", str(tmp_path), "--optim", "muon", "--muon_learning_rate", "0.02"]
-    training = parse_arguments(argv).training
-    assert (training.muon_learning_rate, training.muon_momentum) == (0.02, 0.95)
-    assert json.loads(training.to_json_string())["optim"] == "muon"
-    assert copy.deepcopy(training).optim == "muon"
 
 
 @pytest.mark.parametrize("kind", ["is_fsdp_enabled", "is_deepspeed_enabled"])

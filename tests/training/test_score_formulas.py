@@ -47,7 +47,10 @@ def distance(first, second):
 @with_hard_examples
 def test_word_errors(pairs):
     wrong = sum(all(text.split() != one.split() for one in texts) for text, texts in pairs)
-    assert scores_of("wer", pairs)["wer"] == pytest.approx(100 * wrong / len(pairs))
+    found = scores_of("wer", pairs)
+    assert found["wer"] == pytest.approx(100 * wrong / len(pairs))
+    assert (found["wrong"], found["total"]) == (wrong, len(pairs))
+    assert found["signature"].startswith("nrefs:")
 
 
 @with_hard_examples
@@ -63,4 +66,6 @@ def test_phoneme_errors(pairs):
         with pytest.raises(ValueError, match="0 phonemes"):
             scores_of("per", pairs)
         return
-    assert scores_of("per", pairs)["per"] == pytest.approx(100 * edits / phonemes)
+    found = scores_of("per", pairs)
+    assert found["per"] == pytest.approx(100 * edits / phonemes)
+    assert (found["edits"], found["phonemes"]) == (edits, phonemes)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from small import model, rows, stock, tokenizer
+from small import losses, model, rows, stock, tokenizer
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
+from watch import callback
 
-from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.model.generation import DEFAULT_MAX_LENGTH
 from vanilla_transformer.model.sharing import GENERATION_TASK
@@ -64,13 +64,6 @@ def test_every_engine_computes_it(saved, beams, tmp_path):
     assert lengths == dict.fromkeys(("ctranslate2", "transformers"), DEFAULT_MAX_LENGTH - 1)
 
 
-def test_the_program_translates_and_exports_it(saved, tmp_path, capsys):
-    run_subcommand("translate", [str(saved), SOURCE, "--device", "cpu"])
-    assert len(capsys.readouterr().out.split()) == DEFAULT_MAX_LENGTH - 1
-    run_subcommand("export", [str(saved), str(tmp_path / "fast"), "--to", "ctranslate2"])
-    assert (tmp_path / "fast" / "model.bin").is_file()
-
-
 def test_what_somebody_chose_stays(tmp_path):
     net = endless()
     net.generation_config.max_length = 30
@@ -95,6 +88,42 @@ def test_a_chosen_default_stays_unless_a_trainer_has_filled_in_the_others(tmp_pa
     loaded.save_pretrained(tmp_path / "again")
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
     assert again.generation_config.max_length == 20
+
+
+@pytest.mark.parametrize(
+    ("own", "of_trainer"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1)], ids=["none", "config", "trainer"]
+)
+def test_the_gradient_of_24_examples_is_the_same_under_accumulation(tmp_path, own, of_trainer):
+    """Their lengths differ much, so that a mean of means is far from the mean."""
+    gradients, logged = [], []
+
+    def keep(state, control, net):
+        gradients.append({name: p.grad.clone() for name, p in net.named_parameters()})
+
+    for batch_size, steps in ((24, 1), (6, 4), (3, 8), (12, 2)):
+        made = stock(
+            tmp_path,
+            model(dropout=0.0, label_smoothing=own),
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=steps,
+            max_steps=1,
+            max_grad_norm=0.0,
+            logging_steps=1,
+            label_smoothing_factor=of_trainer,
+            save_strategy="no",
+            train_sampling_strategy="sequential",
+        )
+        made.add_callback(callback("on_pre_optimizer_step", keep))
+        made.train()
+        logged.append(losses(made)[1])
+    net = model(dropout=0.0, label_smoothing=own or of_trainer).train()
+    net(**made.data_collator(rows())).loss.backward()
+    keep(None, None, net)
+    norm = sum(g.square().sum() for g in gradients[0].values()).sqrt()
+    for other in gradients[1:]:
+        difference = sum((other[n] - g).square().sum() for n, g in gradients[0].items()).sqrt()
+        assert difference / norm < 1e-4
+    assert logged == pytest.approx([logged[0]] * 4, rel=1e-4)
 
 
 def test_learned_positions_limit_the_output(tmp_path):

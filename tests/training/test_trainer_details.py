@@ -10,7 +10,7 @@ from datasets import IterableDataset
 from small import logged, losses, model, record_batches, rows, stock, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
-from transformers import DataCollatorForSeq2Seq, EarlyStoppingCallback, GenerationConfig
+from transformers import EarlyStoppingCallback, GenerationConfig
 
 from vanilla_transformer.run.training_run import main
 from vanilla_transformer.training.metrics import GenerationMetrics
@@ -167,17 +167,6 @@ def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
     assert losses(half) == pytest.approx(losses(full), rel=0.02)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_of_the_model_alone(dtype):
-    net = model(dropout=0.0)
-    batch = DataCollatorForSeq2Seq(tokenizer(), model=net)(rows(5))
-    with torch.autocast("cpu", dtype=dtype):
-        loss = net(**batch).loss
-    loss.backward()
-    assert loss.item() == pytest.approx(net(**batch).loss.item(), rel=0.02)
-    assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
-
-
 # The best model, and when to stop ---------------------------------------------------------------
 
 
@@ -288,6 +277,13 @@ def token_losses(net, row, smoothing):
         log_probabilities = net.eval()(input_ids=ids, labels=labels).logits.log_softmax(-1)[0]
     chosen = -log_probabilities[torch.arange(labels.shape[1]), labels[0]]
     return (1 - smoothing) * chosen - smoothing * log_probabilities.mean(-1)
+
+
+@pytest.mark.parametrize(("changes", "chosen"), [({}, False), ({"encoder_layerdrop": 0.1}, None)])
+def test_ddp_looks_for_unused_parameters_only_where_layers_are_dropped(tmp_path, changes, chosen):
+    assert trainer(tmp_path, net=model(**changes)).args.ddp_find_unused_parameters is chosen
+    given = trainer(tmp_path, net=model(**changes), ddp_find_unused_parameters=True)
+    assert given.args.ddp_find_unused_parameters is True
 
 
 def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):

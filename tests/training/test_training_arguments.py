@@ -49,21 +49,6 @@ def test_the_stock_trainer_takes_it_too(tmp_path):
     assert rates(run) == {i: pytest.approx(noam_rate(i, 16, 2)) for i in (1, 2, 3)}
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine", "inverse_sqrt", "constant_with_warmup"])
-def test_the_names_of_transformers_work_as_before(tmp_path, name):
-    run = trainer(
-        tmp_path,
-        lr_scheduler_type=name,
-        warmup_steps=2,
-        max_steps=3,
-        logging_steps=1,
-        learning_rate=0.5,
-    )
-    run.train()
-    assert rates(run)[2] == pytest.approx(0.25)
-    assert rates(run)[3] == pytest.approx(0.5)
-
-
 def test_the_options_of_a_run(tmp_path):
     argv = ["--output_dir", str(tmp_path), "--lr_scheduler_type", "noam", "--warmup_steps", "4000"]
     argv += ["--lr_scheduler_kwargs", '{"factor": 2.0}']
@@ -140,3 +125,9 @@ def test_directions_that_choose_the_worst_model(tmp_path, metrics, changes, mess
     argv = [text for name, value in changes.items() for text in (f"--{name}", str(value))]
     with pytest.raises(ValueError, match=message):
         parse_arguments(["--output_dir", str(tmp_path), "--metrics", *metrics, *argv])
+
+
+@pytest.mark.parametrize("optimizer", ["grokadamw", "stable_adamw", "schedule_free_sgd"])
+def test_a_missing_package_of_an_optimizer_is_named_at_once(tmp_path, optimizer):
+    with pytest.raises((ImportError, ValueError), match="nstall"):
+        TokenBudgetTrainingArguments(output_dir=str(tmp_path), optim=optimizer)

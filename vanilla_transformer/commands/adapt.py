@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from vanilla_transformer.commands.options import (
+    PROGRAM,
     CommandParser,
     UsageError,
     add_fields,
     add_model_argument,
+    check_usage,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.extras import check_extra
@@ -20,6 +22,7 @@ EXAMPLES = """
 vanilla-transformer adapt runs/en-de app.tsv --output-dir runs/adapted
 vanilla-transformer adapt opus-mt-en-de memory.tmx --languages en de \\
     --general train.en train.de --output-dir runs/adapted
+vanilla-transformer adapt runs/en-de corpora.yaml --output-dir runs/adapted
 """
 
 
@@ -28,28 +31,43 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("adapt", SUMMARY, EXAMPLES, intermixed=True)
     add_model_argument(parser)
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a .tsv or .tmx of pairs, or two text files"
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a .tsv or .tmx of pairs, two text files, or a recipe (.yaml) that names the data",
     )
     parser.add_argument(
         "--output-dir", required=True, metavar="DIR", help="directory of all that is made"
     )
     group = parser.add_argument_group("adaptation")
     add_fields(group, AdaptArguments, without=("model", "files", "output_dir"))
-    return parser.parse_words(words)
+    options = parser.parse_words(words)
+    options.words = list(words)
+    return options
 
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model and the files."""
+    check_usage(
+        (
+            int(os.environ.get("WORLD_SIZE", "1")) > 1,
+            "adapt runs in one process: for several, train on a recipe with --model-name-or-path",
+        ),
+    )
     _arguments_of(options).existing_files()
     check_extra("train")
+    if options.lora:
+        check_extra("peft")
 
 
 def run(options: argparse.Namespace) -> None:
     """Adapts the model, and prints the comparison."""
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
-    from vanilla_transformer.run.adaptation import adapt, describe_adaptation
+    from vanilla_transformer.run.adaptation import adapt
+    from vanilla_transformer.run.adaptation_report import describe_adaptation
 
-    print(*describe_adaptation(adapt(_arguments_of(options))), sep="\n")
+    command = (PROGRAM, "adapt", *options.words)
+    print(*describe_adaptation(adapt(_arguments_of(options), command)), sep="\n")
 
 
 def _arguments_of(options: argparse.Namespace) -> AdaptArguments:

@@ -55,8 +55,19 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _add_options_of_vocabularies(parser)
     options = parser.parse_words(words)
     if options.kind is None:
-        options.kind = _kind_of(options.source)
-    _check_options_of_kind(options)
+        from vanilla_transformer.interop.recognition import recognised_kind
+
+        if not Path(options.source).exists():
+            raise UsageError(f"{options.source!r} is no local path: name its kind with --from")
+        options.kind = recognised_kind(options.source)
+        print(f"{options.source} is of the kind {options.kind}.")
+    kind, given = SOURCES[options.kind], _given_options(options)
+    missing = [name for name in kind.required if name not in given]
+    useless = sorted(given.keys() - {*kind.required, *kind.optional})
+    for names, verb in ((missing, "needs"), (useless, "does not take")):
+        if names:
+            spelt = ", ".join(f"--{_SPELLINGS.get(n, n).replace('_', '-')}" for n in names)
+            raise UsageError(f"--from {options.kind} {verb} {spelt}")
     return options
 
 
@@ -138,17 +149,6 @@ def _add_options_of_torch(parser: CommandParser) -> None:
     )
 
 
-def _kind_of(source: str) -> str:
-    """Looks at the source, and says what it is."""
-    from vanilla_transformer.interop.recognition import recognised_kind
-
-    if not Path(source).exists():
-        raise UsageError(f"{source!r} is no local path: name its kind with --from")
-    kind = recognised_kind(source)
-    print(f"{source} is of the kind {kind}.")
-    return kind
-
-
 def _add_options_of_vocabularies(parser: CommandParser) -> None:
     group = parser.add_argument_group("kind `ctranslate2`")
     group.add_argument(
@@ -177,17 +177,6 @@ def _given_options(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the options that some kinds take, as far as they are given."""
     names = {name for kind in SOURCES.values() for name in (*kind.required, *kind.optional)}
     return {name: value for name in names if (value := getattr(options, name)) is not None}
-
-
-def _check_options_of_kind(options: argparse.Namespace) -> None:
-    """Raises an error if the kind lacks an option, or cannot use one."""
-    kind, given = SOURCES[options.kind], _given_options(options)
-    missing = [name for name in kind.required if name not in given]
-    useless = sorted(given.keys() - {*kind.required, *kind.optional})
-    for names, verb in ((missing, "needs"), (useless, "does not take")):
-        if names:
-            spelt = ", ".join(f"--{_SPELLINGS.get(n, n).replace('_', '-')}" for n in names)
-            raise UsageError(f"--from {options.kind} {verb} {spelt}")
 
 
 def check(options: argparse.Namespace) -> None:

@@ -111,104 +111,79 @@ def check(options: argparse.Namespace) -> None:
         )
     check_model_directory(options.model)
     if options.to == "argos":
-        _check_package(options)
+        if options.languages is None:
+            raise UsageError("--to argos needs --languages, such as en=English de=German")
+        path = Path(options.output_dir)
+        if path.suffix != ".argosmodel":
+            raise UsageError(
+                f"a package of Argos Translate ends with .argosmodel, {str(path)!r} not"
+            )
+        if path.exists() and not options.overwrite:
+            raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
+        if options.sentencepiece:
+            existing_file(options.sentencepiece)
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     for extra in KINDS[options.to]:
         check_extra(extra)
 
 
-def _check_package(options: argparse.Namespace) -> None:
-    if options.languages is None:
-        raise UsageError("--to argos needs --languages, such as en=English de=German")
-    path = Path(options.output_dir)
-    if path.suffix != ".argosmodel":
-        raise UsageError(f"a package of Argos Translate ends with .argosmodel, {str(path)!r} not")
-    if path.exists() and not options.overwrite:
-        raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
-    if options.sentencepiece:
-        existing_file(options.sentencepiece)
-
-
 def run(options: argparse.Namespace) -> None:
     """Exports the model."""
-    writers = {
-        "ctranslate2": _export_to_ctranslate2,
-        "argos": _export_to_argos,
-        "marian-npz": _export_to_marian,
-    }
-    if options.to in writers:
-        writers[options.to](options)
-        return
-    from vanilla_transformer.inference.loading import load_weights
-    from vanilla_transformer.interop.tokenizers import load_tokenizer
+    from vanilla_transformer.inference.loading import load_model, load_weights
+    from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 
-    model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
-    with replaced_directory(options.output_dir) as unfinished:
+    path, notes = options.output_dir, tuple[str, ...]()
+    if options.to in ("hf", "onnx"):  # a tokenizer is not needed
+        model, tokenizer = load_weights(options.model).eval(), load_tokenizer(options.model)
+    else:
+        model, tokenizer = load_model(options.model, "cpu")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    replaced = replaced_file if options.to == "argos" else replaced_directory
+    with replaced(Path(path)) as unfinished:
         if options.to == "hf":
             from vanilla_transformer.interop.hf_models import export_to_transformers
 
             done = export_to_transformers(
                 model, tokenizer, unfinished, options.model, options.positions
             )
-            use = f"a {done.class_name}, which needs no code"
-        else:
+            use, notes = f"a {done.class_name}, which needs no code", done.notes
+        elif options.to == "onnx":
             from vanilla_transformer.interop.onnx import export_to_onnx
 
             done = export_to_onnx(model, tokenizer, unfinished, options.quantization)
-            use = f"`OnnxModel.load({options.output_dir!r})`"
-    print(f"{options.output_dir}: exported; {use}.")
-    print(done.comparison.describe())
+            use, notes = f"`OnnxModel.load({path!r})`", done.notes
+        elif options.to == "ctranslate2":
+            from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
+
+            convert_to_ctranslate2(
+                model, tokenizer, unfinished, options.quantization, options.positions
+            )
+            save_tokenizer(tokenizer, unfinished)  # CTranslate2 reads tokens, not texts
+            use = f"`ctranslate2.Translator({path!r})`"
+        elif options.to == "argos":
+            from vanilla_transformer.interop.argos import export_to_argos
+
+            notes = export_to_argos(
+                model,
+                tokenizer,
+                unfinished,
+                options.model,
+                options.languages,
+                options.quantization or "int8",
+                options.positions,
+                options.sentencepiece,
+            )
+            use = f"`argostranslate.package.install_from_path({path!r})`"
+        else:
+            from vanilla_transformer.interop.marian_npz_writer import export_to_marian
+
+            notes = export_to_marian(model, tokenizer, unfinished, options.model)
+            use = f"`marian-decoder -c {path}/decoder.yml`"
+    print(f"{path}: exported; {use}.")
+    if options.to in ("hf", "onnx"):
+        print(done.comparison.describe())
     if tokenizer is None:
         print("The model has no tokenizer: save yours in the same directory.")
-    for note in done.notes:
-        print(note)
-
-
-def _export_to_ctranslate2(options: argparse.Namespace) -> None:
-    from vanilla_transformer.inference.loading import load_model
-    from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
-    from vanilla_transformer.interop.tokenizers import save_tokenizer
-
-    model, tokenizer = load_model(options.model, "cpu")
-    with replaced_directory(options.output_dir) as unfinished:
-        convert_to_ctranslate2(
-            model, tokenizer, unfinished, options.quantization, options.positions
-        )
-        save_tokenizer(tokenizer, unfinished)  # CTranslate2 reads tokens, not texts
-    print(f"{options.output_dir}: exported; `ctranslate2.Translator({options.output_dir!r})`.")
-
-
-def _export_to_argos(options: argparse.Namespace) -> None:
-    from vanilla_transformer.inference.loading import load_model
-    from vanilla_transformer.interop.argos import export_to_argos
-
-    model, tokenizer = load_model(options.model, "cpu")
-    path = Path(options.output_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_file(path) as unfinished:
-        notes = export_to_argos(
-            model,
-            tokenizer,
-            unfinished,
-            options.model,
-            options.languages,
-            options.quantization or "int8",
-            options.positions,
-            options.sentencepiece,
-        )
-    print(f"{path}: exported; `argostranslate.package.install_from_path({str(path)!r})`.")
-    for note in notes:
-        print(note)
-
-
-def _export_to_marian(options: argparse.Namespace) -> None:
-    from vanilla_transformer.inference.loading import load_model
-    from vanilla_transformer.interop.marian_npz_writer import export_to_marian
-
-    model, tokenizer = load_model(options.model, "cpu")
-    with replaced_directory(options.output_dir) as unfinished:
-        notes = export_to_marian(model, tokenizer, unfinished, options.model)
-    print(f"{options.output_dir}: exported; `marian-decoder -c {options.output_dir}/decoder.yml`.")
     for note in notes:
         print(note)

@@ -72,7 +72,6 @@ def read_pair_chunks(
     """Reads two files of as many lines as a stream, from the pair after the first `skip`.
 
     Args:
-        skip: Number of pairs that are left out.
         progress: Whether to show on standard error how many pairs are done.
 
     Yields:
@@ -92,11 +91,7 @@ def read_pair_chunks(
 
 @dataclass(frozen=True)
 class CountedLines:
-    """Lines that are read as a stream, and their number, which tells how long the work takes.
-
-    Attributes:
-        count: Their number.
-    """
+    """Lines that are read as a stream, and their number, which tells how long the work takes."""
 
     lines: Iterable[str]
     count: int

@@ -27,7 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         for title, topic, without in (
             ("data", DataArguments, ()),
             ("tokenizer", TokenizerArguments, ()),
-            ("preparation", PreparationArguments, ("prepared",)),
+            ("preparation", PreparationArguments, ("prepared", "streaming")),
         ):
             add_fields(parser.add_argument_group(title), topic, without)
         parser.print_help()
@@ -40,8 +40,9 @@ def check(options: argparse.Namespace) -> None:
     names = {word.partition("=")[0].replace("_", "-") for word in options.words}
     if "--output-dir" not in names:
         raise UsageError("--output-dir is missing: name the directory of the prepared data")
-    if "--prepared" in names:
-        raise UsageError("--prepared is an option of `train`: leave it out")
+    for name in ("--prepared", "--streaming"):
+        if name in names:
+            raise UsageError(f"{name} is an option of `train`: leave it out")
     train.check(options)
 
 

@@ -75,9 +75,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: Arguments; None: those of the process.
-
-    Returns:
-        The exit status, unless the usage is wrong or a help is shown: these exit right away.
     """
     if isinstance(sys.stdout, TextIOWrapper):  # a file or a pipe on Windows lacks most characters
         sys.stdout.reconfigure(errors="backslashreplace")

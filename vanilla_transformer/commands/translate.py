@@ -45,6 +45,14 @@ if TYPE_CHECKING:
 CANDIDATES = 16
 """Outputs per line that --minimum-risk compares unless --candidates is given."""
 
+_ENTRIES = """\
+For `corpora` in a recipe, where the outputs are the targets:
+  - train: {0}
+Where they are the sources of a back-translation:
+  - train: {0}
+    columns: [2, 1]
+    tag: <bt>"""
+
 SHARD_LINES = 16_384
 """Lines of a shard unless --shard-lines is given: some minutes of a processor."""
 
@@ -245,6 +253,8 @@ def run(options: argparse.Namespace) -> None:
         texts = with_count(lines, options.input, done)
         shows = not stream.isatty()  # else a bar and the outputs would mix
         print_outputs(translator, options, sources, texts, stream, shows)
+    if options.tsv and options.output:
+        print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
 
 
 def identity(options: argparse.Namespace) -> dict[str, Any]:

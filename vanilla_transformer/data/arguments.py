@@ -7,7 +7,7 @@ from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.rules import Rule, at_least, check_rules
 
 SPLITS = ("train", "validation", "test")
-FORMATS = ".csv, .json, .jsonl (each also with .gz), .parquet"
+FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .parquet"
 _TEXT_FILES = tuple(f"{split}_source" for split in SPLITS)
 
 RULES = (

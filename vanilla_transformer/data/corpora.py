@@ -12,7 +12,7 @@ from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
-from vanilla_transformer.data.file_formats import dataset_from_rows
+from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
@@ -20,7 +20,7 @@ from vanilla_transformer.data.tmx import read_tmx
 
 _FEATURES = Features(
     {
-        **{name: Value("string") for name in ("source", "target", "corpus", "reason")},
+        **{name: Value("string") for name in ("source", "target", "corpus", "reason", "document")},
         "line": Value("int64"),
     }
 )
@@ -32,22 +32,25 @@ class CorpusRow(NamedTuple):
 
     Attributes:
         source: Its source, without a tag.
-        target: Its target.
         line: The line or row of the file, from 1 on.
         reason: The filter that drops it; "": none does.
+        document: The document that it belongs to; "": it is not known.
     """
 
     source: str
     target: str
     line: int
     reason: str
+    document: str
 
 
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int]]:
-    """Yields source, target and line of each pair of a split, as a stream where it has files.
+def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]]:
+    """Yields source, target, line and document of each pair of a split, as a stream of its files.
+
+    Only a training file may have a column of documents.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -56,16 +59,17 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int]]:
     paths = corpus.paths(split)
     if corpus.dataset is not None or suffix_of(paths[0]) in (".csv", ".json", ".jsonl", ".parquet"):
         rows = _load_rows(corpus, split)
-        yield from zip(rows["source"], rows["target"], range(1, len(rows) + 1), strict=True)
+        for number, pair in enumerate(zip(rows["source"], rows["target"], strict=True), start=1):
+            yield (*pair, number, "")
     elif split == "train" and corpus.monolingual is not None:
-        yield from ((line, line, number) for number, line in enumerate(read_lines(paths[0]), 1))
+        yield from ((line, line, number, "") for number, line in enumerate(read_lines(paths[0]), 1))
     elif len(paths) == 2:
         lines = read_line_pairs(*paths)
-        yield from ((*pair, number) for number, pair in enumerate(lines, start=1))
+        yield from ((*pair, number, "") for number, pair in enumerate(lines, start=1))
     elif suffix_of(paths[0]) == ".tmx":
         yield from read_tmx(paths[0], corpus.languages or (), corpus.inline)
     elif suffix_of(paths[0]) == ".tsv":
-        yield from _read_tsv(paths[0], corpus.columns or (1, 2))
+        yield from read_tsv(paths[0], (corpus.columns or [1, 2])[: 3 if split == "train" else 2])
     else:
         raise ValueError(
             f"{paths[0]} has an unknown format: give a .tsv, .tmx, .csv, .json, .jsonl or .parquet "
@@ -73,24 +77,9 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int]]:
         )
 
 
-def _read_tsv(path: str, columns: Any) -> Iterator[tuple[str, str, int]]:
-    if not all(isinstance(number, int) for number in columns):
-        raise ValueError(
-            f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
-        )
-    for number, line in enumerate(read_lines(path), start=1):
-        cells = line.split("\t")
-        if len(cells) < max(columns):
-            raise ValueError(
-                f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
-                f"{list(columns)}: separate source and target by a tab."
-            )
-        yield cells[columns[0] - 1], cells[columns[1] - 1], number
-
-
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
     """Loads the rows of a table or of a data set as `load_parallel_data` does."""
-    source, target = corpus.columns or ("source", "target")
+    source, target = (corpus.columns or ("source", "target"))[:2]
     options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
     if corpus.dataset is not None:
         return load_parallel_data(DataArguments(dataset_name=corpus.dataset, **options))[split]
@@ -99,25 +88,20 @@ def _load_rows(corpus: Corpus, split: str) -> Dataset:
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:
-    """Yields the pairs of a split with the reason why each is dropped.
-
-    Args:
-        corpus: An entry.
-        split: A split that it has. Only that of the training is filtered.
-        held_out: `pair_key` of each pair that no training may hold.
+    """Yields the pairs of a split with the reason why each is dropped; only a training has filters.
 
     Raises:
         ValueError: As `read_pairs`, or if a text holds NUL bytes.
     """
     limits = corpus.limits() if split == "train" else {"empty": True}
     reason = reasons_to_drop(limits, corpus.languages, held_out)
-    for source, target, line in read_pairs(corpus, split):
+    for source, target, line, document in read_pairs(corpus, split):
         if "\0" in source or "\0" in target:
             raise ValueError(
                 f"{', '.join(corpus.paths(split))}, line {line}: NUL bytes are no text: the file "
                 "is damaged."
             )
-        yield CorpusRow(source, target, line, reason(source, target))
+        yield CorpusRow(source, target, line, reason(source, target), document)
 
 
 def _tagged_rows(

@@ -16,10 +16,15 @@ _FILES = ("train", "validation", "test", "monolingual")
 _PACKED = (".gz", ".zst")
 
 
-def _is_no_pair(value: Any) -> bool:
-    """Returns whether a value is no list of two different texts or numbers."""
-    is_list = isinstance(value, list) and len(value) == 2 and value[0] != value[1]
-    return not is_list or not all(isinstance(one, str | int) and one for one in value)
+def _is_no_list(value: Any, sizes: tuple[int, ...] = (2,)) -> bool:
+    """Returns whether a value is no list of different texts or numbers above 0."""
+    if (
+        not isinstance(value, list)
+        or len(value) not in sizes
+        or len(set(map(str, value))) < len(value)
+    ):
+        return True
+    return not all(one > 0 if type(one) is int else isinstance(one, str) and one for one in value)
 
 
 def _is_no_positive_number(value: Any) -> bool:
@@ -42,10 +47,29 @@ RULES = (
         "`corpora`, {options.label}: `{name}` {value!r} must be one word, such as <bt>.",
     ),
     Rule(
-        ("languages", "columns"),
-        lambda value, _: _is_no_pair(value),
+        ("languages",),
+        lambda value, _: _is_no_list(value),
         "`corpora`, {options.label}: `{name}` {value!r} must name the source and the target, such "
         "as [en, de].",
+    ),
+    Rule(
+        ("columns",),
+        lambda value, _: _is_no_list(value, (2, 3)),
+        "`corpora`, {options.label}: `{name}` {value!r} must name the source and the target, such "
+        "as [1, 2], and a third one that of the document.",
+    ),
+    Rule(
+        ("columns",),
+        lambda value, options: len(value) == 3 and suffix_of(str(options.train)) != ".tsv",
+        "`corpora`, {options.label}: `{name}` {value!r} names a column of documents, which only a "
+        ".tsv of training pairs may have: name two columns.",
+    ),
+    Rule(
+        ("filters",),
+        lambda value, options: (
+            isinstance(value, dict) and value.get("language") is True and options.languages is None
+        ),
+        "`corpora`, {options.label}: the filter `language` needs `languages`, such as [en, de].",
     ),
     Rule(
         ("inline",),
@@ -67,7 +91,7 @@ RULES = (
     ),
     Rule(
         ("train", "validation", "test"),
-        lambda value, _: not isinstance(value, str) and _is_no_pair(value),
+        lambda value, _: not isinstance(value, str) and _is_no_list(value),
         "`corpora`, {options.label}: `{name}` {value!r} must be one file of pairs, or a list of "
         "two text files.",
     ),
@@ -94,7 +118,8 @@ class Corpus:
         test: Test pairs, in the same form.
         dataset: Data set of the Hub or directory of one, in place of the files.
         monolingual: A file of target texts in place of training pairs: each is its own source.
-        columns: Source and target: numbers of columns from 1 on (.tsv), or their names.
+        columns: Source, target and, of a .tsv, the document: numbers of columns from 1 on; or
+            names.
         languages: The codes of source and target.
         tag: Token that is put before each source.
         weight: Share of the pairs of an epoch, in relation to the other weights.
@@ -200,7 +225,6 @@ def shares_of(
     """Returns the share of the pairs of an epoch that each corpus has; None: that of its size.
 
     Args:
-        corpora: The entries.
         sizes: Number of training pairs of each corpus that has any, by its name.
         temperature: T of the shares n^(1/T) for n pairs; None: the weights decide.
     """

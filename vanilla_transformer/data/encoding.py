@@ -16,7 +16,6 @@ from datasets.table import InMemoryTable
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_contents import (
     content_digest,
@@ -24,7 +23,7 @@ from vanilla_transformer.data.file_contents import (
     rows_digest,
     text_digest,
 )
-from vanilla_transformer.data.file_formats import cache_folder
+from vanilla_transformer.data.file_formats import LINKS, cache_folder
 from vanilla_transformer.data.shards import Shards, make_shards
 from vanilla_transformer.data.token_words import target_side, words_of_encoding
 from vanilla_transformer.data.word_alignment import parse_links, token_links
@@ -38,7 +37,7 @@ _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_
 _LAST_CALL = ("truncation", "padding")
 """Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
-_FORMAT = 1  # of the shards: with another number, no older ones are used
+_FORMAT = 2  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
 _MOST_WORDS = 250_000  # that an encoder remembers
 
@@ -73,9 +72,8 @@ def encode(
         tell: Takes the number of pairs that are encoded, after each file.
 
     Returns:
-        New data with the same rows and the columns "input_ids", "labels" and "length" (number of
-        tokens of source and target together), without the text columns. With links, "alignment"
-        holds pairs of token indices.
+        New data with the same rows and the columns "input_ids" and "labels", without the text
+        columns. With links, "alignment" holds pairs of token indices.
 
     Raises:
         OSError: If the disk is full.
@@ -123,8 +121,10 @@ def encode(
     return encoded
 
 
-def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
+def encoded_digest(texts: Dataset, encoded: Any) -> str:
     """Returns the digest of texts; of those that are encoded in files, it is written there."""
+    if not isinstance(encoded, Dataset):  # a stream
+        return str(encoded.digest)
     shards = Shards.of(encoded)
     if shards is None:
         return rows_digest(texts)
@@ -169,7 +169,7 @@ def _encode_rows(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
     ids = Value("uint16" if max(map(len, sides.values())) <= 2**16 else "uint32")
-    features = {"input_ids": List(ids), "labels": List(ids), "length": Value("int32")}
+    features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))
     schema, tables = Features(features).arrow_schema, []
@@ -181,20 +181,41 @@ def _encode_rows(
             columns, lost_here = _encode_with_links(batch, sides, limits, truncated)
             lost += lost_here
         else:
-            source, target = (
-                _cut_to_limit(
-                    ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated
-                )
-                for side in sides
-            )
-            columns = {"input_ids": source, "labels": target}
-        both = zip(columns["input_ids"], columns["labels"], strict=True)
-        columns["length"] = [len(source) + len(target) for source, target in both]
+            columns = _encode_batch(batch, sides, ids_of, limits, truncated)
         tables.append(pa.Table.from_pydict(columns, schema))
         tell(stop)
     texts = rows_digest(data.select(rows))
     facts = {"truncated": truncated, "links_lost": lost, "texts": texts}
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
+
+
+def _encode_batch(
+    batch: dict[str, list[str]],
+    sides: dict[str, PreTrainedTokenizerBase],
+    ids_of: dict[str, Callable[[list[str]], list[list[int]]]],
+    limits: dict[str, int | None],
+    truncated: dict[str, int],
+) -> dict[str, list[Any]]:
+    source, target = (
+        _cut_to_limit(ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated)
+        for side in sides
+    )
+    return {"input_ids": source, "labels": target}
+
+
+def pair_encoder(
+    tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None], truncated: dict[str, int]
+) -> Callable[[dict[str, list[str]]], dict[str, list[Any]]]:
+    """Returns what encodes pairs of a few texts, given by side, as `encode` does.
+
+    Args:
+        tokenizer: As in `encode`.
+        limits: Largest number of tokens of each side.
+        truncated: Is raised by the number of texts of each side that are truncated.
+    """
+    sides = {"source": tokenizer, "target": target_side(tokenizer)}
+    ids_of = {side: _encoder_of(own, side) for side, own in sides.items()}
+    return partial(_encode_batch, sides=sides, ids_of=ids_of, limits=limits, truncated=truncated)
 
 
 class _WordEncoder:

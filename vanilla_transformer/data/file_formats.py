@@ -1,4 +1,4 @@
-"""Loads text, CSV, JSON and Parquet files as data sets, in a cache that follows their content.
+"""Loads text, tables and word links from files as data sets, in a cache that follows their content.
 
 CSV has a reader of its own: the one of `datasets` shifts the columns of a file without a message
 if a text of its first row holds an unquoted comma, and names no line that is not UTF-8.
@@ -6,27 +6,37 @@ if a text of its first row holds an unquoted comma, and names no line that is no
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-from datasets import Dataset, Features, Value, load_dataset
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    Value,
+    concatenate_datasets,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError
 from datasets.table import MemoryMappedTable
 
 from vanilla_transformer import __version__
 from vanilla_transformer.data.arguments import FORMATS
+from vanilla_transformer.data.corpus_entries import suffix_of
 from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
+from vanilla_transformer.data.word_alignment import count_words, parse_links
 
 _TIMES = ("timestamp", "date", "time", "duration")
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+_PAIR = Features({"source": Value("string"), "target": Value("string")})
 
 
 def dataset_from_rows(
@@ -39,7 +49,6 @@ def dataset_from_rows(
 
     Args:
         read_rows: Generator of the rows. Its arguments are `paths` and `options` by name.
-        features: Columns of the rows.
         paths: Paths of the files, by the names of the generator's arguments.
         **options: What else the rows depend on, as JSON can hold it.
 
@@ -71,8 +80,7 @@ def load_text_pairs(source: str, target: str) -> Dataset:
         FileNotFoundError: If a file does not exist.
         ValueError: If the files differ in their number of lines, are empty, or are not UTF-8 text.
     """
-    features = Features({"source": Value("string"), "target": Value("string")})
-    return dataset_from_rows(_read_pairs, features, {"source": source, "target": target})
+    return dataset_from_rows(_read_pairs, _PAIR, {"source": source, "target": target})
 
 
 def _read_pairs(source: str, target: str) -> Iterator[dict[str, str]]:
@@ -96,6 +104,8 @@ def load_table(path: str) -> Dataset:
         ValueError: If the file is empty, damaged, not UTF-8 or of an unknown format.
     """
     suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix_of(path) == ".tsv":
+        return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
     if suffix == ".csv":
         features = Features({name: Value("string") for name in _read_csv_header(path)})
         return dataset_from_rows(_read_csv_rows, features, {"path": path})
@@ -118,6 +128,59 @@ def load_table(path: str) -> Dataset:
         features = _times_as_text(loaded.features)
         return dataset_from_rows(_read_json_rows, features, {"path": path})
     return loaded
+
+
+def stream_file(path: str) -> IterableDataset:
+    """Opens a file with named columns as a stream of rows, of which no copy is kept.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If its format is unknown. While iterating: if it is damaged or not UTF-8.
+    """
+    existing_file(path)
+    suffix = suffix_of(path)
+    if suffix == ".parquet" and path.endswith(suffix):
+        return load_dataset("parquet", data_files=path, split="train", streaming=True)
+    if suffix not in _READERS:
+        raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
+    return IterableDataset.from_generator(_READERS[suffix], gen_kwargs={"path": path})
+
+
+def stream_text_pairs(source: str, target: str) -> IterableDataset:
+    """Opens two text files as `load_text_pairs` does, but as a stream."""
+    paths = {"source": str(existing_file(source)), "target": str(existing_file(target))}
+    return IterableDataset.from_generator(_read_pairs, gen_kwargs=paths)
+
+
+def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int, str]]:
+    """Yields source, target, line and document of each pair of columns that tabs separate.
+
+    The third of `columns`, if there is one, holds the document; else it is "".
+
+    Raises:
+        ValueError: If `columns` are no numbers, or a line has fewer columns.
+    """
+    if not all(isinstance(number, int) for number in columns):
+        raise ValueError(
+            f"{path} has no names of columns: give numbers, such as `columns: [2, 1]`."
+        )
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.split("\t")
+        if len(cells) < max(columns):
+            raise ValueError(
+                f"{path}, line {number}: it has {len(cells)} columns, but `columns` are "
+                f"{list(columns)}: separate source and target by a tab."
+            )
+        source, target, document = [*(cells[column - 1] for column in columns), ""][:3]
+        yield source, target, number, document
+
+
+def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
+    pair = None
+    for pair in read_tsv(path, (1, 2)):
+        yield {"source": pair[0], "target": pair[1]}
+    if pair is None:
+        raise ValueError(f"{path} is empty: give a file with data.")
 
 
 def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -218,3 +281,81 @@ def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
         yield from json.loads(text)
     else:
         yield from (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def _read_json_lines(path: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            if not isinstance(row := _parse_or_none(line), dict):
+                raise ValueError(
+                    f"{path}, line {number} is not a JSON object: a stream needs one on each line."
+                )
+            yield row
+
+
+_READERS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+    ".csv": _read_csv_rows,
+    ".tsv": _read_tsv_rows,
+    ".json": _read_json_lines,
+    ".jsonl": _read_json_lines,
+}
+"""What reads the rows of a file one by one."""
+
+
+# Links of words -----------------------------------------------------------------------------------
+
+
+LINKS = "alignment"
+"""Name of the column of links: lines in Pharaoh's format, and after encoding links of tokens."""
+
+
+def add_links(pairs: Dataset, path: str) -> Dataset:
+    """Adds the links of a file to pairs of texts.
+
+    Args:
+        pairs: All rows that the lines belong to, with the text columns "source" and "target".
+        path: File with one line per row in Pharaoh's format; an empty line has no links.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a line is malformed, if it names a word that its pair does not have, or if
+            the file has another number of lines than there are rows.
+    """
+    links = dataset_from_rows(_read_links, Features({LINKS: Value("string")}), {"path": path})
+    if len(links) != len(pairs):
+        raise ValueError(
+            f"{path} has {len(links)} lines, but there are {len(pairs)} training pairs: line n "
+            "must hold the links of pair n; a pair without links has an empty line."
+        )
+    joined: Dataset = concatenate_datasets(
+        [pairs.remove_columns([LINKS]) if LINKS in pairs.column_names else pairs, links], axis=1
+    )
+    _check_words(joined, path)
+    return joined
+
+
+def _read_links(path: str) -> Iterator[dict[str, str]]:
+    empty = True
+    for number, line in enumerate(read_lines(path), start=1):
+        empty = False
+        try:
+            parse_links(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+        yield {LINKS: line}
+    if empty:
+        raise ValueError(f"{path} is empty: give a file with a line of links per training pair.")
+
+
+def _check_words(pairs: Dataset, path: str) -> None:
+    """Refuses links to words that a text does not have, unless the pair will be skipped."""
+    for number, row in enumerate(pairs, start=1):
+        counts = [count_words(row[side] or "") for side in ("source", "target")]
+        for link in parse_links(row[LINKS]) if all(counts) else ():
+            for side, index, words in zip(("source", "target"), link, counts, strict=True):
+                if index >= words:
+                    raise ValueError(
+                        f"{path}, line {number}: the link {link[0]}-{link[1]} names word "
+                        f"{index} of the {side}, which has {words} words, counted from 0: "
+                        "correct the line."
+                    )

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 import regex
 
+from vanilla_transformer.extras import optional_packages
+
+_LEAST_LETTERS = 20
 _NO_WORD = regex.compile(r"[\W_]+")
 _DIGITS = regex.compile(r"[0-9]+")
 _PLACEHOLDERS = regex.compile(
@@ -94,6 +97,24 @@ def _is_other_script(source: str, target: str, least: float, languages: Language
     return any(_share_of_script(text, language) < least for text, language in sides)
 
 
+@cache
+def _language_identifier() -> Any:
+    with optional_packages():
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    return LanguageIdentifier.from_model_file(MODEL_FILE)
+
+
+def _is_other_language(source: str, target: str, _: float, languages: Languages) -> bool:
+    """Returns whether a side with enough letters is in another language, if its own is known."""
+    identifier = _language_identifier()
+    for text, language in zip((source, target), languages or (), strict=False):
+        code = language.replace("_", "-").split("-")[0].lower()
+        has_enough = sum(map(str.isalpha, text)) >= _LEAST_LETTERS
+        if has_enough and code in identifier.nb_classes and identifier.classify(text)[0] != code:
+            return True
+    return False
+
+
 def _is_unbalanced(form: Any, signs: str) -> Callable[[str, str, float, Languages], bool]:
     """Returns a filter of pairs whose sides do not hold the same matches, in any order.
 
@@ -140,6 +161,13 @@ FILTERS = (
         "fewer than this share of the letters of a side are of the script of its language "
         "(needs `languages`)",
         _is_other_script,
+    ),
+    Filter(
+        "language",
+        False,
+        "a side with 20 or more letters is in another language, as py3langid finds (needs "
+        "`languages`)",
+        _is_other_language,
     ),
     Filter(
         "placeholders",
@@ -202,7 +230,6 @@ def reasons_to_drop(
 
     Args:
         filters: Limits by name, as `active_filters` returns them.
-        languages: The codes of source and target.
         held_out: `pair_key` of each pair that is in the validation or test set.
     """
     local = [

@@ -19,7 +19,6 @@ class Mixture:
     Args:
         names: Name of the corpus of each pair.
         shares: The share of each corpus by its name, above 0; they sum to 1.
-        seed: Seed of the orders.
     """
 
     def __init__(self, names: Sequence[str], shares: Mapping[str, float], seed: int) -> None:

@@ -12,10 +12,9 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
-from vanilla_transformer.data.file_formats import load_table, load_text_pairs
+from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
 logger = logging.get_logger(__name__)
 
@@ -27,7 +26,6 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
     content has changed. Arrow copies are kept under `HF_DATASETS_CACHE`.
 
     Args:
-        args: Names one source of data.
         links: File with the word links of each training pair, in Pharaoh's format. None: no links.
 
     Returns:
@@ -66,10 +64,10 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
 def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
     """Loads the splits with the pairs that are skipped later."""
     loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
-    return loaders[_choose_source(args)](args)
+    return loaders[choose_source(args)](args)
 
 
-def _choose_source(args: DataArguments) -> str:
+def choose_source(args: DataArguments) -> str:
     """Returns the one source of data that is given: "hub", "files" or "texts"."""
     options = {
         "hub": ["dataset_name"],
@@ -115,14 +113,7 @@ def _load_table_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
-    name = str(args.dataset_name)
-    if Path(name, "dataset_dict.json").is_file():
-        found = load_from_disk(name)
-    else:
-        builder = load_dataset_builder(name, args.dataset_config_name)
-        # Texts such as "NA" stay texts in CSV files.
-        options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
-        found = load_dataset(name, args.dataset_config_name, **options)
+    name, found = str(args.dataset_name), open_data_set(args)
     splits = {split: found[split] for split in SPLITS if split in found}
     if not splits:
         raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}.")
@@ -130,6 +121,20 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
         split: select_text_columns(rows, args, f"{name} ({split})")
         for split, rows in splits.items()
     }
+
+
+def open_data_set(args: DataArguments, streaming: bool = False) -> Any:
+    """Opens a data set of the Hub or of a directory, by the names of its splits."""
+    name = str(args.dataset_name)
+    if Path(name, "dataset_dict.json").is_file():
+        found = load_from_disk(name)
+        if not streaming:
+            return found
+        return {split: rows.to_iterable_dataset() for split, rows in found.items()}
+    builder = load_dataset_builder(name, args.dataset_config_name)
+    # Texts such as "NA" stay texts in CSV files.
+    options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
+    return load_dataset(name, args.dataset_config_name, streaming=streaming, **options)
 
 
 def files_of_split(args: DataArguments, split: str) -> list[str]:

@@ -10,16 +10,23 @@ INLINE = ("keep", "drop")
 """What becomes of the codes of inline elements, such as `<ph>&lt;br/&gt;</ph>`."""
 
 _CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})
-_MOST_DEPTH, _MOST_CHARACTERS = 32, 1_000_000
+_MOST_DEPTH, _MOST_CHARACTERS, _MOST_CHARACTERS_OF_A_NAME = 32, 1_000_000, 1000
 _BYTES_PER_STEP = 1 << 16
 
 
+_DOCUMENT_PROPERTIES = ("document", "filename", "file")
+
+
 class TmxPair(NamedTuple):
-    """Two segments of a unit, and the line on which the unit begins; "" if it lacks one."""
+    """Two segments of a unit, and the line on which the unit begins; "" if it lacks one.
+
+    `document` is the text of its `<prop type="x-document">`, or "x-filename", or "x-file".
+    """
 
     source: str
     target: str
     line: int
+    document: str
 
 
 def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Iterator[TmxPair]:
@@ -29,9 +36,7 @@ def read_tmx(path: str, languages: Sequence[str], inline: str = "keep") -> Itera
     unit the first counts. White space becomes single spaces.
 
     Args:
-        path: The file.
         languages: The codes of source and target.
-        inline: One of `INLINE`.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -71,6 +76,8 @@ class _Reader:
         self._language: str | None = None
         self._unit: dict[str, str] = {}
         self._line = 0
+        self._document = ""
+        self._names_document = False
         self._parts: list[str] | None = None
         self._length = self._depth_of_code = 0
         self.parser = expat.ParserCreate()
@@ -100,6 +107,10 @@ class _Reader:
             raise self._error_here(f"more than {_MOST_DEPTH} elements are nested: this is no TMX.")
         if name == "tu":
             self._unit, self._line = {}, self.parser.CurrentLineNumber
+            self._document = ""
+        elif name == "prop":
+            kind = attributes.get("type", "").lower().removeprefix("x-")
+            self._names_document = kind in _DOCUMENT_PROPERTIES and self._open[-2] == "tu"
         elif name == "tuv":
             self._language = self._wanted_language(
                 attributes.get("xml:lang") or attributes.get("lang") or ""
@@ -121,6 +132,8 @@ class _Reader:
         return None
 
     def _add_text(self, text: str) -> None:
+        if self._names_document and len(self._document) < _MOST_CHARACTERS_OF_A_NAME:
+            self._document += text
         if self._parts is None or (self._depth_of_code and self.inline == "drop"):
             return
         self._parts.append(text)
@@ -138,6 +151,9 @@ class _Reader:
             if self._language is not None and self._parts is not None:
                 self._unit.setdefault(self._language, " ".join("".join(self._parts).split()))
             self._parts = None
+        elif name == "prop":
+            self._names_document = False
         elif name == "tu":
             source, target = (self._unit.get(language, "") for language in self.languages)
-            self._pairs.append(TmxPair(source, target, self._line))
+            document = " ".join(self._document.split())
+            self._pairs.append(TmxPair(source, target, self._line, document))

@@ -211,9 +211,6 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
     """Refuses examples that do not fit into a batch.
 
     Args:
-        source: Number of tokens of each source.
-        target: Number of tokens of each target.
-        max_tokens: Budget of a batch.
         name: Returns what an error calls the example with an index.
 
     Raises:
@@ -253,9 +250,6 @@ def token_lengths(
             `unsampled` (a data set whose tokens change in each epoch), the lengths are those of
             that attribute.
         column: Column of token ids, such as "input_ids" or "labels".
-
-    Returns:
-        Lengths in tokens, of shape (examples).
 
     Raises:
         ValueError: If a `datasets.Dataset` has no such column.

@@ -85,10 +85,7 @@ def words_of_encoding(
     """Finds the words of the tokens that texts were encoded as.
 
     Args:
-        tokenizer: The tokenizer.
-        texts: The texts.
         encoding: What the tokenizer returned for the texts of one side.
-        side: "source" or "target".
         truncated: Whether the tokens of a text were truncated. None: of no text.
 
     Returns:

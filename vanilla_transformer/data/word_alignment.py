@@ -57,10 +57,6 @@ def format_links(links: Iterable[Link]) -> str:
 def words_of_spans(text: str, spans: Sequence[Span]) -> list[range]:
     """Finds the words that tokens belong to.
 
-    Args:
-        text: The text.
-        spans: Begin and end of each token in the text.
-
     Returns:
         For each token the indices of its words: usually one; none for a token without text or of
         white space only; several where a token spans white space.

@@ -81,10 +81,7 @@ class CTranslate2Engine:
     beam search. One token is never generated: the start token.
 
     Args:
-        directory: A model in CTranslate2's format.
         vocabularies: Tokens of the source and of the target, in the order of their ids.
-        start_id: Id of the token before a target.
-        end_id: Id of the token that ends a target.
         positions: Longest sequence in tokens.
         aligns: Whether the attention that it returns is that of the heads that align.
         workers: Batches that are computed at the same time when several threads call.

@@ -152,9 +152,6 @@ class TransformersEngine:
         The attention is the mean over the heads of cross-attention that `config.alignment_heads`
         names. Without this field these are the heads of the last layer but one, which aligns best
         in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
-
-        Returns:
-            For each target, the index of a source token for each of its tokens.
         """
         aligned: list[list[int]] = [[] for _ in sources]
         forced = self._forced_outputs(sources, targets, batch_tokens, start, True)

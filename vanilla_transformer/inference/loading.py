@@ -27,7 +27,6 @@ def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any
     """Loads (model, tokenizer) through the Auto classes, ready for inference.
 
     Args:
-        path: Directory, or name on the Hub.
         device: Device of the model. None: a GPU if there is one, otherwise the CPU.
 
     Raises:

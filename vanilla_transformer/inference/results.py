@@ -131,7 +131,6 @@ class SegmentOutput:
 
     Attributes:
         aligned: Index of a source token for each token but the end.
-        source_words: Words of each source token.
         words: Words of each token but the end.
         is_complete: Whether the model ended it; False if it is cut off at the longest length.
     """

@@ -69,8 +69,6 @@ class LongSourceError(ValueError):
 
     Args:
         number: Number of the source among those of the call, from 0.
-        size: Its tokens.
-        limit: Tokens that are possible.
     """
 
     def __init__(self, number: int, size: int, limit: int) -> None:
@@ -83,7 +81,6 @@ class Translator:
     """Generates texts from texts with a trained model: translation, pronunciation, summaries.
 
     Args:
-        engine: What computes the outputs.
         source_limit: Longest source in tokens; longer lines are split.
         load_model: Loads the model for what only transformers computes. None: an error then.
         exact: Whether `engine` was asked for by name. If not, a search that it cannot do goes to
@@ -628,12 +625,7 @@ class SplitTexts:
     cut_words: int = 0
 
     def part(self, first: int, count: int) -> "SplitTexts":
-        """Returns some neighbouring texts, as if they had been split alone; no word may be cut.
-
-        Args:
-            first: Number of the first text.
-            count: Number of texts.
-        """
+        """Returns some neighbouring texts, as if they had been split alone; no word may be cut."""
         documents = self.documents[first : first + count]
         numbers = [number for document in documents for number in document.segments]
         if not numbers:

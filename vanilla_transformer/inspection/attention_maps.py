@@ -66,7 +66,6 @@ class AttentionMaps:
         """Draws a heat map for each head of a layer.
 
         Args:
-            kind: "encoder", "decoder" (self-attention) or "cross".
             layer: Layer of the stack; a negative number counts from the last layer.
 
         Raises:

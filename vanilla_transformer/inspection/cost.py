@@ -126,13 +126,10 @@ class TrainingCost:
     """What an epoch costs on several GPUs. `str()` makes a table.
 
     Attributes:
-        gpus: Number of GPUs.
         pairs: Number of training pairs, of the lengths of the cost.
         teraflops: What a GPU computes in a second, in 10¹² FLOPs.
         epoch_flops: FLOPs of an epoch, without padding.
         state_bytes: Memory of weights, gradients and AdamW, which DDP needs on each GPU.
-        gradient_bytes: Memory of the gradients.
-        weight_bytes: Memory of the weights.
         corpus_bytes: Disk for the encoded pairs: 2 bytes for a token, or 4 with more than 65,536
             tokens, and 8 for the lengths of a pair.
         checkpoint_bytes: Disk for a checkpoint: the weights, and AdamW's moments.
@@ -190,8 +187,6 @@ def training_cost(
 
     Args:
         found: The cost of the model, for a batch of pairs of the mean lengths.
-        gpus: Number of GPUs.
-        pairs: Number of training pairs.
         teraflops: What a GPU computes in a second, in 10¹² FLOPs. docs/scale.md has published
             values.
         vocab_size: Number of tokens of the larger vocabulary.

@@ -38,7 +38,6 @@ class Block:
     """One box of the drawing.
 
     Attributes:
-        colour: Key of the colours.
         lines: Texts from top to bottom; the first is the heading.
         splits: Whether a residual connection begins below the box.
         joins: Whether it ends at the box.
@@ -64,12 +63,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Column:
-    """One stack: what lies below the layers, one layer, and what lies above.
-
-    Attributes:
-        start: Text below the column.
-        end: Text above the column.
-    """
+    """One stack: what lies below the layers, one layer, and what lies above."""
 
     stack: str
     start: str
@@ -287,9 +281,7 @@ class _Pen:
         """Draws a stack; returns the place of the output.
 
         Args:
-            middle: Middle of the boxes.
             side: Where the residual connections run: -1 is left, 1 is right.
-            source: Where the encoder's output is, if there is one.
         """
         placed = _place_blocks(column)
         layer = placed[len(column.below) : len(column.below) + len(column.layer)]

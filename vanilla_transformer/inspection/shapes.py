@@ -23,7 +23,6 @@ class ShapeRecord:
 
     Attributes:
         name: Name of the module in the model; "" for the model itself.
-        kind: Name of the module's class.
         depth: Number of calls that this call is nested in.
         parameters: Number of parameters of the module and its submodules. Shared ones count once.
         inputs: Shapes of the tensor arguments before the call, by name. A cache is shown by the

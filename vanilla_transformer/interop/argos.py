@@ -45,12 +45,7 @@ _SMALL = 1 << 20  # bytes that no ratio is asked of
 
 
 def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Reads a package of Argos Translate: see `interop.formats`.
-
-    Args:
-        source: The package, a file that ends with `.argosmodel`.
-        changes: Config fields that differ from the model's.
-    """
+    """Reads a package of Argos Translate: see `interop.formats`."""
     folder = TemporaryDirectory()  # lives as long as what computes the logits of the source
     with opened_package(source) as package:
         for name, member in package.files.items():
@@ -209,9 +204,6 @@ def export_to_argos(
     """Writes a model and its tokenizer as a package of Argos Translate.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
-        tokenizer: Its tokenizer.
-        path: The package to write.
         source: Directory of the model, which may hold models of SentencePiece.
         languages: Code and name of the language of sources, and of that of targets.
         quantization: One of `QUANTIZATIONS`.

@@ -23,9 +23,6 @@ def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch
         path: A safetensors file, or a file written by `torch.save(model.state_dict(), path)`.
         key: Entry that holds the weights, if the file holds more: "model_state_dict", for example.
 
-    Returns:
-        Names and weights.
-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the file cannot be read, holds no weights, or holds more than weights.
@@ -65,7 +62,6 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
     """Reads a checkpoint that holds options beside weights. Code that it may hold is never run.
 
     Args:
-        path: A file written by `torch.save`.
         inert: Expressions for full names of classes whose objects may be in the file. Their code is
             not loaded: `InertObject` stands for each of them. Other unknown classes are refused.
 
@@ -174,11 +170,7 @@ def explained_pickle(path: str | Path) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns why a file of weights cannot be read, without torch's advice to run its code.
-
-    Args:
-        error: What loading it with `weights_only=True` has raised.
-    """
+    """Returns why a file of weights cannot be read, without torch's advice to run its code."""
     message = str(error)
     refused = r"GLOBAL (\S+) (?:was not an allowed|whose module)|unrecognized function (.+)"
     if found := re.search(refused, message):
@@ -225,9 +217,6 @@ def read_rename_rules(path: str | Path) -> dict[str, str | None]:
 
     Args:
         path: YAML file that maps regular expressions to names, or to null.
-
-    Returns:
-        The rules, in the order of the file.
 
     Raises:
         FileNotFoundError: If the file does not exist.

@@ -66,11 +66,7 @@ _FREE_FIELDS = (
 
 
 def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
-    """Lists what CTranslate2 cannot compute.
-
-    Returns:
-        One sentence for each field in the way; empty if the model can be exported.
-    """
+    """Lists what CTranslate2 cannot compute."""
     problems = fields_beyond(config, _VALUES, _FREE_FIELDS)
     problems += [
         f"`{name}` is None, but an export holds that token."
@@ -96,9 +92,7 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
         tokenizer: Its tokenizer, from which the vocabularies are taken.
-        output_dir: Directory to write; it must not exist.
         quantization: One of `QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
@@ -211,7 +205,6 @@ class AligningHeads:
     """The heads whose mean weights CTranslate2 returns as its attention.
 
     Attributes:
-        layer: Layer of the decoder.
         number: How many heads, the first ones of the export; 0: all heads.
         order: Our heads in the order of the export. None: in our order.
     """

@@ -51,13 +51,11 @@ def read_ctranslate2(
     """Reads a directory of CTranslate2: see `interop.formats`.
 
     Args:
-        source: The directory.
         tokenizer: SentencePiece model, or that of the source and that of the target; directory that
             holds one or two of them or a tokenizer of transformers, or name on the Hub. None: what
             lies in the directory, or else words and subwords between spaces.
         source_eos: Whether the tokenizer ends sources with the end token. None: what
             `interop.vocabularies` makes of the config and the padding token.
-        changes: Config fields that differ from the model's.
     """
     folder = Path(source)
     file = read_specification(folder)
@@ -232,14 +230,7 @@ def _logits_with_exact_positions(
     tables: Mapping[str, torch.Tensor],
     inputs: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
-    """Computes the logits of the source as if it held its sinusoids in float32.
-
-    Args:
-        logits: Computes the logits of the source.
-        model: The model that it became.
-        tables: The rounded sinusoids by stack.
-        inputs: See `interop.probe.SourceLogits`.
-    """
+    """Computes the logits of the source as if it held its sinusoids in float32."""
     exact = compute_outputs(model, inputs)
     stacks = {name: getattr(model.model, name) for name in tables}
     kept = {name: stack.embed_positions for name, stack in stacks.items()}

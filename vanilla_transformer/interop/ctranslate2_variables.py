@@ -199,11 +199,8 @@ class _Stack:
     """Reads the layers of a stack.
 
     Attributes:
-        stored: The variables.
-        name: "encoder" or "decoder".
         fields: Config fields of this stack, once its weights are read.
         common: Config fields that must be the same in both stacks.
-        head_dim: Width of an attention head.
     """
 
     stored: StoredVariables

@@ -31,8 +31,8 @@ from vanilla_transformer.interop.opennmt import (
     common_fields,
     find_vocabulary_problems,
     guided_heads,
-    layer_rules,
     make_tokenizer,
+    stack_rules,
     token_ids,
     without_sinusoids,
 )
@@ -101,12 +101,7 @@ SAME_IN_BOTH = {
 
 
 def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`.
-
-    Args:
-        source: Directory of the model.
-        changes: Config fields that differ from the model's options.
-    """
+    """Reads a model of Eole with a transformer encoder and decoder: see `interop.formats`."""
     folder = Path(source)
     config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))
     special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}
@@ -222,22 +217,20 @@ def _read_fields(
 
 def _name_rules(gated: bool) -> Rules:
     """Returns the rules for names; a gated feed-forward layer has three matrices."""
-    inner = {"gate_up_proj": "gate" if gated else "fc1", "up_proj": "fc1", "down_proj": "fc2"}
-    norms = {
-        "input_layernorm": "self_attn",
-        "precontext_layernorm": "encoder_attn",
-        "post_attention_layernorm": "feed_forward",
+    names = {
+        "input_layernorm": "self_attn_pre_norm",
+        "precontext_layernorm": "encoder_attn_pre_norm",
+        "post_attention_layernorm": "feed_forward_pre_norm",
+        r"mlp\.gate_up_proj": f"feed_forward.{'gate' if gated else 'fc1'}",
+        r"mlp\.up_proj": "feed_forward.fc1",
+        r"mlp\.down_proj": "feed_forward.fc2",
     }
     return {
         r"src_emb\.embeddings\.weight": "model.encoder.embed_tokens.weight",
         r"tgt_emb\.embeddings\.weight": "model.decoder.embed_tokens.weight",
         r"src_emb\.pe\.weight": "model.encoder.embed_positions.weight",
         r"tgt_emb\.pe\.weight": "model.decoder.embed_positions.weight",
-        **layer_rules(
-            r"(encoder|decoder)\.transformer_layers\.(\d+)\.",
-            norms,
-            {rf"mlp\.{name}": ours for name, ours in inner.items()},
-        ),
+        **stack_rules(r"(encoder|decoder)\.transformer_layers\.(\d+)\.", names),
     }
 
 

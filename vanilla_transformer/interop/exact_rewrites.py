@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import Weights
-from vanilla_transformer.interop.qkv import split_self_attention
+from vanilla_transformer.interop.match_weights import Weights, split_self_attention
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (

@@ -28,6 +28,7 @@ from vanilla_transformer.interop.match_weights import (
     Rules,
     build_model,
     fit_weights,
+    layer_rules,
     raise_problems,
     rename_weights,
 )
@@ -93,10 +94,8 @@ def read_fairseq(
     """Reads a checkpoint of a fairseq `transformer` model: see `interop.formats`.
 
     Args:
-        source: The checkpoint, such as `checkpoint_best.pt`.
         dicts: Directory of the dictionaries, `dict.SOURCE.txt` and `dict.TARGET.txt`. None: that of
             the checkpoint, if they are there.
-        changes: Config fields that differ from the checkpoint's options.
     """
     checkpoint = read_training_checkpoint(source, INERT_CLASSES)
     weights = checkpoint.get("model")
@@ -242,12 +241,6 @@ def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
 def _name_rules(slot: str) -> Rules:
     """Returns the rules for names, also for old ones; norms have the slot "pre" or "post"."""
     layer, here = r"(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
-    norms = {
-        (r"(encoder|decoder)", r"(?:self_attn_layer_norm|layer_norms\.0)"): "self_attn",
-        (r"(decoder)", r"(?:encoder_attn_layer_norm|layer_norms\.1)"): "encoder_attn",
-        (r"(encoder)", r"(?:final_layer_norm|layer_norms\.1)"): "feed_forward",
-        (r"(decoder)", r"(?:final_layer_norm|layer_norms\.2)"): "feed_forward",
-    }
     fused = tuple(rf"{here}\3.{part}_proj.\4" for part in "qkv")
     return {
         r"(encoder|decoder)\.version": None,
@@ -259,14 +252,21 @@ def _name_rules(slot: str) -> Rules:
         r"(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
         r"(encoder|decoder)\.layernorm_embedding\.(\w+)": r"model.\1.embed_norm.\2",
         layer + r"(\w+_attn)\.in_proj_(weight|bias)": Edit(fused, is_split=True),
-        layer + r"(\w+_attn)\.([qkv]|out)_proj\.(\w+)": here + r"\3.\4_proj.\5",
-        layer + r"(fc[12])\.(\w+)": here + r"feed_forward.\3.\4",
-        **{
-            rf"{stack}\.layers\.(\d+)\.{norm}\.(\w+)": (
-                rf"model.\1.layers.\2.{sublayer}_{slot}_norm.\3"
-            )
-            for (stack, norm), sublayer in norms.items()
-        },
+        **layer_rules(
+            layer,
+            {
+                r"(\w+_attn)\.([qkv]|out)_proj": r"\3.\4_proj",
+                r"(fc[12])": r"feed_forward.\3",
+                r"(?:self_attn_layer_norm|layer_norms\.0)": f"self_attn_{slot}_norm",
+                "final_layer_norm": f"feed_forward_{slot}_norm",
+                r"encoder_attn_layer_norm": f"encoder_attn_{slot}_norm",
+            },
+            encoder={r"layer_norms\.1": f"feed_forward_{slot}_norm"},
+            decoder={
+                r"layer_norms\.1": f"encoder_attn_{slot}_norm",
+                r"layer_norms\.2": f"feed_forward_{slot}_norm",
+            },
+        ),
     }
 
 

@@ -3,8 +3,10 @@
 A reader is one function `read_...(source, **options)` that returns an `interop.funnel.Imported`. It
 raises an OSError if a file does not exist, and a ValueError if a file is broken or holds code, if
 an option of the source has no counterpart here, or if the weights do not fit. One error lists all
-problems of a kind. This module imports neither torch nor transformers, so the command line can read
-it at once.
+problems of a kind. A file of weights is what `read_state_dict` takes; `key` names the entry that
+holds them, and `changes` are config fields that differ from those of the source.
+
+This module imports neither torch nor transformers, so the command line can read it at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +25,6 @@ class Source:
 
     Attributes:
         reader: Module in `vanilla_transformer.interop` and name of its function: "module:name".
-        description: What the source is.
-        required: Names of the options that must be given, beside the source.
-        optional: Names of the options that may be given.
         fixed: Options that the format itself fixes.
         on_hub: Whether the source is a directory, or a name on the Hub.
     """
@@ -100,7 +99,7 @@ SOURCES: dict[str, Source] = {
         ("key", "changes", "run_code"),
     ),
     "tutorials": Source(
-        "tutorial_layouts:read_layout",
+        "tutorials:read_layout",
         "state dict of bentrevett's pytorch-seq2seq or of The Annotated Transformer",
         ("heads",),
         ("rename", "key", "changes"),

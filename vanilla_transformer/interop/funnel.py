@@ -14,9 +14,15 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from vanilla_transformer.data.atomic_files import replaced_directory
-from vanilla_transformer.interop.comparison import Comparison, compare_logits, compare_models
 from vanilla_transformer.interop.formats import SOURCES
-from vanilla_transformer.interop.probe import OWN_SOURCE, SourceLogits, store_probe
+from vanilla_transformer.interop.probe import (
+    OWN_SOURCE,
+    Comparison,
+    SourceLogits,
+    compare_logits,
+    compare_models,
+    store_probe,
+)
 from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.model.sharing import current_versions
 
@@ -26,7 +32,6 @@ class Imported:
     """A model that was read from another system.
 
     Attributes:
-        model: The model, in evaluation mode.
         tokenizer: Its tokenizer. None: the source has none.
         library: Name and version of the library that `source_logits` runs.
         source_logits: Computes the logits of the source. None: its library cannot run.
@@ -83,9 +88,6 @@ def convert(
 def save_imported(imported: Imported, folder: str | Path) -> Imported:
     """Saves a model with its tokenizer.
 
-    Returns:
-        The same with the model that was saved, whose weights lie in a map of the file.
-
     Raises:
         ValueError: If the saved tokenizer differs from that of the source.
     """
@@ -101,13 +103,7 @@ def prove_imported(
     """Compares a saved model with its source, and writes a probe and a card.
 
     Args:
-        imported: The model.
-        kind: Name of the source's format.
         source: What was converted. The card names the last part of a path only.
-        folder: Directory of the saved model.
-
-    Returns:
-        The same with the comparison.
 
     Raises:
         ValueError: If the source and what was saved compute different logits.
@@ -146,9 +142,6 @@ tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
 
 def compare_with_source(imported: Imported) -> Imported:
     """Runs source and model on random input.
-
-    Returns:
-        The same with the comparison, if the library of the source is there and does not fail.
 
     Raises:
         ValueError: If the logits differ.
@@ -199,8 +192,6 @@ def write_card(
     """Writes README.md of a converted or exported model.
 
     Args:
-        output_dir: Directory of the model.
-        title: First headline.
         text: Where the model comes from.
         load: Lines of Python that load it.
         proof: How far it is from its source.

@@ -12,23 +12,34 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 from torch import nn
 from transformers import AutoTokenizer
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
-from vanilla_transformer.interop.funnel import write_card
+from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.interop.sentencepiece_models import (
+    NEVER,
+    read_sentencepiece,
+    sentencepiece_backend,
+)
 from vanilla_transformer.interop.tokenizers import save_tokenizer
-from vanilla_transformer.interop.trimmed_tokenizers import BackendTable, read_tables
+from vanilla_transformer.interop.trimmed_tokenizers import (
+    BackendTable,
+    PieceTable,
+    Table,
+    read_tables,
+)
 from vanilla_transformer.interop.vocabulary import (
     check_texts,
     load_model_and_tokenizer,
     read_texts,
     set_rows,
+    write_vocabulary_card,
 )
 
 _GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
@@ -41,7 +52,6 @@ class Grown:
 
     Attributes:
         subwords: The new subwords of each vocabulary: one list, or the source's and the target's.
-        tokens: The new tags.
         sizes: Rows of the source and the target before and after.
     """
 
@@ -61,15 +71,9 @@ def grow_vocabulary(
     """Adds subwords of texts and whole tokens to the vocabulary of a model, and saves the model.
 
     Args:
-        path: Directory of the model, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
         add_for: Text files that new subwords are learnt from. Both of two vocabularies get them.
-        count: Largest number of new subwords of each vocabulary.
         tokens: Tags or languages, which texts contain as a whole, such as "<2fr>".
-        overwrite: Whether the new model may replace a saved model.
-
-    Returns:
-        What was added.
 
     Raises:
         OSError: If a file does not exist.
@@ -87,7 +91,9 @@ def grow_vocabulary(
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
-        learnt = [_learn_subwords(table, files, count) for table in _growing_tables(folder, count)]
+        learnt = [
+            _learn_tokens(table, files, count) for table in (read_tables(folder) if count else ())
+        ]
         load: Any = AutoTokenizer.from_pretrained
         larger = load(folder)
         _add_tokens(larger, tokens)
@@ -105,22 +111,17 @@ def grow_vocabulary(
             subwords = [list(one.pieces) for one in learnt]
             after = len(plans[0]), len(plans[1])
             done = Grown(subwords, list(tokens), (shape, after))
-            _write_card(unfinished, path, done)
+            added = sum(map(len, subwords)) + len(tokens)
+            write_vocabulary_card(
+                unfinished,
+                path,
+                "larger",
+                f"It has {added:,} new tokens, whose rows are the means of the pieces that they "
+                "were cut into: train it.",
+                "Logits of old tokens are those of the source for texts that are cut as before.",
+            )
             store_probe(load_for_probe(unfinished), unfinished)
     return done
-
-
-def _growing_tables(folder: Path, count: int) -> list[BackendTable]:
-    """Returns the tables that get subwords."""
-    if not count:
-        return []
-    tables = [one for one in read_tables(folder) if isinstance(one, BackendTable)]
-    if not tables:
-        raise ValueError(
-            "New subwords need a tokenizer that is saved as tokenizer.json; this one has models of "
-            "SentencePiece: leave out --add-for, and add whole words with --add-tokens."
-        )
-    return tables
 
 
 # Subwords ----------------------------------------------------------------------------------------
@@ -137,6 +138,43 @@ class Learnt:
 
     start: int
     pieces: dict[str, list[int]]
+
+
+def _learn_tokens(table: Table, files: Sequence[str | Path], count: int) -> Learnt:
+    if isinstance(table, PieceTable):
+        return _learn_pieces(table, files, count)
+    return _learn_subwords(cast(BackendTable, table), files, count)
+
+
+def _learn_pieces(table: PieceTable, files: Sequence[str | Path], count: int) -> Learnt:
+    """Learns pieces for each model of SentencePiece of a table: its share of them.
+
+    A backend that cuts as the model does learns them; their scores go into the model.
+    """
+    words = sorted(table.listed_ids, key=table.listed_ids.__getitem__)
+    start, scores, learnt = len(words), list[dict[str, float]](), dict[str, list[int]]()
+    if set(table.listed_ids.values()) != set(range(start)):
+        raise ValueError("The ids of the vocabulary have gaps: save the tokenizer without them.")
+    for path in table.models:
+        backend, _ = sentencepiece_backend(path, words, "<unk>")
+        words_apart = pre_tokenizers.Split("▁", "merged_with_next")
+        steps = filter(None, [backend.pre_tokenizer, words_apart])
+        backend.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
+        with TemporaryDirectory() as scratch:
+            backend.save(str(Path(scratch, "tokenizer.json")))
+            own = BackendTable(Path(scratch, "tokenizer.json"))
+            pieces = _learn_subwords(own, files, count // len(table.models)).pieces
+            vocabulary = read_object(own.path)["model"]["vocab"]
+        learnt |= pieces
+        if isinstance(vocabulary, list):
+            found = dict(vocabulary)
+            scores.append({piece: found[piece] for piece in pieces})
+        else:  # pairs are joined in the order of their scores: the new ones come last
+            last = min(piece.score for piece in read_sentencepiece(path).pieces)
+            scores.append({piece: last - 1 - n for n, piece in enumerate(pieces)})
+    table.write({i: i + len(learnt) * (i >= start) for i in table.ids.values()})
+    table.append(learnt, scores)
+    return Learnt(start, learnt)
 
 
 def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int) -> Learnt:
@@ -166,7 +204,7 @@ def _learn_subwords(table: BackendTable, files: Sequence[str | Path], count: int
         missing = _count_missing(table.path, files, names, is_word).most_common(count)
         learnt = {token: [names[unknown]] for token, _ in missing}
     scores: dict[str, float] = dict(model["vocab"]) if model["type"] == "Unigram" else {}
-    lowest = min(scores.values(), default=0.0)
+    lowest = min((score for score in scores.values() if score > NEVER), default=0.0)
     new_scores, merges = dict.fromkeys(learnt, lowest), dict[str, tuple[str, str]]()
     if not is_word:
         with TemporaryDirectory() as scratch:
@@ -320,7 +358,6 @@ def grow_model(model: Any, source: Plan, target: Plan) -> None:
     """Gives a model more rows, in place.
 
     Args:
-        model: An encoder-decoder model with an output projection.
         source: The old rows that each row of the source is the mean of.
         target: The same of the target, and of the source if the embedding is shared.
     """
@@ -335,25 +372,3 @@ def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
         if len(pieces) > 1:
             rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
     return nn.Parameter(rows, values.requires_grad)
-
-
-def _write_card(folder: Path, path: str, done: Grown) -> None:
-    is_path = Path(path).exists()
-    name = Path(path).resolve().name if is_path else path
-    added = sum(map(len, done.subwords)) + len(done.tokens)
-    write_card(
-        folder,
-        title=f"{name}, with a larger vocabulary",
-        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has {added:,} "
-        "new tokens, whose rows are the means of the pieces that they were cut into: train it.",
-        load=f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-path = "{folder.name}"
-model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof="Logits of old tokens are those of the source for texts that are cut as before. "
-        "`vanilla-transformer verify` computes the stored probe again.",
-        base_model=None if is_path else name,
-        tag="larger-vocabulary",
-    )

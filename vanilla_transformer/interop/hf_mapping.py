@@ -2,7 +2,7 @@
 
 A `Family` describes a class: which of its options are fields here, which rules turn names of its
 weights into names here, and what it cannot express. `import_model` and `export_model` do the work
-for every family. A new family is one more `Family` in `bart_family.py`, or a file like `t5.py`:
+for every family. A new family is one more `Family` in `hf_families.py`:
 
 1. `options` pairs our fields with its options of the same meaning.
 2. `read_fields` gives the fields that follow from its other options, or that it fixes.
@@ -35,8 +35,8 @@ from vanilla_transformer.interop.match_weights import (
     find_misfits,
     raise_problems,
     rename_weights,
+    split_self_attention,
 )
-from vanilla_transformer.interop.qkv import split_self_attention
 from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.interop.supported_fields import fields_with_effect
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -53,8 +53,6 @@ class Family:
 
     Attributes:
         kind: Name of the family on the command line.
-        model_class: The class, with an output projection.
-        config_class: The class of its config.
         options: Its options by name of our field, where both mean the same.
         read_fields: Computes our other fields from its config.
         write_options: Computes its other options from our config.
@@ -107,7 +105,6 @@ def import_model(
     """Converts a model of a family into a model of this package that computes the same.
 
     Args:
-        family: The family.
         source: A model of `family.model_class`. It does not change.
 
     Returns:
@@ -204,14 +201,7 @@ def _fields_of_weights(weights: Weights) -> dict[str, bool]:
 def export_model(
     family: Family, model: VanillaTransformerForConditionalGeneration
 ) -> PreTrainedModel:
-    """Converts a model of this package into a model of a family: the inverse of `import_model`.
-
-    Args:
-        family: The family.
-        model: The model. It does not change.
-
-    Returns:
-        A model of `family.model_class` in evaluation mode.
+    """Converts a model, which does not change, into one of a family: as `import_model`, reversed.
 
     Raises:
         ValueError: If the family cannot compute what the config says. One error lists the fields
@@ -235,9 +225,6 @@ def export_model(
 
 def find_fields_in_the_way(family: Family, ours: VanillaTransformerConfig) -> list[str]:
     """Lists the fields whose value is lost when our config becomes one of a family.
-
-    Returns:
-        One sentence for each field, sorted.
 
     Raises:
         ValueError: If the class, or this package, refuses the sizes: a width that its heads do not

@@ -13,19 +13,20 @@ import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 
 from vanilla_transformer.interop import exact_rewrites as rewrites
-from vanilla_transformer.interop.bart_family import (
+from vanilla_transformer.interop.checkpoint_files import reason_of
+from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
+from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
+from vanilla_transformer.interop.hf_families import (
     BART,
     BLENDERBOT,
     FSMT,
     M2M100,
     MARIAN,
     MBART,
+    MT5,
     PEGASUS,
+    T5,
 )
-from vanilla_transformer.interop.checkpoint_files import reason_of
-from vanilla_transformer.interop.comparison import Exported, compare_models
-from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
-from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
 from vanilla_transformer.interop.hf_mapping import (
     Family,
     copy_generation_config,
@@ -34,7 +35,7 @@ from vanilla_transformer.interop.hf_mapping import (
     import_model,
 )
 from vanilla_transformer.interop.match_weights import build_model, raise_problems
-from vanilla_transformer.interop.t5 import MT5, T5
+from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -68,7 +69,6 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
     """Reads a model of transformers, with its tokenizer: see `interop.formats`.
 
     Args:
-        source: Directory of the model, or its name on the Hub.
         kind: Key of `FAMILIES`.
     """
     family = _find_family(kind, source)
@@ -78,10 +78,7 @@ def read_hf_model(source: str | Path, kind: str) -> Imported:
 
 
 def from_transformers(source: PreTrainedModel) -> VanillaTransformerForConditionalGeneration:
-    """Converts a model of a class in `FAMILIES`, in memory.
-
-    Args:
-        source: The model. It does not change.
+    """Converts a model of a class in `FAMILIES`, which does not change, in memory.
 
     Returns:
         A model in evaluation mode that computes the same, with the type of the source's weights.
@@ -208,10 +205,9 @@ def to_transformers(
     positions: int | None = None,
     kind: str | None = None,
 ) -> PreTrainedModel:
-    """Converts a model into the class of transformers that computes the same, in memory.
+    """Converts a model, which stays as it is, to the class of transformers that computes the same.
 
     Args:
-        model: The model. It does not change.
         positions: Longest source and target in tokens, for sinusoids, of which the classes store a
             table. None: `max_position_embeddings` of the model, or its longest output if that is
             longer.
@@ -248,13 +244,8 @@ def export_to_transformers(
 
     Args:
         model: The model. It is in float32 afterwards.
-        tokenizer: Its tokenizer. None: it has none.
-        output_dir: Directory to write.
         name: Name of the model, for the card, which names the last part of a path only.
         positions: As in `to_transformers`.
-
-    Returns:
-        The comparison, and what a user must know.
 
     Raises:
         ValueError: As `to_transformers`, or if what was written computes something else.
@@ -287,9 +278,6 @@ def export_to_transformers(
 
 def find_problems(target: ExportTarget, draft: Draft) -> list[str]:
     """Lists what hinders a class from computing a rewritten model, one sentence each.
-
-    Returns:
-        The sentences, sorted.
 
     Raises:
         ValueError: If the class refuses the config.

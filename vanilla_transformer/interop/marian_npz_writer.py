@@ -18,8 +18,12 @@ from vanilla_transformer.interop.marian_npz import (
     is_transposed,
     weight_names,
 )
-from vanilla_transformer.interop.match_weights import SOURCE_TABLE, TARGET_TABLE, Weights
-from vanilla_transformer.interop.qkv import split_self_attention
+from vanilla_transformer.interop.match_weights import (
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    Weights,
+    split_self_attention,
+)
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import pieces_of, vocabularies_of
 
@@ -70,9 +74,6 @@ def export_to_marian(
     Texts must be cut before Marian reads them, by `source.spm` and `target.spm` if those are there.
 
     Args:
-        model: A `VanillaTransformerForConditionalGeneration`.
-        tokenizer: Its tokenizer.
-        folder: Directory to write.
         source: Directory of the model, which may hold models of SentencePiece.
 
     Returns:

@@ -9,15 +9,14 @@ A rule is a regular expression for a whole name, and what becomes of the weights
 The first rule that matches counts. A name that matches no rule stays as it is.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import regex
 import torch
 from transformers.initialization import no_init_weights
 
-from vanilla_transformer.interop.qkv import from_per_head
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -40,9 +39,6 @@ HIDDEN_FIELDS = (
     "decoder_start_token_id",
 )
 """Fields that no weight shows, and whose defaults would be wrong silently."""
-
-MATCH_SECONDS = 1.0
-"""Time in which one rule must match one name; an expression that backtracks may take hours."""
 
 Weights = dict[str, torch.Tensor]
 """Weights by name."""
@@ -88,13 +84,37 @@ class RenamedWeights:
     problems: tuple[str, ...] = ()
 
 
+def layer_rules(
+    layer: str,
+    both: Mapping[str, str],
+    encoder: Mapping[str, str] | None = None,
+    decoder: Mapping[str, str] | None = None,
+) -> Rules:
+    """Returns the rules for the modules in layers, whose weights are `...weight` and `...bias`.
+
+    Args:
+        layer: Expression for what stands before the names: group 1 is "(encoder|decoder)", and
+            group 2 the number.
+        both: Our module in a layer by expression for theirs, whose groups begin with 3.
+        encoder: The same for the encoder alone.
+        decoder: The same for the decoder alone.
+    """
+    stacks = {"encoder|decoder": both, "encoder": encoder or {}, "decoder": decoder or {}}
+    return {
+        rf"{layer.replace('encoder|decoder', stack)}{theirs}\.(?P<end>\w+)": (
+            rf"model.\1.layers.\2.{ours}.\g<end>"
+        )
+        for stack, names in stacks.items()
+        for theirs, ours in names.items()
+    }
+
+
 def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> None:
     """Raises one error that lists all problems, if there are any.
 
     Args:
         summary: What is wrong, without a full stop.
         problems: One sentence for each problem, without a full stop.
-        remedy: A sentence on what to do.
 
     Raises:
         ValueError: If there is a problem.
@@ -121,14 +141,13 @@ def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) ->
     """Applies sets of rules to weights, one set after another.
 
     Args:
-        state_dict: Names and weights of the source.
         *rule_sets: Sets of rules. The first matching rule of each set is applied.
 
     Returns:
         The weights under their new names. Two weights that get the same name are a problem.
 
     Raises:
-        ValueError: If a rule is no regular expression with names, or takes too long.
+        ValueError: If a rule is no regular expression with names.
     """
     renamed = RenamedWeights(state_dict, {name: name for name in state_dict})
     for rules in rule_sets:
@@ -144,7 +163,7 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     problems = list(given.problems)
     for name, tensor in given.weights.items():
         old = given.origins[name]
-        found = ((match, edit) for p, edit in compiled if (match := match_in_time(p, name)))
+        found = ((match, edit) for p, edit in compiled if (match := p.fullmatch(name)))
         match, edit = next(found, (None, Edit()))
         try:
             moved = [(name, tensor)] if match is None else _apply_edit(edit, match, tensor)
@@ -169,33 +188,15 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     return RenamedWeights(weights, origins, tuple(problems))
 
 
-def match_in_time(pattern: Any, name: str) -> Any:
-    """Matches a whole name.
-
-    Returns:
-        The match, or None.
-
-    Raises:
-        ValueError: If that takes longer than `MATCH_SECONDS`.
-    """
-    try:
-        return pattern.fullmatch(name, timeout=MATCH_SECONDS)
-    except TimeoutError:
-        raise ValueError(
-            f"The expression {pattern.pattern!r} takes more than {MATCH_SECONDS:g} s on the name "
-            f"{name!r}: write it without a repetition inside a repetition."
-        ) from None
-
-
 def _compile_rule(expression: str, target: str | Edit | None) -> tuple[Any, Edit]:
     edit = target if isinstance(target, Edit) else Edit(() if target is None else (target,))
     try:
-        pattern = regex.compile(expression)
+        pattern = re.compile(expression)
         for name in edit.names:
-            regex.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
+            re.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
         if edit.stack is not None and not 1 <= edit.stack <= pattern.groups:
             raise ValueError(f"`stack` is {edit.stack}, but it has {pattern.groups} groups")
-    except (regex.error, TypeError, IndexError, ValueError) as error:
+    except (re.error, TypeError, IndexError, ValueError) as error:
         raise ValueError(
             f"The rule {expression!r}: {list(edit.names)} is not a regular expression with names "
             f"({error}): write it in the syntax of Python's `re`."
@@ -244,9 +245,6 @@ def fit_weights(
             an embedding.
         remedy: A sentence on what to do if the weights do not fit.
 
-    Returns:
-        The config, and weights for a `VanillaTransformerForConditionalGeneration`.
-
     Raises:
         ValueError: If a field is wrong. One error lists all weights that are missing, left over or
             of another shape, or that differ although the config ties them.
@@ -263,7 +261,7 @@ def fit_weights(
     untied = shapes.keys() - weights.keys() - tied.keys() - set(tied.values())
     patterns = [_compile_rule(expression, None)[0] for expression in zeros]
     for name in sorted(untied):
-        if any(match_in_time(pattern, name) for pattern in patterns):
+        if any(pattern.fullmatch(name) for pattern in patterns):
             weights[name] = torch.zeros(shapes[name])
     problems = [*renamed.problems, *_find_untied(renamed, tied)]
     for target, source in tied.items():
@@ -288,7 +286,7 @@ def _read_sizes(renamed: RenamedWeights, stacks: Sequence[str], remedy: str) -> 
             lost.append(inner_name)
         else:
             sizes[f"{stack}_ffn_dim"], sizes["d_model"] = inner.shape
-            layers = regex.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
+            layers = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
             found = [int(m[1]) for name in renamed.weights if (m := layers.fullmatch(name))]
             sizes[f"{stack}_layers"] = 1 + max(found)
         if "decoder" in stacks:
@@ -360,6 +358,18 @@ def are_equal(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
     return first is not None and second is not None and torch.equal(first, second)
 
 
+def sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+    """Returns which tables are equal, and whether the logits have a bias, as fields of a config."""
+    source, target, output = (
+        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
+    )
+    return {
+        "lm_head_bias": "lm_head.bias" in weights,
+        "share_encoder_decoder_embeddings": are_equal(source, target),
+        "tie_word_embeddings": are_equal(target, output),
+    }
+
+
 def build_model(
     config: VanillaTransformerConfig,
     weights: Mapping[str, torch.Tensor],
@@ -368,9 +378,7 @@ def build_model(
     """Builds a model with given weights, in evaluation mode.
 
     Args:
-        config: The config.
         weights: All weights by name. In half precision, they become float32, which is exact.
-        dtype: Type of the model's weights.
     """
     with no_init_weights():
         model = VanillaTransformerForConditionalGeneration(config)
@@ -378,3 +386,75 @@ def build_model(
     model.type(dtype).load_state_dict(weights)
     model.train(False)
     return model
+
+
+# Layouts of attention projections -----------------------------------------------------------------
+
+
+_SEPARATE = ("q_proj", "k_proj", "v_proj")
+_FUSED_NAME = "self_attn.qkv_proj."
+
+
+def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> list[torch.Tensor]:
+    """Splits a fused projection whose rows lie head by head.
+
+    Args:
+        stacked: A weight of shape (parts · heads · head_dim, d_model), or a bias of shape
+            (parts · heads · head_dim). The rows are [q_0, k_0, v_0, q_1, k_1, v_1, ...], where each
+            entry stands for head_dim rows.
+        num_heads: Number of heads.
+        num_parts: 3 for queries, keys and values; 2 for the keys and values of cross-attention.
+
+    Returns:
+        The weights or biases of each part, of shape (heads · head_dim, d_model) or
+        (heads · head_dim).
+
+    Raises:
+        ValueError: If the number of rows is not a multiple of `num_heads` times `num_parts`.
+    """
+    rows = stacked.shape[0]
+    if rows % (num_heads * num_parts):
+        raise ValueError(
+            f"A fused projection of {rows} rows cannot hold {num_parts} parts of `num_heads` "
+            f"({num_heads}) heads: give the number of heads of the trained model."
+        )
+    by_head = stacked.unflatten(0, (num_heads, num_parts, -1))
+    return [part.flatten(0, 1) for part in by_head.unbind(1)]
+
+
+def fuse_self_attention(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Converts weights of a model with `fused_qkv=False` to a model with `fused_qkv=True`.
+
+    Returns:
+        The weights with one `self_attn.qkv_proj` in place of three projections. Its rows are all
+        queries, then all keys, then all values.
+    """
+    fused = {}
+    for name, tensor in state_dict.items():
+        if "self_attn.q_proj." in name:
+            rows = [state_dict[name.replace("q_proj", part)] for part in _SEPARATE]
+            fused[name.replace("q_proj", "qkv_proj")] = torch.cat(rows)
+        elif not any(f"self_attn.{part}." in name for part in _SEPARATE):
+            fused[name] = tensor
+    return fused
+
+
+def split_self_attention(
+    state_dict: Mapping[str, torch.Tensor], d_model: int
+) -> dict[str, torch.Tensor]:
+    """Converts weights of a model with `fused_qkv=True` to a model with `fused_qkv=False`.
+
+    Args:
+        d_model: Width of the model, or with `head_dim` the number of heads times that. So many
+            first rows are queries; the rest is divided evenly between keys and values.
+    """
+    separate = {}
+    for name, tensor in state_dict.items():
+        if _FUSED_NAME not in name:
+            separate[name] = tensor
+            continue
+        rest = (tensor.shape[0] - d_model) // 2
+        parts = tensor.split((d_model, rest, rest))
+        for part, rows in zip(_SEPARATE, parts, strict=True):
+            separate[name.replace("qkv_proj", part)] = rows.clone()
+    return separate

@@ -47,7 +47,6 @@ class Variable:
     """Where the values of a variable lie.
 
     Attributes:
-        dtype: Their type.
         shape: The size of each axis; none for a single number.
         start: Place of the first byte in the file.
     """
@@ -67,10 +66,7 @@ class ModelBin:
     """What a file holds. Values are read when they are asked for.
 
     Attributes:
-        path: The file.
-        version: Version of the file's layout.
         specification: Name of the kind of model, such as "TransformerSpec".
-        revision: Revision of that kind.
         variables: Variables by name. An alias has the variable that it stands for.
     """
 

@@ -40,8 +40,8 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from vanilla_transformer.interop.comparison import Exported, compare_models
 from vanilla_transformer.interop.funnel import check_agreement
+from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.decoding_cache import named, takes_cache
@@ -86,8 +86,6 @@ def export_to_onnx(
 
     Args:
         model: The model. It is in float32 afterwards.
-        tokenizer: Its tokenizer. None: it has none.
-        output_dir: Directory to write.
         quantization: Type of the weights, a key of `TYPES`. None: float32.
 
     Returns:
@@ -208,12 +206,8 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         """Loads an exported directory.
 
         Args:
-            path: The directory.
             providers: Where onnxruntime computes, in the order of preference.
             threads: Number of threads of an operator. None: onnxruntime chooses.
-
-        Returns:
-            The model.
 
         Raises:
             FileNotFoundError: If a graph is missing.
@@ -291,7 +285,6 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
             decoder_input_ids: The tokens that are not in the cache, of shape (batch, target_len).
             encoder_outputs: What the encoder returned.
             past_key_values: Keys and values of earlier tokens; this call puts its own there.
-            use_cache: Whether to return them.
             **kwargs: Options that have no effect, such as `return_dict`.
 
         Returns:

@@ -27,10 +27,10 @@ from vanilla_transformer.interop.match_weights import (
     are_equal,
     build_model,
     fit_weights,
+    layer_rules,
     raise_problems,
     rename_weights,
 )
-from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids
 from vanilla_transformer.interop.tokenizers import word_backend
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -88,6 +88,9 @@ PROJECTIONS = {
 }
 """The projections of attention by their names in OpenNMT-py and Eole."""
 
+OLD_NORMS: Rules = {r"(.*norm.*)\.a_2": r"\1.weight", r"(.*norm.*)\.b_2": r"\1.bias"}
+"""Names of the parameters of norms in the first versions, and in The Annotated Transformer."""
+
 _PE = r"coder\.embeddings\.make_embedding\.pe\.pe"
 _REMEDY_FOR_OLD_FILES = (
     "A checkpoint of OpenNMT-py 1 or 2 holds objects of torchtext: convert it with OpenNMT-py's "
@@ -100,7 +103,6 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
 
     Args:
         source: The checkpoint, such as `model_step_100000.pt`, of version 3.
-        changes: Config fields that differ from the checkpoint's options.
     """
     try:
         checkpoint = read_training_checkpoint(source)
@@ -124,13 +126,11 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     raise_problems("The model cannot be converted", problems)
     fields = {**_read_fields(options, weights, checkpoint["vocab"]), **(changes or {})}
     trained = without_sinusoids(weights, fields["position_embedding_type"], f"(en|de){_PE}")
-    renamed = rename_weights(trained, _name_rules(fields["gated_ffn"]))
+    renamed = rename_weights(trained, OLD_NORMS, _name_rules(fields["gated_ffn"]))
     config, fitted = fit_weights(renamed, fields, absent_biases(weights))
     return Imported(
         build_model(config, fitted),
         make_tokenizer(*vocabularies),
-        library="OpenNMT-py",
-        source_logits=_logits_of_opennmt(checkpoint),
         notes=("Its texts are segmented as for OpenNMT-py: words and subwords between spaces.",),
     )
 
@@ -220,9 +220,6 @@ def common_fields(
     """Returns the config fields that OpenNMT-py and Eole express alike.
 
     Args:
-        model: Options of the model.
-        training: Options of the training.
-        weights: Weights by their names in the source.
         activation: The activation, and whether it is gated.
         tables: Names of the source's and the target's embedding, and of the output projection.
     """
@@ -251,7 +248,6 @@ def token_ids(vocab: Mapping[str, Any], special: Mapping[str, str]) -> dict[str,
 
     Args:
         vocab: The vocabularies, "tgt" among them, and perhaps a "decoder_start_token".
-        special: Special tokens by their role.
     """
     words = vocab["tgt"]
     start = vocab.get("decoder_start_token") or special["bos_token"]
@@ -291,7 +287,6 @@ def without_sinusoids(
     """Leaves out stored tables of sinusoids, which the model computes itself.
 
     Args:
-        weights: Weights of the source.
         scheme: The `position_embedding_type`. Tables of learned positions are kept.
         tables: Expression for the names of the tables.
 
@@ -324,52 +319,39 @@ def absent_biases(weights: Mapping[str, torch.Tensor]) -> list[str]:
 
 def _name_rules(gated: bool) -> Rules:
     """Returns the rules for names; a gated feed-forward layer has three matrices."""
-    layer = r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\."
     inner = {"w_1": "gate", "w_2": "fc2", "w_3": "fc1"} if gated else {"w_1": "fc1", "w_2": "fc2"}
-    norms = {
-        "layer_norm": "self_attn",
-        "layer_norm_1": "self_attn",
-        "layer_norm_2": "encoder_attn",
-        r"feed_forward\.layer_norm": "feed_forward",
+    names = {
+        "layer_norm(?:_1)?": "self_attn_pre_norm",
+        "layer_norm_2": "encoder_attn_pre_norm",
+        r"feed_forward\.layer_norm": "feed_forward_pre_norm",
+        **{rf"feed_forward\.{theirs}": f"feed_forward.{ours}" for theirs, ours in inner.items()},
     }
     return {
         **{
             _embedding_of(stack).replace(".", r"\."): f"model.{stack}.embed_tokens.weight"
             for stack in ("encoder", "decoder")
         },
-        **layer_rules(
-            layer, norms, {rf"feed_forward\.{name}": ours for name, ours in inner.items()}
-        ),
+        **stack_rules(r"(encoder|decoder)\.transformer(?:_layers)?\.(\d+)\.", names),
     }
 
 
-def layer_rules(layer: str, norms: Mapping[str, str], inner: Mapping[str, str]) -> Rules:
-    """Returns the rules for layers, final norms and the output projection of OpenNMT-py and Eole.
-
-    The first versions named the parameters of norms `a_2` and `b_2`.
+def stack_rules(layer: str, names: Mapping[str, str]) -> Rules:
+    """Returns the rules for stacks and output projection, named alike by OpenNMT-py and Eole.
 
     Args:
-        layer: Expression for what stands before the names in a layer: groups 1 and 2 are the stack
-            and the number.
-        norms: Our sublayer by expression for their name of the norm before it.
-        inner: Our matrix by expression for their name of a feed-forward matrix.
+        layer: As for `layer_rules`.
+        names: The modules that they name differently, as for `layer_rules`.
     """
-    here = r"model.\1.layers.\2."
-    attentions = {"self_attn": "self_attn", "context_attn": "encoder_attn"}
-    found = {rf"{layer}{name}": f"{here}{ours}_pre_norm" for name, ours in norms.items()}
-    # The empty group makes "weight" and "bias" group 3 here, too.
-    found |= {r"(encoder|decoder)\.layer_norm()": r"model.\1.final_norm"}
-    rules = {r"generator\.(\w+)": r"lm_head.\1"}
-    for theirs, ours in found.items():
-        rules[rf"{theirs}\.a_2"] = f"{ours}.weight"
-        rules[rf"{theirs}\.b_2"] = f"{ours}.bias"
-        rules[rf"{theirs}\.(weight|bias)"] = rf"{ours}.\3"
-    for theirs, ours in attentions.items():
-        for part, letter in PROJECTIONS.items():
-            rules[rf"{layer}{theirs}\.{part}\.(\w+)"] = rf"{here}{ours}.{letter}_proj.\3"
-    for theirs, ours in inner.items():
-        rules[rf"{layer}{theirs}\.(\w+)"] = rf"{here}feed_forward.{ours}.\3"
-    return rules
+    attentions = {
+        rf"{theirs}\.{part}": f"{ours}.{letter}_proj"
+        for theirs, ours in (("self_attn", "self_attn"), ("context_attn", "encoder_attn"))
+        for part, letter in PROJECTIONS.items()
+    }
+    return {
+        **layer_rules(layer, {**attentions, **names}),
+        r"(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
+        r"generator\.(\w+)": r"lm_head.\1",
+    }
 
 
 def make_tokenizer(
@@ -390,40 +372,3 @@ def make_tokenizer(
         target_tokenizer_object=word_backend(target, tokens["unk_token"], tokens["eos_token"]),
         **tokens,
     )
-
-
-# The source, rebuilt ------------------------------------------------------------------------------
-
-
-def _logits_of_opennmt(checkpoint: Mapping[str, Any]) -> SourceLogits | None:
-    """Returns a function that computes logits with OpenNMT-py, or None if it is not installed."""
-    try:
-        from onmt.inputters.inputter import dict_to_vocabs
-        from onmt.model_builder import build_base_model
-        from onmt.utils.parse import ArgumentParser
-    except ImportError:
-        return None
-    from argparse import Namespace
-
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        vocabularies = dict_to_vocabs(checkpoint["vocab"])
-        options = ArgumentParser.ckpt_model_opts(Namespace(**checkpoint["opt"]))
-        ArgumentParser.update_model_opts(options)
-        model = build_base_model(options, vocabularies)
-        weights: dict[str, dict[str, torch.Tensor]] = {"model": {}, "generator": {}}
-        for part, named in weights.items():
-            for name, tensor in checkpoint[part].items():  # the names of version 3
-                name = re.sub(r"(layer_norm(?:_\d)?)\.a_2$", r"\1.weight", name)
-                name = re.sub(r"(layer_norm(?:_\d)?)\.b_2$", r"\1.bias", name)
-                named[name.removeprefix("0.")] = tensor
-        model.load_state_dict(weights, precision=torch.float32, strict=True)
-        model.eval()
-        lengths = inputs["attention_mask"].sum(-1)
-        source = inputs["input_ids"][..., None]
-        encoded, states, lengths = model.encoder(source, lengths)
-        model.decoder.init_state(source, encoded, states)
-        decoded, _ = model.decoder(inputs["decoder_input_ids"][..., None], encoded, src_len=lengths)
-        logits: torch.Tensor = model.generator(decoded)
-        return logits
-
-    return compute

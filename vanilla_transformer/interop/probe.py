@@ -8,18 +8,21 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from transformers import PreTrainedModel
 
 import vanilla_transformer
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.interop.checkpoint_files import explained_pickle
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
-from vanilla_transformer.model.sharing import current_versions
+from vanilla_transformer.model.sharing import CODE_VERSION, current_versions
+from vanilla_transformer.search import start_token_of
 
 TOLERANCE = 1e-4
 """Largest difference between equal outputs, in float32, relative to the largest output."""
@@ -118,7 +121,6 @@ def largest_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 
     Args:
         found: Any tensor. A value that is not a number differs by infinity.
-        expected: A tensor to compare it with.
     """
     if found.shape != expected.shape:
         return math.inf
@@ -144,14 +146,9 @@ def store_probe(
     """Stores a probe beside a saved model.
 
     Args:
-        model: The saved model.
-        directory: The directory that holds it.
         expected: Outputs of the library that the model was converted from. None: those of the
             model.
         source: Name and version of that library.
-
-    Returns:
-        The file that was written.
     """
     folder, inputs = Path(directory), probe_inputs(model.config)
     outputs = compute_outputs(model, inputs) if expected is None else expected.float()
@@ -200,9 +197,6 @@ def _file_fingerprint(path: Path) -> dict[str, Any]:
 
 def verify_model(directory: str | Path) -> Verification:
     """Computes the probe of a saved model again.
-
-    Returns:
-        What differs from the stored probe.
 
     Raises:
         FileNotFoundError: If the directory holds no probe.
@@ -267,9 +261,6 @@ def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
 def load_for_probe(folder: Path) -> Any:
     """Loads a saved model of any of the package's classes in float32.
 
-    Returns:
-        The model.
-
     Raises:
         ValueError: If the weights do not fit the config, or cannot be read.
     """
@@ -300,3 +291,121 @@ def _explain_difference(
         f"The outputs differ by up to {difference:.3g} (the largest is {largest:.3g}). Changed "
         f"since: {'; '.join(changed) or 'no version'}."
     )
+
+
+# Comparing two models -----------------------------------------------------------------------------
+
+
+NEW_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a model is from its source.
+
+    Attributes:
+        library: What computed the outputs of the source: library, version and class.
+        expected: Logits of the source, of shape (batch, target_len, vocab).
+        difference: Largest absolute difference of two logits, in float32.
+        equal_output: Whether the greedy outputs are equal. None: they were not compared.
+    """
+
+    library: str
+    expected: torch.Tensor
+    difference: float
+    equal_output: bool | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both models compute the same, as far as float32 can tell."""
+        close = is_within_tolerance(self.difference, self.expected)
+        return close and self.equal_output is not False
+
+    def describe(self) -> str:
+        """Returns the result in one sentence."""
+        found = "equal" if self.equal_output else "different"
+        greedy = f", greedy output of {NEW_TOKENS} tokens {found}"
+        return (
+            f"Compared with {self.library} on random input in float32: largest difference of two "
+            f"logits {self.difference:.1e} (largest logit {float(self.expected.abs().max()):.1f})"
+            f"{'' if self.equal_output is None else greedy}."
+        )
+
+
+@torch.no_grad()
+def compare_logits(
+    model: Any, library: str, source_logits: SourceLogits, limit: int | None = None
+) -> Comparison:
+    """Compares the logits of a model with those of its source for the inputs of the probe.
+
+    Args:
+        library: Library, version and class of the source.
+        limit: Longest row in tokens. None: as many as the model's config says.
+    """
+    inputs = probe_inputs(model.config, limit)
+    expected = source_logits(inputs).float()
+    return Comparison(
+        library, expected, largest_difference(compute_outputs(model, inputs), expected)
+    )
+
+
+@torch.no_grad()
+def compare_models(source: PreTrainedModel, model: Any) -> Comparison:
+    """Compares the logits and the greedy outputs of two models for the inputs of the probe.
+
+    Args:
+        source: The source, in evaluation mode. It is float32 afterwards.
+        model: The other model, in evaluation mode. It is float32 afterwards.
+    """
+    source.float()
+    model.float()
+
+    def compute(inputs: Any) -> torch.Tensor:
+        # With a cache, FSMT has no causal mask, and T5 wants no more decoder than encoder layers.
+        logits: torch.Tensor = source(**inputs, use_cache=False).logits
+        return logits
+
+    limits = [getattr(each.config, "max_position_embeddings", None) for each in (source, model)]
+    limit: int = min(limit for limit in limits if limit is not None)  # T5 has none
+    name = type(source).__module__.partition(".")[0]
+    version = transformers.__version__ if name == "transformers" else CODE_VERSION
+    library = f"{name} {version}, {type(source).__name__}"
+    compared = compare_logits(model, library, compute, limit)
+    if limit < 2:  # no room for the start and a token
+        return compared
+    batch = probe_inputs(model.config, limit)
+    del batch["decoder_input_ids"]
+    pad, outputs = model.config.pad_token_id, []
+    for each in (source, model):
+        settings: Any = each.generation_config
+        # Padding tokens are left out: fairseq's models do not count their positions.
+        suppressed = [*(settings.suppress_tokens or []), *([] if pad is None else [pad])]
+        # A model of many languages may leave the start token to whoever generates.
+        start = start_token_of(settings)
+        generate: Any = each.generate
+        outputs.append(
+            generate(
+                **batch,
+                max_length=min(NEW_TOKENS + 1, limit),
+                min_length=0,
+                num_beams=1,
+                do_sample=False,
+                use_cache=each is model,
+                decoder_start_token_id=0 if start is None else start,
+                suppress_tokens=suppressed or None,
+            )
+        )
+    return replace(compared, equal_output=torch.equal(*outputs))
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model that was written in another format.
+
+    Attributes:
+        notes: What a user must know about the tokenizer, one sentence each.
+    """
+
+    class_name: str
+    comparison: Comparison
+    notes: tuple[str, ...] = ()

@@ -48,7 +48,6 @@ class Recognised:
     Attributes:
         kinds: Names in `interop.formats.SOURCES`, `OWN` or `GRAPHS`; several, if nothing tells
             which.
-        facts: What is known, by name.
     """
 
     kinds: tuple[str, ...]
@@ -199,9 +198,9 @@ def _look_at_marian(path: Path) -> Recognised:
         OPTIONS,
         find_model,
         options_of_binary,
+        read_npz,
         read_options,
     )
-    from vanilla_transformer.interop.npz import read_npz
 
     path = find_model(path)
     if path.suffix == ".bin":

@@ -64,7 +64,6 @@ class RenameTable:
 
     Attributes:
         rules: What becomes of the weights, by expression, in their order.
-        config: Fields of the config.
         zeros: Expressions for names of this package whose weights are zero in the source.
         compare: Module and name of the function that runs the source: "module:name". None: none.
     """
@@ -85,10 +84,6 @@ def read_with_table(
     """Reads a file of weights with a table: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
-        table: YAML file: see the module's docstring.
-        key: Entry of the file that holds the weights.
-        changes: Config fields that differ from the table's.
         run_code: Whether to run the function that the table names, and to compare its logits.
     """
     read = read_table(table)

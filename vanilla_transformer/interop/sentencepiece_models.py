@@ -21,15 +21,12 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 _BREAK = "\ue000"  # a character for private use
 
-_NEVER = -1e6
+NEVER = -1e6
 """Score of tokens that no text is cut into, such as `</s>`, unless nothing else covers it."""
 
 
 def read_sentencepiece(path: str | Path) -> Any:
     """Reads a model of SentencePiece.
-
-    Returns:
-        A `ModelProto`.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -64,7 +61,6 @@ def sentencepiece_backend(
     """Makes a backend that cuts texts as a model of SentencePiece, and numbers them otherwise.
 
     Args:
-        path: File of the model.
         words: The tokens by id; `<s>` and the like among them.
         unk_token: The token for what no piece covers.
 
@@ -131,7 +127,7 @@ def _keep_apart(words: Sequence[str], usable: Mapping[str, Any]) -> list[Any]:
 def _make_unigram(
     model: Any, words: Sequence[str], unk_id: int, usable: Mapping[str, Any]
 ) -> models.Unigram:
-    scores = [(word, usable[word].score if word in usable else _NEVER) for word in words]
+    scores = [(word, usable[word].score if word in usable else NEVER) for word in words]
     return models.Unigram(scores, unk_id, model.trainer_spec.byte_fallback)
 
 
@@ -202,7 +198,7 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     ids = backend.get_vocab()
     for token in sorted(scores, key=ids.__getitem__):
         kind = UNKNOWN if token == unk_token else NORMAL
-        if kind == NORMAL and (token in special or scores[token] == _NEVER):
+        if kind == NORMAL and (token in special or scores[token] == NEVER):
             kind = CONTROL
         elif byte_fallback and re.fullmatch("<0x[0-9A-F]{2}>", token):
             kind = BYTE
@@ -225,7 +221,7 @@ def _score_of_join(piece: str, ranks: Mapping[tuple[str, ...], int]) -> float:
     while places := [(ranks[two], n) for n, two in enumerate(pairwise(parts)) if two in ranks]:
         last, place = min(places)
         parts[place : place + 2] = ["".join(parts[place : place + 2])]
-    return -float(last) if len(parts) == 1 else _NEVER
+    return -float(last) if len(parts) == 1 else NEVER
 
 
 def _steps_of(step: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

@@ -20,14 +20,7 @@ SINUSOIDS: dict[str, type[SinusoidalPositions]] = {
 
 
 def sinusoids(scheme: str, length: int, d_model: int, offset: int = 0) -> torch.Tensor:
-    """Returns the sinusoids of consecutive positions, of shape (length, d_model).
-
-    Args:
-        scheme: A name in `SINUSOIDS`.
-        length: Number of positions.
-        d_model: Width of the model.
-        offset: The first position.
-    """
+    """Returns the sinusoids of consecutive positions, of shape (length, d_model)."""
     make: Any = SINUSOIDS[scheme]
     table: torch.Tensor = make(d_model, offset)(torch.arange(length)[None], torch.float32).embedding
     return table[0]

@@ -41,12 +41,8 @@ def fields_beyond(
     token ids are represented by every system.
 
     Args:
-        config: The model's config.
         values: The values that the system represents, by field.
         free: Fields of which the system represents every value.
-
-    Returns:
-        One sentence for each field in the way.
     """
     problems = []
     default = VanillaTransformerConfig()

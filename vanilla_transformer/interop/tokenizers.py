@@ -32,7 +32,6 @@ def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
     """Loads the tokenizer of a source.
 
     Args:
-        source: Directory, or name on the Hub.
         packages: Modules that tokenizers of this kind may need.
 
     Returns:
@@ -88,7 +87,6 @@ def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> To
     OpenNMT's tokenizer, or `@@` of subword-nmt.
 
     Args:
-        words: The words by id.
         unk_token: The word that stands for unknown ones.
         suffix: The word that ends each sequence. None: a sequence has no such word.
     """

@@ -29,12 +29,13 @@ from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     Rules,
     Weights,
-    are_equal,
     build_model,
     check_hidden_fields,
     fit_weights,
+    layer_rules,
     raise_problems,
     rename_weights,
+    sharing_fields,
 )
 from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids, sinusoids
@@ -65,20 +66,14 @@ def read_torch(
     """Reads the state dict of a model around `nn.Transformer`: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
-        heads: Number of attention heads (`nhead`).
-        source_embedding: Name of the source's embedding matrix.
-        target_embedding: Name of the target's. It may be the same one.
+        target_embedding: Name of the target's matrix. It may be that of the source.
         generator: Name of the output projection, without `.weight`.
         positions: "learned:NAME", "learned:SOURCE_NAME,TARGET_NAME", "sinusoidal", "none", or
             "sinusoidal:NAME" for a table that is stored: it is compared with the sinusoids. Any
             name in `SINUSOIDS` may stand for "sinusoidal".
         scale_embedding: Whether the model multiplies embeddings by sqrt(d_model).
-        norm_first: As in `nn.Transformer`.
         activation: As in `nn.Transformer`, or the name of another function in `ACT2FN`.
-        key: Entry of the file that holds the weights.
         rename: YAML file of rules for names, applied first: null drops a weight.
-        changes: Config fields, the ids of special tokens among them.
     """
     fields = {
         "encoder_attention_heads": heads,
@@ -153,11 +148,6 @@ def _rename_torch(
     layer, here = rf"{start}(encoder|decoder)\.layers\.(\d+)\.", r"model.\1.layers.\2."
     cross = rf"{start}decoder\.layers\.(\d+)\.multihead_attn\."
     here_cross = r"model.decoder.layers.\1.encoder_attn."
-    norms = {
-        ("encoder", 2): "feed_forward",
-        ("decoder", 2): "encoder_attn",
-        ("decoder", 3): "feed_forward",
-    }
     tables: dict[str, tuple[str, ...]] = dict.fromkeys(stored, ())
     if scheme == "learned":
         for name, stack in zip((stored * 2)[:2], ("encoder", "decoder"), strict=True):
@@ -168,19 +158,21 @@ def _rename_torch(
         rf"{layer}self_attn\.in_proj_(\w+)": Edit(
             tuple(rf"{here}self_attn.{part}_proj.\3" for part in "qkv"), is_split=True
         ),
-        rf"{layer}self_attn\.out_proj\.(\w+)": here + r"self_attn.out_proj.\3",
         rf"{cross}in_proj_(\w+)": Edit(
             tuple(rf"{here_cross}{part}_proj.\2" for part in "qkv"), is_split=True
         ),
-        rf"{cross}out_proj\.(\w+)": here_cross + r"out_proj.\2",
-        rf"{layer}linear([12])\.(\w+)": here + r"feed_forward.fc\3.\4",
-        rf"{layer}norm1\.(\w+)": here + rf"self_attn_{slot}_norm.\3",
-        **{
-            rf"{start}{stack}\.layers\.(\d+)\.norm{number}\.(\w+)": (
-                rf"model.{stack}.layers.\1.{sublayer}_{slot}_norm.\2"
-            )
-            for (stack, number), sublayer in norms.items()
-        },
+        **layer_rules(
+            layer,
+            {
+                r"self_attn\.out_proj": "self_attn.out_proj",
+                r"multihead_attn\.out_proj": "encoder_attn.out_proj",
+                "linear([12])": r"feed_forward.fc\3",
+                "norm1": f"self_attn_{slot}_norm",
+                "norm3": f"feed_forward_{slot}_norm",
+            },
+            encoder={"norm2": f"feed_forward_{slot}_norm"},
+            decoder={"norm2": f"encoder_attn_{slot}_norm"},
+        ),
         rf"{start}(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
         rf"{re.escape(names['generator'])}\.(\w+)": r"lm_head.\1",
         **{re.escape(name): Edit(targets) for name, targets in tables.items()},
@@ -196,16 +188,11 @@ def _rename_torch(
 
 def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Reads fields of the config from what is there and what is equal."""
-    source, target, output = (
-        weights.get(name) for name in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
-    )
     return {
         "final_layer_norm": "model.encoder.final_norm.weight" in weights,
         "attention_bias": "model.encoder.layers.0.self_attn.q_proj.bias" in weights,
         "ffn_bias": "model.encoder.layers.0.feed_forward.fc1.bias" in weights,
-        "lm_head_bias": "lm_head.bias" in weights,
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
+        **sharing_fields(weights),
     }
 
 

@@ -191,12 +191,7 @@ def _rewrite_config(folder: Path, new_ids: Mapping[int, int], sizes: Mapping[str
 
 @dataclass(frozen=True)
 class PieceTable:
-    """The vocabulary in `vocab.json`, whose tokens models of SentencePiece cut.
-
-    Attributes:
-        path: The file of the vocabulary.
-        models: The files of the models.
-    """
+    """The vocabulary in `vocab.json`, whose tokens models of SentencePiece cut."""
 
     path: Path
     models: Sequence[Path]
@@ -206,7 +201,8 @@ class PieceTable:
         return [read_sentencepiece(path) for path in self.models]
 
     @cached_property
-    def _listed_ids(self) -> dict[str, int]:
+    def listed_ids(self) -> dict[str, int]:
+        """The ids in the file; those of added tokens may come after them."""
         return read_object(self.path)
 
     @cached_property
@@ -222,7 +218,7 @@ class PieceTable:
     @cached_property
     def ids(self) -> dict[str, int]:
         """The id of each token, added tokens included."""
-        return self._added_ids | self._listed_ids
+        return self._added_ids | self.listed_ids
 
     @cached_property
     def required(self) -> set[int]:
@@ -256,7 +252,7 @@ class PieceTable:
 
     def write(self, new_ids: Mapping[int, int]) -> None:
         """Writes the files of the smaller vocabulary over the old ones."""
-        listed = {token: new_ids[i] for token, i in self._listed_ids.items() if i in new_ids}
+        listed = {token: new_ids[i] for token, i in self.listed_ids.items() if i in new_ids}
         dropped = {token for token, index in self.ids.items() if index not in new_ids}
         for path, proto in zip(self.models, self._sentencepiece_models, strict=True):
             kept = [p for p in proto.pieces if p.type != NORMAL or p.piece not in dropped]
@@ -271,6 +267,18 @@ class PieceTable:
                 table = {token: new_ids[index] for token, index in read_object(added).items()}
                 added.write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")
             _rewrite_config(self.path.parent, new_ids, {})
+
+    def append(self, tokens: Iterable[str], scores: Sequence[Mapping[str, float]]) -> None:
+        """Appends tokens to the file, and to each model the pieces that it has a score for."""
+        listed = read_object(self.path)
+        listed |= {token: len(listed) + number for number, token in enumerate(tokens)}
+        self.path.write_text(json.dumps(listed, ensure_ascii=False), encoding="utf-8")
+        for path, pieces in zip(self.models, scores, strict=True):
+            proto = read_sentencepiece(path)
+            for piece, score in pieces.items():
+                proto.pieces.add(piece=piece, score=score, type=NORMAL)
+            proto.trainer_spec.vocab_size = len(proto.pieces)
+            path.write_bytes(proto.SerializeToString())
 
 
 def _normal_pieces(proto: Any) -> list[Any]:

@@ -1,6 +1,13 @@
-"""Converts the weights of five published tutorials, systems A to E, into weights of this package.
+"""Converts models that people build from scratch after a tutorial.
 
-The systems are models that tutorials build from scratch:
+Most code follows one of two layouts, which `read_layout` finds by the names of the weights:
+
+- bentrevett's pytorch-seq2seq (https://github.com/bentrevett/pytorch-seq2seq): post-norm, learned
+  positions, and the ids 0 to 3 for `<unk>`, `<pad>`, `<sos>` and `<eos>`;
+- The Annotated Transformer (https://nlp.seas.harvard.edu/annotated-transformer): pre-norm with the
+  sample standard deviation, sinusoids, and the ids 0 to 3 for `<s>`, `</s>`, `<blank>` and `<unk>`.
+
+Weights do not show the number of heads. Five more tutorials are known as systems A to E:
 
 - A: "[Transformer] Transformer 코드 리뷰" ("Transformer code review"), the blog of MongTae,
   14 February 2025. A full post-norm Transformer after the paper.
@@ -45,14 +52,21 @@ from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
+    TARGET_TABLE,
     RenamedWeights,
     Rules,
     Weights,
     build_model,
     fit_weights,
+    from_per_head,
+    fuse_self_attention,
+    layer_rules,
+    raise_problems,
     rename_weights,
+    sharing_fields,
 )
-from vanilla_transformer.interop.qkv import from_per_head, fuse_self_attention
+from vanilla_transformer.interop.opennmt import OLD_NORMS
+from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     SIZES,
     VanillaTransformerConfig,
@@ -93,7 +107,6 @@ class System:
     """Describes the weights of a published system. Its preset describes what it computes.
 
     Attributes:
-        preset: Name of the preset.
         tutorial: Title and author of the tutorial, as far as they are known.
         norm_slot: Slot of the norms: "post" or "pre".
         per_head: Whether the projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
@@ -141,13 +154,9 @@ def read_tutorial(
     """Reads a file of weights of a published system: see `interop.formats`.
 
     Args:
-        source: File of weights, as `read_state_dict` takes it.
         system: "system-a" to "system-e". Of system B, only the encoder is converted.
-        heads: Number of attention heads.
         rename: YAML file of rules for names, as `convert_tutorial` takes them.
-        key: Entry of the file that holds the weights.
         source_pad: As `source_pad_token_id` of `convert_tutorial`.
-        changes: Config fields that differ from the preset.
     """
     rules = {} if rename is None else read_rename_rules(rename)
     config, weights = convert_tutorial(
@@ -282,3 +291,148 @@ def _swap_padding_rows(
     order = torch.arange(config.vocab_size)
     order[[pad, source_pad]] = order[[source_pad, pad]]
     return weights[SOURCE_TABLE][order]
+
+
+# The two layouts that most code follows -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Describes the models of a tutorial.
+
+    Attributes:
+        sign: A weight that only its models have.
+        names: Rules for the names of its weights.
+    """
+
+    title: str
+    sign: str
+    names: Rules
+    fields: Mapping[str, Any]
+
+
+_IN_LAYERS = r"(encoder|decoder)\.layers\.(\d+)\."
+
+SEQ2SEQ = Layout(
+    "bentrevett's pytorch-seq2seq",
+    "encoder.layers.0.self_attention.fc_q.weight",
+    {
+        r"(encoder|decoder)\.tok_embedding\.weight": r"model.\1.embed_tokens.weight",
+        r"(encoder|decoder)\.pos_embedding\.weight": r"model.\1.embed_positions.weight",
+        r"decoder\.fc_out\.(\w+)": r"lm_head.\1",
+        **layer_rules(
+            _IN_LAYERS,
+            {
+                "self_attn_layer_norm": "self_attn_post_norm",
+                "enc_attn_layer_norm": "encoder_attn_post_norm",
+                "ff_layer_norm": "feed_forward_post_norm",
+                r"self_attention\.fc_([qkv])": r"self_attn.\3_proj",
+                r"self_attention\.fc_o": "self_attn.out_proj",
+                r"encoder_attention\.fc_([qkv])": r"encoder_attn.\3_proj",
+                r"encoder_attention\.fc_o": "encoder_attn.out_proj",
+                r"positionwise_feedforward\.fc_(\d)": r"feed_forward.fc\3",
+            },
+        ),
+    },
+    {
+        "norm_placement": "post",
+        "position_embedding_type": "learned",
+        "activation_dropout": 0.1,
+        "unk_token_id": 0,
+        "pad_token_id": 1,
+        "bos_token_id": 2,
+        "decoder_start_token_id": 2,
+        "eos_token_id": 3,
+    },
+)
+
+ANNOTATED = Layout(
+    "The Annotated Transformer",
+    "src_embed.0.lut.weight",
+    {
+        r"src_embed\.0\.lut\.weight": SOURCE_TABLE,
+        r"tgt_embed\.0\.lut\.weight": TARGET_TABLE,
+        r"(src|tgt)_embed\.1\.pe": None,  # compared with the sinusoids before
+        r"generator\.proj\.(\w+)": r"lm_head.\1",
+        r"(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
+        **layer_rules(
+            _IN_LAYERS,
+            {
+                r"sublayer\.0\.norm": "self_attn_pre_norm",
+                r"sublayer\.2\.norm": "feed_forward_pre_norm",
+                r"feed_forward\.w_(\d)": r"feed_forward.fc\3",
+                **{
+                    rf"{theirs}\.linears\.{number}": f"{ours}.{letter}_proj"
+                    for theirs, ours in (("self_attn", "self_attn"), ("src_attn", "encoder_attn"))
+                    for number, letter in enumerate(("q", "k", "v", "out"))
+                },
+            },
+            encoder={r"sublayer\.1\.norm": "feed_forward_pre_norm"},
+            decoder={r"sublayer\.1\.norm": "encoder_attn_pre_norm"},
+        ),
+    },
+    {
+        "norm_placement": "pre",
+        "final_layer_norm": True,
+        "norm_type": "unbiased_std",
+        "layer_norm_eps": 1e-6,
+        "position_embedding_type": "sinusoidal",
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "bos_token_id": 0,
+        "decoder_start_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 2,
+        "unk_token_id": 3,
+    },
+)
+
+LAYOUTS = (SEQ2SEQ, ANNOTATED)
+
+
+def read_layout(
+    source: str | Path,
+    heads: int,
+    rename: str | Path | None = None,
+    key: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Reads a file of weights of either tutorial: see `interop.formats`.
+
+    Args:
+        source: File of weights, as `read_state_dict` takes it. The prefix `module.` of a wrapper is
+            left out.
+        heads: Number of attention heads; 8 in both tutorials.
+
+    Raises:
+        ValueError: If the weights are of neither tutorial, or do not fit.
+    """
+    given = {} if rename is None else read_rename_rules(rename)
+    renamed = rename_weights(read_state_dict(source, key), given, {r"module\.(.*)": r"\1"})
+    layout = next((each for each in LAYOUTS if each.sign in renamed.weights), None)
+    if layout is None:
+        signs = " nor ".join(f"`{each.sign}` ({each.title})" for each in LAYOUTS)
+        raise ValueError(
+            f"{str(source)!r} holds neither {signs}: give `rename` rules that lead to their names, "
+            "or use --from table."
+        )
+    stored = {
+        n: w for n, w in renamed.weights.items() if re.fullmatch(r"(src|tgt)_embed\.1\.pe", n)
+    }
+    raise_problems("The positions are of another kind", find_wrong_sinusoids(stored, "sinusoidal"))
+    ours = rename_weights(renamed.weights, OLD_NORMS, layout.names)
+    fields = {
+        **layout.fields,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        **sharing_fields(ours.weights),
+        **(changes or {}),
+    }
+    note = f"The layout is that of {layout.title}; its token ids are {_ids_of(fields)}."
+    return Imported(build_model(*fit_weights(ours, fields)), notes=(note,))
+
+
+def _ids_of(fields: Mapping[str, Any]) -> str:
+    """Returns the ids of the special tokens as a text."""
+    names = ("unk", "pad", "bos", "eos")
+    return ", ".join(f"{name} {fields[f'{name}_token_id']}" for name in names)

@@ -19,9 +19,9 @@ from vanilla_transformer.interop.match_weights import (
     TARGET_TABLE,
     RenamedWeights,
     Weights,
-    are_equal,
     build_model,
     fit_weights,
+    sharing_fields,
 )
 from vanilla_transformer.interop.sentencepiece_models import (
     read_sentencepiece,
@@ -51,9 +51,7 @@ class Vocabularies:
 
     Attributes:
         source: Tokens of the source, by id.
-        target: Tokens of the target, by id.
         orders: The former rows of both.
-        is_shared: Whether both are the same.
         special: Special tokens by their role: "bos_token", "pad_token", "eos_token", "unk_token".
         start: The token that a target begins with. None: the user gives it.
         begins: Whether a source begins with "bos_token".
@@ -211,29 +209,17 @@ def build_with_vocabularies(
     Args:
         weights: The weights; `lm_head.weight` is among them. They are changed.
         fields: Config fields, without those of tokens and of shared matrices.
-        vocabularies: The vocabularies in the new order.
-        changes: Config fields that differ.
     """
     rearrange_rows(weights, vocabularies)
     fields = {
         **fields,
-        "lm_head_bias": "lm_head.bias" in weights,
-        **_sharing_fields(weights),
+        **sharing_fields(weights),
         **vocabularies.token_ids(),
         **(changes or {}),
     }
     renamed = RenamedWeights(weights, {name: name for name in weights})
     config, fitted = fit_weights(renamed, fields, [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"])
     return build_model(config, fitted)
-
-
-def _sharing_fields(weights: Mapping[str, torch.Tensor]) -> dict[str, bool]:
-    """Returns whether tables are the same: a source has aliases, or equal values."""
-    source, target, output = (weights[n] for n in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"))
-    return {
-        "share_encoder_decoder_embeddings": are_equal(source, target),
-        "tie_word_embeddings": are_equal(target, output),
-    }
 
 
 def vocabularies_of(
@@ -281,7 +267,6 @@ def make_tokenizer(
     """Makes the tokenizer of a model that was stored with vocabularies only.
 
     Args:
-        vocabularies: The vocabularies of the model.
         folder: Its directory, which may hold a tokenizer or models of SentencePiece.
         given: Model of SentencePiece, or that of the source and that of the target; directory that
             holds one or two; directory or name of a tokenizer of transformers. None: what lies in
@@ -357,7 +342,6 @@ def pieces_of(
     """Returns the models of SentencePiece that cut texts as a tokenizer does.
 
     Args:
-        tokenizer: The tokenizer.
         folder: Its directory, which may hold models of SentencePiece.
         given: File of the model. None: that in the directory, or else one that is made.
 

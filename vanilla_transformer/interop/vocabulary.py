@@ -52,7 +52,6 @@ class Size:
 
     Attributes:
         tokens: Number of rows of the source's and the target's embedding.
-        parameters: Number of parameters.
         file_bytes: Size of the weights on the disk.
         memory_bytes: Size of the weights in memory.
         tokens_per_second: Speed of greedy decoding of some lines in one batch.
@@ -70,8 +69,6 @@ class Trimmed:
     """A trimmed model that was saved.
 
     Attributes:
-        before: What the model cost.
-        after: What it costs.
         source_ids: The old id of each id of the source.
         target_ids: The old id of each id of the target.
         lines: Number of lines whose ids were compared.
@@ -112,16 +109,11 @@ def trim_vocabulary(
     tokens that these are merged from, and every id that the configs name.
 
     Args:
-        path: Directory of the model, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
         keep_for: Text files, plain or `.gz`, of both sides.
         keep_for_target: Text files of the target. `keep_for` then holds those of the source.
         keep_frequent: Number of further tokens of each vocabulary: those with the lowest ids, which
             are the most frequent ones in every vocabulary that is sorted.
-        overwrite: Whether the new model may replace a saved model.
-
-    Returns:
-        What was kept, and what it saves.
 
     Raises:
         OSError: If a file does not exist.
@@ -165,7 +157,13 @@ def trim_vocabulary(
             done = Trimmed(
                 sizes[0], sizes[1], orders[0], orders[1], lines, len(targets), difference
             )
-            _write_card(unfinished, path, done)
+            before, after = sizes
+            text = (
+                f"It has {after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
+                f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} "
+                f"parameters of {before.parameters:,}."
+            )
+            write_vocabulary_card(unfinished, path, "smaller", text, done.describe())
             store_probe(load_for_probe(unfinished), unfinished)
     return done
 
@@ -346,7 +344,6 @@ def set_rows(
     """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
 
     Args:
-        model: An encoder-decoder model with an output projection.
         source: What each row of the source is made of.
         target: The same of the target, and of the source if the embedding is shared.
         new: The new id of each old id of the target, for the fields of the configs.
@@ -454,24 +451,27 @@ def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
     )
 
 
-def _write_card(folder: Path, path: str, done: Trimmed) -> None:
-    before, after = done.before, done.after
+def write_vocabulary_card(folder: Path, path: str, change: str, text: str, proof: str) -> None:
+    """Writes the card of a model with another vocabulary.
+
+    Args:
+        path: The model that it was made from.
+        change: "smaller" or "larger".
+        text: What was changed.
+    """
     is_path = Path(path).exists()
     name = Path(path).resolve().name if is_path else path
     write_card(
         folder,
-        title=f"{name}, with a smaller vocabulary",
-        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. It has "
-        f"{after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
-        f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} parameters of "
-        f"{before.parameters:,}.",
+        title=f"{name}, with a {change} vocabulary",
+        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. {text}",
         load=f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 path = "{folder.name}"
 model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof=f"{done.describe()} `vanilla-transformer verify` computes the stored probe again.",
+        proof=f"{proof} `vanilla-transformer verify` computes the stored probe again.",
         base_model=None if is_path else name,
-        tag="smaller-vocabulary",
+        tag=f"{change}-vocabulary",
     )

@@ -324,8 +324,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         attention_scale: Positive factor on the attention scores. None: 1/sqrt(width of a head)
             (§3.2.1). T5 uses 1.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
-            self-attention; `interop.qkv` converts between both layouts. Cross-attention reads two
-            inputs and keeps separate matrices.
+            self-attention; `interop.match_weights` converts between both layouts. Cross-attention
+            reads two inputs and keeps separate matrices.
         encoder_ffn_dim, decoder_ffn_dim: Inner width of the feed-forward sublayer (§3.3).
         activation_function: Activation of the feed-forward sublayer: any name in transformers'
             `ACT2FN`. The paper uses "relu" (§3.3).

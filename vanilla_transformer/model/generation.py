@@ -325,9 +325,6 @@ class StopStrings(StopStringCriteria):
         Args:
             stop_string_matching_mode: "byte_level" or "byte_fallback" if tokens may hold parts of
                 characters; their texts are then bytes. None: texts.
-
-        Returns:
-            Texts and ids, in the same order.
         """
         mode, vocabulary = stop_string_matching_mode, tokenizer.get_vocab()
         letters = StopStringCriteria._byte_level_decoder() if mode == "byte_level" else None

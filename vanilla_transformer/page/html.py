@@ -212,8 +212,6 @@ def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix
     """Writes two rows of tokens and a heat map, in which a token lights up what belongs to it.
 
     Args:
-        source: Tokens of the source, of length source_len.
-        target: Tokens of the output, of length target_len.
         weights: Cross-attention of shape (target_len, source_len).
     """
     upright = " vt-upright" if max(map(len, source), default=0) > 4 else ""
@@ -264,8 +262,6 @@ def heads_html(
     """Writes a small heat map for each head of a layer.
 
     Args:
-        rows: Tokens that attend.
-        columns: Tokens that are attended to.
         weights: Weights of shape (heads, rows, columns).
     """
     figures = []

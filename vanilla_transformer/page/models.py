@@ -105,7 +105,6 @@ class Found:
 
     Attributes:
         line: Index of the line that is looked into.
-        rank: Index of its output.
         view: Attention and shapes; None if there is none.
         problem: Why there is no view.
     """
@@ -121,7 +120,6 @@ class PageModel:
     """A saved model with its engines, which are loaded when they are first used.
 
     Args:
-        path: Directory, or name on the Hub.
         device: Device of the model. None: a GPU if there is one, otherwise the CPU.
     """
 

@@ -14,6 +14,7 @@ from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
 
 FILE_LISTS = ("files", "validation", "test", "general")
 """The options that name pairs: one file of pairs, or two text files."""
+RECIPES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ class AdaptArguments:
     general_share: float = option("share of general pairs in the training", 0.5)
     columns: list[str] = field(
         default_factory=list,
-        metadata={"help": "source and target of a .tsv (1 2), or names of columns"},
+        metadata={
+            "help": "source and target of a .tsv (1 2), also with the document (1 2 3), which is "
+            "then held out whole; or names of columns"
+        },
     )
     languages: list[str] = field(
         default_factory=list, metadata={"help": "codes of source and target, which a .tmx needs"}
@@ -56,7 +60,11 @@ class AdaptArguments:
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"], metadata={"help": "scores; the first decides"}
     )
-    learning_rate: float = option("peak learning rate", 1e-4)
+    learning_rate: float | None = option("peak learning rate (default: found by short trainings)")
+    lora: int | None = option(
+        "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
+        "(default: 16 for models of more than 200 million parameters, otherwise 0)"
+    )
     epochs: int = option("most passes over the training data", 10)
     patience: int = option("stop after this many epochs without a better validation score", 2)
     max_tokens: int = option("largest batch, in tokens of source and target", 2048)
@@ -64,6 +72,12 @@ class AdaptArguments:
 
     def __post_init__(self) -> None:
         check_rules(RULES, self)
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe that names the data; None: `files` are the data."""
+        is_recipe = len(self.files) == 1 and self.files[0].endswith(RECIPES)
+        return self.files[0] if is_recipe else None
 
     def existing_files(self) -> list[Path]:
         """Returns the files that are given.
@@ -76,18 +90,36 @@ class AdaptArguments:
         paths = [path for name in FILE_LISTS for path in getattr(self, name)]
         return [existing_file(path) for path in (*paths, *filter(None, [self.general_texts]))]
 
-    def pairs_of(self, files: list[str], filtered: bool = True) -> Corpus:
-        """Returns the entry of a corpus for files of this adaptation."""
+    def general_count(self, own: int) -> int:
+        """Returns how many general pairs make up their share beside own ones."""
+        return round(own * self.general_share / (1 - self.general_share))
+
+    def entry(self, name: str, train: list[str], **splits: list[str]) -> str:
+        """Returns the entry of `corpora` for files of this adaptation.
+
+        Raises:
+            ValueError: If it breaks a rule of entries.
+        """
+        columns = [int(one) if one.isdigit() else one for one in self.columns]
         values: dict[str, Any] = {
-            "train": files[0] if len(files) == 1 else files,
             "languages": self.languages,
+            "columns": columns[:2] if name != "own" else columns,
         }
-        values["columns"] = [int(one) if one.isdigit() else one for one in self.columns]
-        given = {name: value for name, value in values.items() if value}
-        return Corpus.from_json(json.dumps({**given, "filters": None if filtered else False}))
+        values |= {
+            split: files[0] if len(files) == 1 else files
+            for split, files in {"train": train, **splits}.items()
+        }
+        text = json.dumps({"name": name} | {key: value for key, value in values.items() if value})
+        Corpus.from_json(text)
+        return text
 
 
 RULES = (
+    Rule(
+        ("validation", "test"),
+        lambda value, options: bool(value) and options.recipe is not None,
+        "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
+    ),
     Rule(
         FILE_LISTS,
         lambda value, _: len(value) > 2,
@@ -108,7 +140,18 @@ RULES = (
         lambda _, options: not (options.general or options.general_texts),
         "`{name}` {value} has no effect without `general` or `general_texts`: give one of them.",
     ),
+    Rule(
+        ("columns", "languages"),
+        lambda value, options: bool(value) and options.recipe is not None and not options.general,
+        "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
+    ),
     one_of(METRIC_NAMES, "metrics"),
+    at_least(0, "lora"),
     at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
+    Rule(
+        ("learning_rate",),
+        lambda value, _: not 0 < value < float("inf"),
+        "`{name}` is {value}: it must be above 0.",
+    ),
 )
 """The rules of an adaptation."""

@@ -32,10 +32,6 @@ class Comparison:
     """The outputs of several models for the same texts, their scores and their differences.
 
     Attributes:
-        models: Names of the models.
-        sources: The texts.
-        references: One or several references for each text.
-        predictions: The outputs of each model, by its name.
         scores: For each metric its signature, the score of each model with the ends of its 95%
             interval, and for each two models the p-value of the paired bootstrap.
         groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
@@ -64,10 +60,7 @@ def compare_outputs(
     """Scores the outputs of several models, for all texts and for groups of them.
 
     Args:
-        sources: The texts.
         predictions: The outputs of each model, by its name.
-        references: One or several references for each text.
-        metrics: Of `names.METRIC_NAMES`.
         corpora: Name of the corpus that each text comes from; None: they are not known.
 
     Raises:

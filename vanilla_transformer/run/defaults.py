@@ -1,5 +1,6 @@
 """The defaults of a run that trains a new model: what fits the data, for options not given."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,11 +18,6 @@ class Sizes(NamedTuple):
     Attributes:
         pairs: Largest number of training pairs that the row is for; None: any number.
         layers: Layers of the encoder, and of the decoder.
-        d_model: Width.
-        vocab_size: Tokens of the vocabulary.
-        dropout: Dropout.
-        num_train_epochs: Passes over the training data.
-        max_tokens: Tokens of a batch.
         muon_learning_rate: Peak rate of Muon.
         learning_rate: Peak rate of AdamW beside Muon.
         adamw_rate: Peak rate of AdamW alone.
@@ -69,15 +65,13 @@ class Facts:
     """What the defaults depend on, besides the options that are given.
 
     Attributes:
-        pairs: Number of training pairs.
+        pairs: Number of training pairs; None: it is not known, so it counts as large.
         characters: Number of different characters in them: a vocabulary of subwords has them all.
-        has_validation: Whether there are validation data to score.
-        on_cpu: Whether the training runs on a CPU.
         has_bfloat16: Whether the device computes faster in bfloat16.
         is_sharded: Whether the launcher divides the model among processes.
     """
 
-    pairs: int
+    pairs: int | None
     characters: int
     has_validation: bool
     on_cpu: bool
@@ -85,13 +79,13 @@ class Facts:
     is_sharded: bool = False
 
     @classmethod
-    def of(cls, rows: Dataset, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
-        """Counts the training pairs, and the characters of a sample, and asks the machine."""
+    def of(cls, pairs: int | None, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
+        """Counts the characters of a sample, and asks the machine."""
         characters = set[str]()
         for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
             for texts in batch.values():
                 characters.update("".join(texts))
-        return cls.on_this_machine(len(rows), len(characters), has_validation, use_cpu)
+        return cls.on_this_machine(pairs, len(characters), has_validation, use_cpu)
 
     @classmethod
     def before_loading(cls, given: Mapping[str, Any]) -> Self:
@@ -103,7 +97,7 @@ class Facts:
 
     @classmethod
     def on_this_machine(
-        cls, pairs: int, characters: int, has_validation: bool, use_cpu: bool
+        cls, pairs: int | None, characters: int, has_validation: bool, use_cpu: bool
     ) -> Self:
         """Adds what the machine decides to what is known of the data."""
         on_cpu = use_cpu or not torch.accelerator.is_available()
@@ -120,7 +114,8 @@ class Facts:
     @property
     def sizes(self) -> Sizes:
         """The row for the number of pairs, on a CPU with no more than its largest sizes."""
-        row = next(row for row in TABLE if row.pairs is None or self.pairs <= row.pairs)
+        pairs = math.inf if self.pairs is None else self.pairs
+        row = next(row for row in TABLE if row.pairs is None or pairs <= row.pairs)
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
@@ -150,7 +145,6 @@ class Default(NamedTuple):
     """How one option is chosen.
 
     Attributes:
-        name: The option.
         value: Computes its value; None: it stays as it is.
         instead_of: Options that leave it out when one of them is given.
     """
@@ -239,11 +233,11 @@ def _number_of_epochs(chosen: _Chosen) -> int | None:
 def _eval_strategy(chosen: _Chosen) -> str | None:
     if not chosen.facts.has_validation:
         return None
-    return "steps" if chosen["eval_steps"] else "epoch"
+    return "steps" if chosen["eval_steps"] or chosen["streaming"] else "epoch"
 
 
 def _save_strategy(chosen: _Chosen) -> str:
-    if chosen["save_steps"]:
+    if chosen["save_steps"] or chosen["streaming"]:  # a stream has no epochs that are known
         return "steps"
     return "epoch" if chosen["eval_strategy"] in (None, "no") else str(chosen["eval_strategy"])
 
@@ -342,7 +336,6 @@ class ChosenDefaults:
     """The options that a run has chosen itself, decided once when its data are known.
 
     Attributes:
-        options: Values by the names of the options.
         sentence: What was chosen and why, in one sentence for the log and the model card.
     """
 
@@ -356,10 +349,6 @@ class ChosenDefaults:
 
 def choose_defaults(given: Mapping[str, Any], facts: Facts) -> ChosenDefaults | None:
     """Chooses the options of a new model that are not given.
-
-    Args:
-        given: The options that are given, by name.
-        facts: What the choice depends on.
 
     Returns:
         The chosen options; None if nothing is to be chosen: a saved model is trained further, or
@@ -396,7 +385,9 @@ def recorded_defaults(
 
 def _reason_of_choice(options: Mapping[str, Any], facts: Facts) -> str:
     parts = [text for text in _sentence_parts(options) if text]
-    pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
+    pairs = "A stream of training pairs"
+    if facts.pairs is not None:
+        pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     where = " on a CPU" if facts.on_cpu else ""
     if not parts:
         return f"{pairs}{where}: all sizes are given."

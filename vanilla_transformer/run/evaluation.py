@@ -29,7 +29,6 @@ class Evaluation:
     Attributes:
         scores: For each metric all values that it computes, such as score, signature and the ends
             of the 95% interval.
-        sources: Source texts of the split.
         predictions: The model's output for each source.
     """
 
@@ -62,9 +61,6 @@ def evaluate_model(
         batch_tokens: Largest size of a batch, in tokens with padding.
         progress: Whether to show the progress on standard error; see `Progress`.
         **search: Settings of the search by their names in `GenerationConfig`, e.g. `num_beams`.
-
-    Returns:
-        Scores, sources and outputs.
 
     Raises:
         ValueError: If the data have no such split, the model cannot be loaded, or an option of the
@@ -143,9 +139,6 @@ def score_training(
     length of their references: see `Search.for_references`.
 
     Args:
-        trainer: The trainer.
-        scorer: What scores the outputs.
-        sources: The texts to translate.
         reference_lengths: Tokens of the reference of each source.
     """
     rank, world = trainer.args.process_index, trainer.args.world_size

@@ -16,6 +16,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.options import TokenizerArguments
 from vanilla_transformer.run.plan import RunPlan
 
@@ -53,7 +54,6 @@ def make_tokenizer(
     """Loads the tokenizer of a run, or trains one.
 
     Args:
-        options: Selects the tokenizer.
         sample: Pairs that a new one is trained on; None: there are no training data.
         init_from: Saved model that the run starts from; None: a new model.
         tags: Words that sources begin with; a new tokenizer gets each as a token.
@@ -256,6 +256,8 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
         model: Any = VanillaTransformerForConditionalGeneration(config)
     else:
         model = load_weights(plan.init_from, config=config)
+    if (rank := plan.options.model.lora_rank) is not None:
+        add_adapters(model, rank)
     model.set_attn_implementation(plan.attention)
     model.generation_config = plan.search.to_save()
     return model

@@ -21,7 +21,12 @@ RULES = (
     one_of(TOKENIZER_KINDS, "tokenizer_kind", "target_tokenizer_kind"),
     one_of(SAMPLED_SIDES, "sampled_sides"),
     at_least(1, "show_every", "show_examples", "average_last", "average_best"),
-    at_least(1, "num_proc", "tokenizer_sample"),
+    at_least(1, "num_proc", "tokenizer_sample", "lora_rank"),
+    Rule(
+        ("lora_rank",),
+        lambda _, options: options.model_name_or_path is None,
+        "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
+    ),
     Rule(
         ("num_proc",),
         lambda value, _: value > (os.cpu_count() or 1),
@@ -96,6 +101,10 @@ class ModelArguments(_Checked):
         "Attention kernel: sdpa, eager, flex_attention, ... Default: sdpa, or eager for half "
         "precision on a CPU, where sdpa is slow."
     )
+    lora_rank: int | None = option(
+        "Train adapters of this rank beside the linear layers of a saved model (LoRA, Hu et al. "
+        "2021) in place of its weights, and merge them at the end. Needs the package peft."
+    )
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"],
         metadata={
@@ -167,6 +176,11 @@ class PreparationArguments(_Checked):
         "Train a new tokenizer on at most this many pairs, drawn at random; the same texts give "
         "the same tokenizer.",
         1_000_000,
+    )
+    streaming: bool = option(
+        "Read and encode the training pairs while the model trains, and keep no copy: for data "
+        "larger than the disk. Needs max_steps.",
+        False,
     )
 
 

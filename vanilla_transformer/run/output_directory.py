@@ -30,7 +30,6 @@ class OutputDirectory:
     """The output directory of a run, decided once, before anything is loaded.
 
     Attributes:
-        folder: The directory.
         checkpoint: Checkpoint that the training resumes from, in this directory or another, which
             has been checked; None: the training starts at step 0.
         overwritten: Whether the contents of the directory are deleted when the training starts.

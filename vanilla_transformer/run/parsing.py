@@ -14,6 +14,7 @@ from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.rules import Rule, check_rules
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
 from vanilla_transformer.run.option_names import NO_ARCHITECTURE_OPTIONS, unknown_option_message
@@ -104,6 +105,61 @@ RULES = (
 )
 """The rules of a run for the options of its training."""
 
+STREAMING_RULES = (
+    Rule(
+        ("training",),
+        lambda value, _: value.max_steps < 1,
+        "`streaming` needs `max_steps`: where the data end is not known.",
+    ),
+    Rule(
+        ("given",),
+        lambda value, _: "num_train_epochs" in value,
+        "`num_train_epochs` {value[num_train_epochs]} has no effect with `streaming`, whose length "
+        "is not known: leave it out, `max_steps` decides.",
+    ),
+    Rule(
+        ("training",),
+        lambda value, _: value.max_tokens is None,
+        "`streaming` makes batches by tokens: give `max_tokens`.",
+    ),
+    Rule(
+        ("preparation",),
+        lambda value, _: value.prepared is not None,
+        "`prepared` {value.prepared!r} and `streaming` exclude each other: prepared data are on "
+        "the disk. Leave one of them out.",
+    ),
+    Rule(
+        ("preparation",),
+        lambda value, _: value.num_proc is not None,
+        "`num_proc` {value.num_proc} has no effect with `streaming`: `dataloader_num_workers` 1 "
+        "encodes in a process of its own.",
+    ),
+    Rule(
+        ("data",),
+        lambda value, _: bool(value.corpora),
+        "`corpora` are filtered and mixed on the disk, which `streaming` does not use: `prepare` "
+        "them, or stream one source.",
+    ),
+    Rule(
+        ("subwords",),
+        lambda value, _: value.enabled,
+        "`bpe_dropout` and `unigram_alpha` need the texts of all pairs, which `streaming` does not "
+        "keep: leave one of them out.",
+    ),
+    Rule(
+        ("training",),
+        lambda value, _: value.guided_alignment not in (None, OWN_ALIGNMENT),
+        "`guided_alignment` {value.guided_alignment!r} is a file of links, which `streaming` does "
+        "not read: give 'own', or leave one of them out.",
+    ),
+    Rule(
+        ("training",),
+        lambda value, _: value.do_train is False,
+        "`do_train` False leaves nothing to stream: leave `streaming` out.",
+    ),
+)
+"""The rules of a run that streams its training data, for the topics of its options."""
+
 
 @dataclass(frozen=True)
 class RunArguments:
@@ -111,7 +167,6 @@ class RunArguments:
 
     Attributes:
         architecture: The fields of the config that differ from their defaults, by name.
-        given: The options that are given, by name.
         command: Words of the command on the model card.
         recipe: File that the options came from; None: no file.
         recipe_text: What the file held; None: no file.
@@ -135,6 +190,10 @@ class RunArguments:
     recipe_text: str | None = None
     defaults: ChosenDefaults | None = None
 
+    def __post_init__(self) -> None:
+        if self.preparation.streaming:
+            check_rules(STREAMING_RULES, self)
+
     def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
         """Returns a copy in which chosen values stand for options that are not given.
 
@@ -148,13 +207,7 @@ class RunArguments:
 def _make_topics(
     given: Mapping[str, Any], chosen: Mapping[str, Any], filled: Collection[str]
 ) -> dict[str, Any]:
-    """Makes the value of each topic, by its name in `RunArguments`, and checks them.
-
-    Args:
-        given: The options that are given.
-        chosen: Values of options that are not given.
-        filled: The topics that take chosen values.
-    """
+    """Makes the value of each topic, by its name in `RunArguments`, and checks them."""
     topics: dict[str, Any] = {}
     for name, topic in TOPICS.items():
         options = {**chosen, **given} if name in filled else given

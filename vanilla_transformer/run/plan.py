@@ -39,15 +39,10 @@ class RunPlan:
     """What a run does. It is made once; nothing changes it or what it was made from.
 
     Attributes:
-        options: The options of the run.
-        directory: Output directory, with the checkpoint to resume from.
         init_from: Saved model or checkpoint whose weights the run starts from; None: a new model.
-        splits: The splits in use.
         positions: Positions that the model has learned; None: they are computed.
         max_source_length: Maximum number of tokens of a source; None: no limit.
         max_target_length: The same for a target.
-        search: How text is generated.
-        attention: Attention implementation.
         training: Training arguments with these decisions filled in, for the Trainer.
     """
 
@@ -79,9 +74,6 @@ class RunPlan:
 
         It holds a digest of the texts of each split, the length limits, and the search; and the
         defaults that the run has chosen, which a resumed run keeps.
-
-        Args:
-            encoded: The splits as token ids.
         """
         settings = {
             name: default if (value := getattr(self.search.settings, name)) is None else value

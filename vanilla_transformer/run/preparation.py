@@ -1,6 +1,8 @@
 """What a run has before it makes its model: data as token ids, made in its cache or beforehand."""
 
 import json
+import shutil
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -8,20 +10,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, DatasetDict, load_from_disk
 from transformers.utils import logging
 
 from vanilla_transformer import __version__
-from vanilla_transformer.data.alignment_files import add_links
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
+from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
+from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
+from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.inference.loading import load_tokenizer
@@ -54,6 +58,8 @@ _TEXTS, _TOKENIZER = "texts", "tokenizer"
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _PACKAGES = ("transformers", "tokenizers", "datasets")
 _DATA_FILES = ("_file", "_source", "_target")
+_BYTES_BESIDE_IDS = 12  # of a pair: two offsets, and its lengths
+_BY_LENGTH = ("group_by_length", "batch_rebalance")  # samplers of transformers
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING = (
     *(one.name for topic in (DataArguments, TokenizerArguments) for one in fields(topic)),
@@ -103,6 +109,10 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
         if data is not None:
             raise ValueError(f"`prepared` {prepared!r} replaces the data: pass one of both.")
         return _open_prepared(arguments, directory, Path(prepared))
+    if arguments.preparation.streaming:
+        if data is not None:
+            raise ValueError("`streaming` reads what the options name: pass no data.")
+        return _open_stream(arguments, directory, report)
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
@@ -125,6 +135,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         request = {name: arguments.given[name] for name in _DECIDING if name in arguments.given}
+        if not (folder / MANIFEST).exists():
+            _check_room(folder, arguments.data)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
         directory, init_from = (
             OutputDirectory(folder, None, False),
@@ -134,7 +146,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         data = _load_data(arguments, None)
         if (sample := _sample_of(arguments, data)) is None:
             raise ValueError("A preparation needs training data: give them.")
-        facts = Facts.of(data["train"], sample, "validation" in data, arguments.training.use_cpu)
+        use_cpu, pairs = arguments.training.use_cpu, len(data["train"])
+        facts = Facts.of(pairs, sample, "validation" in data, use_cpu)
         arguments = _with_facts(arguments, directory, facts)
         texts = splits_in_use(arguments.training, data, init_from)
         report(f"make the tokenizer for {_number_of_pairs(texts)}")
@@ -175,6 +188,38 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         f"Prepared {_number_of_pairs(made.encoded)} in {str(folder)!r}: train with "
         f"`--prepared {folder}`."
     )
+
+
+def _check_room(folder: Path, args: DataArguments) -> None:
+    """Refuses a disk that is too small, by the sizes of the files and their first pairs.
+
+    The estimate is low: 6 bytes of text a token, and no copy of the texts. While the shards are
+    written, what they take is compared with the disk.
+    """
+    if not (paths := files_of_split(args, "train")) or args.max_train_samples is not None:
+        return
+    parts = ("file", "source", "target")
+    others: dict[str, Any] = dict.fromkeys(
+        f"{split}_{part}" for split in ("validation", "test") for part in parts
+    )
+    try:
+        stream, _ = stream_parallel_data(replace(args, **others))
+        sample = stream.first_texts(_FIRST_TEXTS)
+    except ValueError:  # loading the data tells it, or can read them nevertheless
+        return
+    text = "\n".join([*sample["source"], *sample["target"]]).encode()
+    packed = len(text) / len(zlib.compress(text))
+    sizes = (
+        Path(one).stat().st_size * (packed if one.endswith((".gz", ".zst")) else 1) for one in paths
+    )
+    size = sum(sizes)
+    needed = size / 3 + _BYTES_BESIDE_IDS * size * len(sample) / len(text)
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise OSError(
+            f"The encoded data need at least about {needed / 1e9:.2f} GB in {str(folder)!r}, whose "
+            f"disk has {free / 1e9:.2f} GB left: make room, or choose another directory. Nothing "
+            "is written yet."
+        )
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -278,6 +323,39 @@ def _open_prepared(
     return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
 
 
+def _open_stream(
+    arguments: RunArguments, directory: OutputDirectory, report: Report
+) -> Preparation:
+    """Opens a stream of training pairs, trains its tokenizer on a sample, and encodes the rest."""
+    init_from = _saved_model(arguments, directory)
+    report("read a sample of the data")
+    stream, texts = stream_parallel_data(arguments.data)
+    is_new = init_from is None and arguments.tokenizer.tokenizer_name_or_path is None
+    sample = stream.first_texts(arguments.preparation.tokenizer_sample if is_new else _FIRST_TEXTS)
+    facts = None
+    if directory.checkpoint is None:
+        scores = "validation" in texts and arguments.given.get("do_eval") is not False
+        facts = Facts.of(None, sample, scores, arguments.training.use_cpu)
+    arguments = _with_facts(arguments, directory, facts)
+    first = sample.select(range(min(_FIRST_TEXTS, len(sample))))
+    texts = DatasetDict({"train": first, **texts})
+    texts = splits_in_use(arguments.training, texts, init_from)
+    report(f"make the tokenizer for a sample of {len(sample):,} pairs")
+    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from)
+    plan, _ = plan_run(arguments, directory, texts, tokenizer)
+    limits, budget = (plan.max_source_length, plan.max_target_length), plan.training.max_tokens or 0
+    if sum(budget + 1 if limit is None else limit for limit in limits) > budget:
+        raise ValueError(
+            f"`streaming` meets long pairs while it trains, so each must fit into a batch: give "
+            f"`max_source_length` and `max_target_length`, at most {budget:,} together."
+        )
+    limited = limit_length(tokenizer, plan.positions)
+    others = DatasetDict({name: rows for name, rows in texts.items() if name != "train"})
+    encoded: Any = encode(others, limited, *limits)
+    encoded = DatasetDict({"train": stream.encoded_by(limited, *limits), **encoded})
+    return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
+
+
 def _open_split(folder: Path, name: str, manifest: Mapping[str, Any]) -> Dataset:
     if content_digest(folder / name / INDEX) != manifest["splits"][name]["index"]:
         raise ValueError(
@@ -331,8 +409,13 @@ def _with_inputs(
     plan: RunPlan,
 ) -> Preparation:
     inputs = plan.inputs(encoded) if "train" in texts else {}
-    if not arguments.training.remove_unused_columns:  # the model would get all columns
-        encoded = encoded.remove_columns("length")
+    training = arguments.training
+    by_length = training.max_tokens is None and training.train_sampling_strategy in _BY_LENGTH
+    if "train" in texts and by_length and training.remove_unused_columns:
+        rows = encoded["train"]
+        sides = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
+        lengths = np.add(*sides, dtype=np.int64)
+        encoded["train"] = rows.add_column(training.length_column_name, lengths)
     given, defaults = arguments.given, arguments.defaults
     return Preparation(directory, given, defaults, texts, tokenizer, encoded, inputs)
 
@@ -372,7 +455,7 @@ def _with_defaults(
     facts = None
     if directory.checkpoint is None and sample is not None:
         scores = "validation" in data and arguments.given.get("do_eval") is not False
-        facts = Facts.of(data["train"], sample, scores, arguments.training.use_cpu)
+        facts = Facts.of(len(data["train"]), sample, scores, arguments.training.use_cpu)
     return _with_facts(arguments, directory, facts)
 
 

@@ -13,7 +13,6 @@ from vanilla_transformer.data.text_files import read_lines
 
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
 
-_MOST_VALUES = 10_000
 _TAG = "tag:yaml.org,2002:"
 _FORMS = {  # of YAML 1.2; in version 1.1, `no` is False, 010 is 8, 1:30 is 90 and 1e-3 a text
     "bool": (r"(?i:true|false)$", "tTfF"),
@@ -55,36 +54,11 @@ def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return dict(pairs)
 
 
-def _read_yaml(text: str) -> Any:
-    loader = _RecipeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if _count_values(node, {}) > _MOST_VALUES:
-            raise ValueError(f"with its aliases (*name), it holds more than {_MOST_VALUES} values")
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
-    """Counts the values below a node as often as aliases repeat them."""
-    if id(node) not in counts:
-        counts[id(node)] = 0  # a node that holds itself is refused when its value is made
-        parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        pairs = (part if isinstance(part, tuple) else (part,) for part in parts)
-        counts[id(node)] = 1 + sum(_count_values(one, counts) for pair in pairs for one in pair)
-    return counts[id(node)]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """One recipe.
 
     Attributes:
-        path: Its file.
-        text: What the file holds.
         words: Its options as command-line arguments, e.g.
             `["--d_model=64", "--metrics", "wer", "per"]`. An option whose value is null is left
             out.
@@ -111,7 +85,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         if path.suffix == ".json":
             values = json.loads(text, object_pairs_hook=_without_repetition)
         else:
-            values = _read_yaml(text)
+            values = yaml.load(text, _RecipeLoader)
     except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."

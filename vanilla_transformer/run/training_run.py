@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import datasets
 import torch
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -22,13 +22,14 @@ from transformers import (
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.utils import logging
 
-from vanilla_transformer.data.corpora import describe_report, reports_of
+from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
+from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, make_model
 from vanilla_transformer.run.model_card import write_model_card
@@ -39,13 +40,17 @@ from vanilla_transformer.run.preparation import plan_run, prepare
 from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.averaging import AverageCheckpoints
-from vanilla_transformer.training.callbacks import ShowTranslations, SubwordEpochs
+from vanilla_transformer.training.callbacks import (
+    PICKLES,
+    CompletePushes,
+    ShowTranslations,
+    SubwordEpochs,
+)
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
     complete_checkpoints,
     write_checksums,
 )
-from vanilla_transformer.training.hub import PICKLES, CompletePushes
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -102,7 +107,6 @@ def run(
         data: Any of the splits "train", "validation" and "test", with the columns "source" and
             "target", and "references" where an example has several. None: the data that the
             options name.
-        callbacks: Further callbacks of the Trainer.
 
     Returns:
         The figures of all_results.json: train_*, eval_* and test_*.
@@ -157,7 +161,10 @@ def _log_message(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
-    pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
+    pairs = ", ".join(
+        f"{len(rows):,} {name} pairs" if isinstance(rows, Dataset) else f"a stream of {name} pairs"
+        for name, rows in encoded.items()
+    )
     parameters = sum(weight.numel() for weight in model.parameters())
     origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
     return (
@@ -292,6 +299,8 @@ def _score_split(
     scorer.references = rows["references" if "references" in rows.column_names else "target"]
     if plan.options.data.corpora and "corpus" in rows.column_names:
         scorer.corpora = rows["corpus"]
+        entries = [one for one in entries_of(plan.options.data) if one.languages]
+        scorer.directions = {one.name: "-".join(one.languages or ()) for one in entries}
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
     if not is_sharded and trainer.get_tp_size() == 1:
         lengths = token_lengths(encoded[split], "labels").tolist()
@@ -318,6 +327,8 @@ def _train_and_save(
         raise
     figures = {f"train_{name.removeprefix('train_')}": value for name, value in metrics.items()}
     guard.delete()
+    if plan.options.model.lora_rank is not None:
+        merge_adapters(trainer.model)
     if trainer.is_world_process_zero():
         (plan.directory.folder / CHECKSUMS).unlink(missing_ok=True)
     trainer.save_model(_internal_call=True)  # without a push: the run pushes when all is there

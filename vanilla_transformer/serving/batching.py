@@ -26,7 +26,6 @@ class Job:
     """The segments of one request.
 
     Args:
-        segments: The segments; their lengths are in tokens.
         search: What to compute; jobs with equal `key` have equal ones.
     """
 
@@ -55,7 +54,6 @@ class Batcher:
         compute: Computes the outputs of segments for one search; called from several threads if
             there are several workers.
         settings: The size of a batch, how long it waits, the size of the queue, and the workers.
-        observer: Each batch is reported to it.
     """
 
     def __init__(

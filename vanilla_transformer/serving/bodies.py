@@ -97,9 +97,6 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
     """Reads the values of a body, and of the address where the body may be a form.
 
-    Returns:
-        The values by name. Those of a form are texts.
-
     Raises:
         RequestError: With status 400 if the body is not what its type says, 415 if its type is
             missing.

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -23,7 +22,6 @@ class DeadlineProtocol(H11Protocol):
     limits = Limits()
     """Set by `protocol_with`."""
     _head_timer: asyncio.TimerHandle | None = None
-    _sees_end = False  # the client has ended its side of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuses connections above the limit, and waits for a request in the others."""
@@ -42,30 +40,6 @@ class DeadlineProtocol(H11Protocol):
         """Reads a part of a request."""
         super().data_received(data)
         self._watch_head()
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads the value
-        """Keeps the connection of a client that has ended its side of it and waits for the answer.
-
-        A client that is gone looks the same until it is written to: it refuses the first interim
-        answer, so the next one fails, and what is not computed is dropped.
-        """
-        is_complete = self.conn.their_state is h11.DONE and self.conn.their_http_version == b"1.1"
-        if self.cycle is None or self.cycle.response_complete or not is_complete:
-            return False
-        self._sees_end = True
-        for seconds in (0.0, 0.2, 1.0):
-            self.loop.call_later(seconds, self._send_interim_answer)
-        return True
-
-    def _send_interim_answer(self) -> None:
-        if not self.transport.is_closing() and not self.cycle.response_started:
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_response_complete(self) -> None:
-        """Waits for the next request, unless the client has ended its side."""
-        super().on_response_complete()
-        if self._sees_end:
-            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is not HTTP."""

@@ -16,11 +16,7 @@ CLIENT_GONE = 499
 
 
 class RequestError(HTTPException):
-    """A request that is not answered as asked.
-
-    Args:
-        headers: Headers of the answer, such as `Retry-After`.
-    """
+    """A request that is not answered as asked."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(status, message, headers)

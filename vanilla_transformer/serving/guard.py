@@ -41,11 +41,7 @@ class Record:
 
 
 class Guard:
-    """An ASGI application around another one.
-
-    Args:
-        limits: What a client that is refused may still send.
-    """
+    """An ASGI application around another one."""
 
     def __init__(self, application: Application, metrics: Metrics, limits: Limits) -> None:
         self._application, self._metrics, self._limits = application, metrics, limits

@@ -18,11 +18,7 @@ BATCH_SIZE = 32
 
 
 class EndpointHandler:
-    """Answers the requests of an endpoint.
-
-    Args:
-        path: Directory of the model, which holds this file.
-    """
+    """Answers the requests of an endpoint."""
 
     def __init__(self, path: str = "") -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

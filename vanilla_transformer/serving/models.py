@@ -36,7 +36,6 @@ class Answers:
     Attributes:
         outputs: For each text its outputs, best first.
         source_tokens: The tokens of each text; empty if no alignment was asked for.
-        tokens: Number of source tokens of all texts.
     """
 
     outputs: list[list[Translation]]

@@ -135,11 +135,7 @@ class Service:
                 )
 
     async def finish_in_time(self, request: Request, work: Awaitable[Result]) -> Result:
-        """Waits for work as long as it may take and the client waits for it.
-
-        Args:
-            request: The request, whose body is read.
-            work: The work; it is cancelled when nobody waits for it.
+        """Waits for work as long as it may take and the client waits for it, then cancels it.
 
         Raises:
             RequestError: With status 504 after the time, 499 if the client is gone.

@@ -33,7 +33,6 @@ class FiniteValues:
 
         Args:
             norm: The norm of the gradient: a number, a tensor of one, or None.
-            step: Number of steps that are complete.
             has_scaler: Whether fp16's loss scaler skips a step whose gradient is not finite.
         """
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm

@@ -13,10 +13,6 @@ def group_tied_modules(model: nn.Module, plugin: Any) -> None:
     knows of two modules that may share one, the embedding of the inputs and the output projection,
     but an encoder and a decoder have two embeddings. It leaves modules alone that are sharded.
 
-    Args:
-        model: The model, before `Accelerator.prepare`.
-        plugin: Accelerate's `FullyShardedDataParallelPlugin`.
-
     Raises:
         ValueError: If the plugin would empty the model first.
     """

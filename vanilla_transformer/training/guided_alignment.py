@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vanilla_transformer.data.alignment_files import LINKS
+from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.model.attention import CrossAttention
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.token_layout import PADDED, TokenLayout
@@ -111,11 +111,8 @@ class RecordedHeads:
     """Queries and keys of one layer of cross-attention in one call.
 
     Attributes:
-        module: The layer's cross-attention.
         query: What the projection returned, in `layout`; None: the layer was left out.
         key: The same for the keys, in `source_layout`.
-        layout: The layout of the queries.
-        source_layout: The layout of the keys.
     """
 
     module: CrossAttention

@@ -105,7 +105,6 @@ def score_texts(
     """Scores predicted texts against one or several reference texts each.
 
     Args:
-        references: One or several reference texts for each prediction.
         with_interval: Whether to estimate the interval of the score by sacrebleu's bootstrap.
         **options: Arguments of `sacrebleu.BLEU`, `CHRF` or `TER`, such as `tokenize="zh"`.
 
@@ -175,7 +174,6 @@ class GenerationMetrics:
     padding token.
 
     Args:
-        names: Names of the scores, of `names.METRIC_NAMES`.
         references: One or several reference texts per example of the split that is evaluated, in
             its order. None: the references are the decoded labels. They are tokenized text, which
             differs from the real references if the tokenizer loses or truncates text.
@@ -188,6 +186,8 @@ class GenerationMetrics:
         signatures: Signature of each score in the last call, by name.
         corpora: Name of the corpus of each example; where there are several, each has scores of its
             own, such as "bleu_app". None: they are not told apart.
+        directions: The direction of corpora, such as "en-de"; where there are several, each has
+            scores of its own too.
         with_intervals: Whether scores come with the ends of their 95% intervals, e.g. "bleu_low"
             and "bleu_high".
 
@@ -214,6 +214,7 @@ class GenerationMetrics:
         self.num_cut = 0
         self.signatures: dict[str, str] = {}
         self.corpora: Sequence[str] | None = None
+        self.directions: Mapping[str, str] = {}
         self.with_intervals = False
 
     def __call__(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -259,16 +260,19 @@ class GenerationMetrics:
             scores[name] = float(found[name])
             scores |= zip((f"{name}_low", f"{name}_high"), found.get("interval", ()), strict=False)
             self.signatures[name] = found["signature"]
-            for corpus, rows in self._rows_of_corpora(len(predictions)):
+            for group, rows in self._rows_of_groups(len(predictions)):
                 outputs, wanted = [predictions[i] for i in rows], [references[i] for i in rows]
                 part = score_texts(name, outputs, wanted, **self.options[name])
-                scores[f"{name}_{corpus}"] = float(part[name])
+                scores[f"{name}_{group}"] = float(part[name])
         return {**scores, "gen_len": float(np.mean(lengths))}
 
-    def _rows_of_corpora(self, count: int) -> Iterator[tuple[str, list[int]]]:
+    def _rows_of_groups(self, count: int) -> Iterator[tuple[str, list[int]]]:
         names = list(self.corpora or ())[:count]
-        for corpus in dict.fromkeys(names) if len(set(names)) > 1 else ():
-            yield corpus, [row for row, name in enumerate(names) if name == corpus]
+        directions = [self.directions.get(name, "") for name in names]
+        for labels in (names, directions):
+            for label in dict.fromkeys(labels) if len(set(labels)) > 1 else ():
+                if label:
+                    yield label, [row for row, name in enumerate(labels) if name == label]
 
     def _choose_references(self, prediction: EvalPrediction, count: int) -> list[list[str]]:
         """Returns the references of each example: those given, or else the decoded labels."""

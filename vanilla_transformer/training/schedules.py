@@ -40,9 +40,6 @@ class NoamSchedule(LRScheduler):
     The learning rate of the optimizer is ignored. With the stock `Trainer`:
     `Trainer(..., optimizers=(optimizer, NoamSchedule(optimizer, d_model=512, warmup_steps=4000)))`.
 
-    Args:
-        last_epoch: Number of updates that were made before. -1: none.
-
     Raises:
         ValueError: If `warmup_steps` or `d_model` is below 1, or `factor` is not positive.
     """

@@ -27,14 +27,14 @@ from transformers.trainer_jit_checkpoint import JITCheckpointCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
 from transformers.utils import logging
 
-from vanilla_transformer.data.alignment_files import LINKS
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
+from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.streaming import TokenBudgetStream
+from vanilla_transformer.data.streaming import POSITION, PositionCollator, TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item
-from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
@@ -123,6 +123,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _saved: Path | None = None
     # Examples of a stream that this process has trained on since the last call of `train`.
     _examples: int = 0
+    # The position in a stream after the last batch of this process; None: there is none.
+    _position: str | None = None
     # The search of the current evaluation.
     _search: Search | None = None
     # Loss and number of labels of each batch that this process has evaluated.
@@ -137,6 +139,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
+        if self.args.ddp_find_unused_parameters is None and not self._drops_layers():
+            self.args.ddp_find_unused_parameters = False  # else DDP looks for them in each step
         self._guide = self._prepare_guide()
         if getattr(self.args, "generation_length_penalty", None) is not None:
             self._resolve_search({})
@@ -145,6 +149,13 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
                 callbacks[index] = CheckpointOnSignal(callback.jit_manager)
+
+    def _drops_layers(self) -> bool:
+        """Whether a step may leave out parameters; of other models than ours this is unknown."""
+        config: Any = getattr(self.model, "config", None)
+        if getattr(config, "model_type", None) != MODEL_TYPE:
+            return True
+        return bool(config.encoder_layerdrop or config.decoder_layerdrop)
 
     def _prepare_guide(self) -> GuidedHead | None:
         """Names the guided head in the model's config, and lets batches hold links."""
@@ -194,7 +205,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
         """
-        self._examples = self.num_tokens = 0
+        self._examples, self.num_tokens, self._position = 0, 0, None
         found_callbacks = self.callback_handler.callbacks
         means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
         chosen = resume_from_checkpoint or None
@@ -210,8 +221,26 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         """Trains one epoch, unless the training was complete when it was resumed."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
-        if not self.control.should_training_stop:
-            cast(Any, super())._run_epoch(*args, **options)
+        if self.control.should_training_stop:
+            return
+        path = Path(str(options["resume_from_checkpoint"] or ""), self._position_file)
+        if self._is_stream and options["epoch"] == options["epochs_trained"] and path.is_file():
+            skipped = options["steps_trained_in_current_epoch"]
+            stream = options["train_dataloader"].dataset
+            stream.resume(path.read_text(encoding="utf-8"), skipped)
+        cast(Any, super())._run_epoch(*args, **options)
+
+    @property
+    def _position_file(self) -> str:
+        """File of a checkpoint with the position of this process in a stream."""
+        return f"stream_position_{self.args.process_index}.json"
+
+    def get_batch_samples(self, *args: Any, **options: Any) -> Any:
+        """Returns the next batches, as in transformers; the position after them is kept."""
+        samples, num_items = super().get_batch_samples(*args, **options)
+        for batch in samples if self._is_stream else ():
+            self._position = batch.pop(POSITION)
+        return samples, num_items
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
         """Returns the loss of one batch, after its gradient has been added."""
@@ -260,6 +289,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         with explained_full_disk(self._saved):
             if self.args.save_total_limit and self.args.should_save:
                 make_newest(self._saved)
+            if self._position is not None:
+                self._saved.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._saved / self._position_file, self._position)
             super()._save_checkpoint(model, trial)
         self.record.folder = None
 
@@ -384,7 +416,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             loader = DataLoader(
                 stream,
                 batch_size=None,
-                collate_fn=self.data_collator,
+                collate_fn=PositionCollator(self.data_collator),
                 num_workers=self.args.dataloader_num_workers,
                 prefetch_factor=self.args.dataloader_prefetch_factor,
                 pin_memory=self.args.dataloader_pin_memory,

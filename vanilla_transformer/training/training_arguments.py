@@ -10,11 +10,8 @@ from typing import Any, cast
 
 import torch
 from accelerate.utils import DynamoBackend
-from transformers import Seq2SeqTrainingArguments
-from transformers.integrations.integration_utils import (
-    INTEGRATION_TO_CALLBACK,
-    get_available_reporting_integrations,
-)
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
@@ -35,19 +32,6 @@ _JSON_OPTIONS = (
     "gradient_checkpointing_kwargs",
     "lr_scheduler_kwargs",
 )
-_PACKAGES_OF_OPTIMIZERS = {  # by what the names of the optimizers begin with
-    "apollo_torch": ("apollo_",),
-    "bitsandbytes": ("adamw_8bit", "adamw_bnb", "ademamix", "lion_", "paged_", "rmsprop_bnb"),
-    "galore_torch": ("galore_",),
-    "grokadamw": ("grokadamw",),
-    "lomo_optim": ("lomo", "adalomo"),
-    "optimi": ("stable_",),
-    "schedulefree": ("schedule_free_",),
-    "torch_npu": ("adamw_torch_npu_fused",),
-    "torch_xla": ("adamw_torch_xla",),
-    "torchao": ("adamw_torch_4bit", "adamw_torch_8bit"),
-    "torchdistx": ("adamw_anyprecision",),
-}
 
 
 @dataclass
@@ -67,6 +51,7 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         chosen_direction: `greater_is_better` as it was given; None: it was not.
 
     Raises:
+        ImportError: If the package of an optimizer is missing.
         ValueError: If an option breaks one of `RULES_BEFORE` or `RULES_AFTER`, is no JSON object
             where it should be one, or if `lr_scheduler_kwargs` do not fit the schedule.
     """
@@ -159,6 +144,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         # Without this, the base class refuses bf16 on a machine without an accelerator.
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
         super().__post_init__()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+        # Names a package that the optimizer needs and that is missing, before data are encoded.
+        Seq2SeqTrainer.get_optimizer_cls_and_kwargs(self, cast(Any, torch.nn.Linear(1, 1)))
         if schedule == NOAM:
             self.lr_scheduler_type = NOAM
         else:
@@ -186,20 +173,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         return {**vars(self), "hub_token": None}
 
 
-def _needs_package(package: str) -> Rule:
-    def is_missing(optimizer: str, _: Any) -> bool:
-        marks = _PACKAGES_OF_OPTIMIZERS[package]
-        return optimizer.startswith(marks) and find_spec(package) is None
-
-    sentence = f"`{{name}}` {{value!r}} needs the package {package}: install it, or use another."
-    return Rule(("optim",), is_missing, sentence)
-
-
-def _program_names(report_to: str | list[str]) -> set[str]:
-    names = [report_to] if isinstance(report_to, str) else report_to
-    return set(names) - {"all", "none"}
-
-
 _NOT_INFINITE = tuple(
     field.name for field in fields(TokenBudgetTrainingArguments) if field.name != "max_grad_norm"
 )
@@ -213,7 +186,10 @@ RULES_BEFORE = (
     ),
     Rule(
         ("report_to",),
-        lambda value, _: not _program_names(value) <= INTEGRATION_TO_CALLBACK.keys(),
+        lambda value, _: (
+            not {*([value] if isinstance(value, str) else value)} - {"all", "none"}
+            <= INTEGRATION_TO_CALLBACK.keys()
+        ),
         "`{name}` {value!r} is unknown: choose from all, none, "
         f"{', '.join(sorted(INTEGRATION_TO_CALLBACK))}.",
     ),
@@ -260,16 +236,10 @@ RULES_BEFORE = (
         lambda value, _: value < 1,
         "`{name}` is {value}: it must be at least 1, or -1 for epochs.",
     ),
-    *map(_needs_package, _PACKAGES_OF_OPTIMIZERS),
     Rule(
         ("use_liger_kernel",),
         lambda _, options: find_spec("liger_kernel") is None,
         "`{name}` {value} needs the package liger-kernel: install it, or leave the option out.",
-    ),
-    Rule(
-        ("deepspeed",),
-        lambda _, options: find_spec("deepspeed") is None,
-        "`{name}` {value!r} needs the package deepspeed: install it, or leave the option out.",
     ),
     Rule(
         ("torch_compile_backend",),
@@ -278,14 +248,6 @@ RULES_BEFORE = (
             or value not in torch.compiler.list_backends(())
         ),
         "`{name}` {value!r} is no backend that is installed: leave it out.",
-    ),
-    Rule(
-        ("report_to",),
-        lambda value, _: (
-            not _program_names(value) - ({"flyte"} if find_spec("flytekit") else set())
-            <= {*cast(Any, get_available_reporting_integrations)()}
-        ),
-        "`{name}` {value!r} needs a package that is not installed: install it, or give none.",
     ),
 )
 """The rules that are checked before transformers reads the options."""

@@ -124,8 +124,6 @@ class TrainingRecord(TrainerCallback, ExportableState):
         inputs: What decides the course of the training, by the fields of `CHANGES`: the options,
             and what the run adds, such as digests of its texts.
         folder: Directory of the checkpoint that is being saved, whose files `state` lists.
-        seconds_before: Time of the training before this process.
-        loss_before: Sum of the losses of the steps before this process.
     """
 
     def __init__(self) -> None:

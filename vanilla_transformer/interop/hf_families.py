@@ -1,10 +1,14 @@
-"""Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB.
+"""The classes of transformers that models come from, each a `Family` of `hf_mapping`.
 
-They descend from one code base: their weights have equal names, and their options too. They differ
-in whether norms come before or after a sublayer, in the norms around the stacks, and in their
-positions.
+Marian, Pegasus, BART, mBART, Blenderbot, FSMT, M2M100 and NLLB descend from one code base: their
+weights have equal names, and their options too. They differ in whether norms come before or after a
+sublayer, in the norms around the stacks, and in their positions.
 Blenderbot-small is another class: its decoder normalises the embeddings before it adds the
 positions, which no config here expresses.
+
+T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 are pre-norm models with relative positions and RMSNorm.
+`T5ForConditionalGeneration` and `MT5ForConditionalGeneration` are one class under two names. They
+compute the scores without a scale, and with tied embeddings (v1.0) they scale the logits.
 """
 
 from collections.abc import Callable
@@ -24,14 +28,18 @@ from transformers import (
     MarianMTModel,
     MBartConfig,
     MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
     PegasusConfig,
     PegasusForConditionalGeneration,
     PreTrainedConfig,
     PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from vanilla_transformer.interop.hf_mapping import Family
-from vanilla_transformer.interop.match_weights import Rules
+from vanilla_transformer.interop.match_weights import Rules, layer_rules
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _OPTIONS = {
@@ -73,11 +81,15 @@ _COMPUTED_TABLES: Rules = {r"model\.(encoder|decoder)\.embed_positions\.weights?
 
 def _names_with(slot: str) -> Rules:
     """Returns the rules for names; the norms of a sublayer have the slot "pre" or "post"."""
-    layer = r"(model\.(?:encoder|decoder)\.layers\.\d+)"
     return {
-        layer + r"\.(self|encoder)_attn_layer_norm\.(\w+)": rf"\1.\2_attn_{slot}_norm.\3",
-        layer + r"\.final_layer_norm\.(\w+)": rf"\1.feed_forward_{slot}_norm.\2",
-        layer + r"\.(fc\d)\.(\w+)": r"\1.feed_forward.\2.\3",
+        **layer_rules(
+            r"model\.(encoder|decoder)\.layers\.(\d+)\.",
+            {
+                r"(self|encoder)_attn_layer_norm": rf"\3_attn_{slot}_norm",
+                "final_layer_norm": f"feed_forward_{slot}_norm",
+                r"(fc\d)": r"feed_forward.\3",
+            },
+        ),
         r"model\.(encoder|decoder)\.layernorm_embedding\.(\w+)": r"model.\1.embed_norm.\2",
         r"model\.(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
         "final_logits_bias": "lm_head.bias",
@@ -97,9 +109,6 @@ def _make_family(
     """Describes one of these classes.
 
     Args:
-        kind: Its name here.
-        model_class: The class, with an output projection.
-        config_class: The class of its config.
         positions: Our `position_embedding_type`.
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.
@@ -240,3 +249,114 @@ FSMT = replace(
         "num_beams",
     },
 )
+
+
+# T5 -----------------------------------------------------------------------------------------------
+
+
+_OPTIONS_OF_T5 = {
+    "vocab_size": "vocab_size",
+    "d_model": "d_model",
+    "head_dim": "d_kv",
+    "encoder_layers": "num_layers",
+    "decoder_layers": "num_decoder_layers",
+    "relative_attention_num_buckets": "relative_attention_num_buckets",
+    "relative_attention_max_distance": "relative_attention_max_distance",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "use_cache": "use_cache",
+    "pad_token_id": "pad_token_id",
+    "bos_token_id": "bos_token_id",
+    "eos_token_id": "eos_token_id",
+    "decoder_start_token_id": "decoder_start_token_id",
+}
+_BOTH_STACKS = {"attention_heads": "num_heads", "ffn_dim": "d_ff"}
+_DROPOUTS = ("dropout", "attention_dropout", "activation_dropout", "final_dropout")
+
+
+_NAMES_OF_T5: Rules = {
+    r"shared\.weight": "model.shared.weight",
+    r"(encoder|decoder)\.embed_tokens\.weight": r"model.\1.embed_tokens.weight",
+    r"(encoder|decoder)\.final_layer_norm\.weight": r"model.\1.final_norm.weight",
+    r"(encoder|decoder)\.block\.0\.layer\.0\.SelfAttention\.relative_attention_bias\.weight": (
+        r"model.\1.embed_positions.weight"
+    ),
+    **layer_rules(
+        r"(encoder|decoder)\.block\.(\d+)\.layer\.",
+        {
+            r"0\.layer_norm": "self_attn_pre_norm",
+            r"2\.layer_norm": "feed_forward_pre_norm",
+            r"0\.SelfAttention\.([qkv])": r"self_attn.\3_proj",
+            r"0\.SelfAttention\.o": "self_attn.out_proj",
+            r"1\.EncDecAttention\.([qkv])": r"encoder_attn.\3_proj",
+            r"1\.EncDecAttention\.o": "encoder_attn.out_proj",
+            r"[12]\.DenseReluDense\.wi(?:_1)?": "feed_forward.fc1",
+            r"[12]\.DenseReluDense\.wi_0": "feed_forward.gate",
+            r"[12]\.DenseReluDense\.wo": "feed_forward.fc2",
+        },
+    ),
+    **layer_rules(r"(encoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "feed_forward_pre_norm"}),
+    **layer_rules(r"(decoder)\.block\.(\d+)\.layer\.", {r"1\.layer_norm": "encoder_attn_pre_norm"}),
+}
+
+
+def _read_fields_of_t5(config: Any) -> dict[str, Any]:
+    scaled = getattr(config, "scale_decoder_outputs", False)
+    both = {
+        f"{stack}_{ours}": getattr(config, theirs)
+        for ours, theirs in _BOTH_STACKS.items()
+        for stack in ("encoder", "decoder")
+    }
+    return {
+        **both,
+        **dict.fromkeys(_DROPOUTS, config.dropout_rate),
+        "activation_function": config.dense_act_fn,
+        "gated_ffn": config.is_gated_act,
+        "norm_placement": "pre",
+        "norm_type": "rms_norm",
+        "final_layer_norm": True,
+        "position_embedding_type": "relative",
+        "scale_embedding": False,
+        "attention_bias": False,
+        "ffn_bias": False,
+        "attention_scale": 1.0,
+        "logit_scale": config.d_model**-0.5 if scaled else 1.0,
+    }
+
+
+def _write_options_of_t5(config: VanillaTransformerConfig) -> dict[str, Any]:
+    activation = config.activation_function
+    named = "gelu" if config.gated_ffn and activation == "gelu_new" else activation
+    sizes = {theirs: getattr(config, f"encoder_{ours}") for ours, theirs in _BOTH_STACKS.items()}
+    return {
+        **sizes,
+        "d_kv": config.head_dim_with(config.encoder_attention_heads),
+        "dropout_rate": config.dropout,
+        "feed_forward_proj": f"gated-{named}" if config.gated_ffn else named,
+        "tie_word_embeddings": config.logit_scale != 1,  # that is how the class chooses the scale
+    }
+
+
+_IGNORED_BY_T5 = {
+    "classifier_dropout",
+    "d_ff",
+    "dropout_rate",
+    "feed_forward_proj",
+    "initializer_factor",
+    "is_decoder",
+    "is_encoder_decoder",
+    "num_heads",
+    "tie_word_embeddings",
+}
+
+
+T5 = Family(
+    kind="t5",
+    model_class=T5ForConditionalGeneration,
+    config_class=T5Config,
+    options=_OPTIONS_OF_T5,
+    read_fields=_read_fields_of_t5,
+    write_options=_write_options_of_t5,
+    names=_NAMES_OF_T5,
+    ignored=_IGNORED_BY_T5,
+)
+MT5 = replace(T5, model_class=MT5ForConditionalGeneration, config_class=MT5Config)

@@ -1,0 +1,427 @@
+r"""Runs the demonstrations of docs/adapting.md on real data, and prints a table for each.
+
+    python scripts/experiments/adapting.py localization --model runs/en-de --own data/localization
+    python scripts/experiments/adapting.py back-translation
+    python scripts/experiments/adapting.py distillation --model runs/en-de
+    python scripts/experiments/adapting.py third-language --model runs/en-de
+    python scripts/experiments/adapting.py trimming
+
+The data are Multi30k (`--data`: train, val, test_2016_flickr as FILE.LANGUAGE.gz), and for the
+first demonstration pairs of texts of programs (`--own`: train, valid, test as FILE.en-de.tsv.gz).
+Each model is made by a command of the package, which is printed. Finished models and scores stay in
+the output directory, so that a second call goes on.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.trainers import BpeTrainer
+from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
+
+from vanilla_transformer.data.text_files import read_lines
+from vanilla_transformer.inference.translator import Translator
+from vanilla_transformer.run.defaults import has_bfloat16
+from vanilla_transformer.training.metrics import score_texts
+
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "multi30k-quick.yaml"
+TEST = "test_2016_flickr"
+SMALL = ["--encoder_layers=2", "--decoder_layers=2", "--vocab_size=3000", "--dropout=0.3"]
+BEST_STEP = [
+    *("--eval_strategy=steps", "--eval_steps=250", "--save_strategy=steps", "--save_steps=250"),
+    *("--load_best_model_at_end=True", "--metric_for_best_model=bleu", "--greater_is_better=True"),
+]
+SIZES = {10_000: 5, 50_000: 3, 500_000: 1}
+"""Numbers of pairs of the first demonstration, with the most epochs of each."""
+
+
+def lines_of(path: Path | str) -> list[str]:
+    """Returns the lines of a file."""
+    return list(read_lines(str(path)))
+
+
+class Study:
+    """The files, models and scores of one demonstration."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.folder: Path = Path(options.output_dir) / options.demonstration
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def text(self, name: str, language: str) -> str:
+        """Returns the path of a file of Multi30k."""
+        return str(Path(self.options.data) / f"{name}.{language}.gz")
+
+    def run(self, name: str, *words: object) -> Path:
+        """Runs a command of the package once; its output is `name` in the directory."""
+        output, done = self.folder / name, self.folder / f"{name}.done"
+        command = [str(output if word is OUTPUT else word) for word in words]
+        if done.exists():
+            return output
+        print("vanilla-transformer", shlex.join(command), flush=True)
+        shutil.rmtree(output, ignore_errors=True)
+        start = time.monotonic()
+        with (self.folder / f"{name}.log").open("w") as log:
+            subprocess.run(
+                [sys.executable, "-m", "vanilla_transformer", *command],
+                stdout=log,
+                stderr=log,
+                check=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(self.options.threads)},
+            )
+        done.write_text(f"{time.monotonic() - start:.0f} s\n")
+        return output
+
+    def train(self, name: str, corpora: Sequence[Mapping[str, object]], *words: object) -> Path:
+        """Trains a model with the recipe on some corpora."""
+        return self.run(
+            name,
+            *("train", RECIPE, f"--bf16={has_bfloat16(on_cpu=True)}", "--output_dir", OUTPUT),
+            *("--corpora", *(json.dumps(corpus) for corpus in corpora)),
+            *words,
+        )
+
+    def validation(self, source: str, target: str) -> tuple[str, ...]:
+        """Returns the options of the validation captions of a direction."""
+        files = (self.text("val", source), self.text("val", target))
+        return ("--validation_source", files[0], "--validation_target", files[1])
+
+    def score(
+        self, model: Path | str, sources: list[str], references: list[str], of: str
+    ) -> dict[str, float]:
+        """Scores the outputs of a model on texts, with 5 beams; `of` names model and texts."""
+        record = self.folder / "scores.json"
+        known: dict[str, dict[str, float]] = (
+            json.loads(record.read_text()) if record.exists() else {}
+        )
+        if of not in known:
+            translator = Translator.from_pretrained(str(model))
+            outputs = translator.translate(sources, num_beams=5)
+            known[of] = {
+                metric: score_texts(metric, outputs, [[one] for one in references])[metric]
+                for metric in ("bleu", "chrf")
+            }
+            record.write_text(json.dumps(known, indent=1))
+            print(of, known[of], flush=True)
+        return known[of]
+
+    def score_captions(
+        self, model: Path | str, of: str, target: str = "de", tag: str = ""
+    ) -> dict[str, float]:
+        """Scores the outputs of a model for the English test captions."""
+        sources = [tag + line for line in lines_of(self.text(TEST, "en"))]
+        return self.score(model, sources, lines_of(self.text(TEST, target)), f"{of}: {target}")
+
+
+OUTPUT = object()
+"""Stands for the output of a command in its words."""
+
+
+def localization(study: Study) -> None:
+    """Adapts the model to texts of programs, with and without general captions in the mix."""
+    own, model = Path(study.options.own), study.options.model
+    pairs = {
+        name: [line.split("\t")[:2] for line in lines_of(own / f"{name}.en-de.tsv.gz")]
+        for name in ("valid", "test")
+    }
+    files = {name: study.folder / f"{name}.tsv" for name in pairs}
+    for name, path in files.items():
+        path.write_text("".join(f"{one}\t{two}\n" for one, two in pairs[name][:500]))
+    sources, references = (list(side) for side in zip(*pairs["test"], strict=True))
+    rows = [("the model", [study_scores(study, model, "before", sources, references)])]
+    for size, epochs in SIZES.items():
+        if size > study.options.most_pairs:
+            continue
+        texts = study.folder / f"{size}.tsv"
+        texts.write_text("".join(f"{one}\n" for one in first_lines(own, size)))
+        scores: dict[str, list[tuple[float, ...]]] = {}
+        for seed in study.options.seeds:
+            for arm in study.options.arms:
+                name = f"{arm}-{size}-{seed}"
+                if arm == "nothing":
+                    made = study.train(
+                        name,
+                        [
+                            {
+                                "train": str(texts),
+                                "columns": [1, 2],
+                                "validation": str(files["valid"]),
+                            }
+                        ],
+                        f"--num_train_epochs={4 * epochs if size < 500_000 else 1}",
+                        f"--seed={seed}",
+                    )
+                else:
+                    general = (study.text("train", "en"), study.text("train", "de"))
+                    made = study.run(
+                        name,
+                        *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
+                        *("--validation", files["valid"], "--test", files["test"]),
+                        *(("--general", *general) if arm == "mixed" else ()),
+                        *("--add", 2000, "--learning-rate", 1e-3, "--max-tokens", 4096),
+                        *("--epochs", epochs, "--seed", seed),
+                    )
+                    made /= "training"
+                scores.setdefault(arm, []).append(
+                    study_scores(study, made, name, sources, references)
+                )
+        titles = {
+            "mixed": f"adapted to {size:,} pairs",
+            "alone": "the same, without captions",
+            "nothing": f"trained from nothing on the {size:,} pairs",
+        }
+        rows += [(titles[arm], found) for arm, found in scores.items()]
+    print_table(("model", "own BLEU", "own chrF", "Multi30k BLEU"), rows)
+
+
+def study_scores(
+    study: Study, model: Path | str, name: str, sources: list[str], references: list[str]
+) -> tuple[float, ...]:
+    """Returns BLEU and chrF on the own test set, and BLEU on the test captions."""
+    own = study.score(model, sources, references, f"{name}: own")
+    return own["bleu"], own["chrf"], study.score_captions(model, name)["bleu"]
+
+
+def first_lines(own: Path, count: int) -> list[str]:
+    """Returns the first training pairs as SOURCE TAB TARGET."""
+    lines = islice(read_lines(str(own / "train.en-de.tsv.gz")), count)
+    return ["\t".join(line.split("\t")[:2]) for line in lines]
+
+
+def back_translation(study: Study) -> None:
+    """Trains on 3,000 pairs, with and without translations of 26,000 German lines."""
+    texts = {language: lines_of(study.text("train", language)) for language in ("en", "de")}
+    few = {language: str(study.folder / f"few.{language}") for language in texts}
+    for language, path in few.items():
+        Path(path).write_text("".join(f"{one}\n" for one in texts[language][:3000]))
+    german = study.folder / "mono.de"
+    german.write_text("".join(f"{one}\n" for one in texts["de"][3000:]))
+    scores: dict[str, list[tuple[float, ...]]] = {}
+    for seed in study.options.seeds:
+        options = (*SMALL, *BEST_STEP, f"--seed={seed}")
+        pairs = {"train": [few["en"], few["de"]]}
+        alone = study.train(
+            f"alone-{seed}", [pairs], *options, *study.validation("en", "de"), "--max_steps=750"
+        )
+        back = study.train(
+            f"backward-{seed}",
+            [{"train": [few["de"], few["en"]]}],
+            *(*options, *study.validation("de", "en"), "--max_steps=750"),
+        )
+        made = study.run(
+            f"back-{seed}.tsv",
+            *("translate", back, "--input", german, "--output", OUTPUT, "--tsv"),
+        )
+        both = study.train(
+            f"both-{seed}",
+            [
+                {**pairs, "name": "pairs", "weight": 1},
+                {"train": str(made), "columns": [2, 1], "tag": "<bt>", "weight": 3},
+            ],
+            *(*options, *study.validation("en", "de"), "--max_steps=2000"),
+        )
+        for title, model in (
+            ("3,000 pairs", alone),
+            ("3,000 pairs and 26,000 German lines, translated back", both),
+        ):
+            found = study.score_captions(model, model.name)
+            scores.setdefault(title, []).append((found["bleu"], found["chrf"]))
+    print_table(("trained on", "BLEU", "chrF"), list(scores.items()))
+
+
+def distillation(study: Study) -> None:
+    """Trains models with one decoder layer, on the captions and on the outputs of a teacher."""
+    teacher = study.options.model
+    outputs = study.run(
+        "outputs.tsv",
+        *("translate", teacher, "--input", study.text("train", "en"), "--output", OUTPUT),
+        *("--tsv", "--num-beams", 5),
+    )
+    data: dict[str, dict[str, object]] = {
+        "the captions": {"train": [study.text("train", side) for side in ("en", "de")]},
+        "the outputs of the teacher": {"train": str(outputs)},
+    }
+    rows = [("the teacher", [caption_scores(study, teacher, "teacher")])]
+    for title, corpus in data.items():
+        scores = []
+        for seed in study.options.seeds:
+            name = f"{title.split()[1]}-{seed}"
+            student = study.train(
+                name,
+                [corpus],
+                *("--decoder_layers=1", "--num_train_epochs=8", f"--seed={seed}"),
+                *study.validation("en", "de"),
+            )
+            scores.append(caption_scores(study, student, name))
+        rows.append((f"one decoder layer, {title}", scores))
+    sources = lines_of(study.text(TEST, "en"))
+    speeds = measure_speeds({"teacher": teacher, "student": str(student)}, sources)
+    print_table(("model", "BLEU", "chrF"), rows)
+    print(
+        f"CTranslate2, int8, 5 beams: {speeds['student'] / speeds['teacher']:.2f} times the speed"
+    )
+
+
+def caption_scores(study: Study, model: Path | str, name: str) -> tuple[float, float]:
+    """Returns BLEU and chrF on the test captions."""
+    found = study.score_captions(model, name)
+    return found["bleu"], found["chrf"]
+
+
+def measure_speeds(models: dict[str, str], texts: list[str], turns: int = 5) -> dict[str, float]:
+    """Returns the texts a second of each model in CTranslate2 with int8: the best of some turns."""
+    translators = {
+        name: Translator.from_pretrained(path, "ctranslate2", compute_type="int8")
+        for name, path in models.items()
+    }
+    best = dict.fromkeys(models, 0.0)
+    for _ in range(turns):
+        for name, translator in translators.items():
+            start = time.perf_counter()
+            translator.translate(texts, num_beams=5)
+            best[name] = max(best[name], len(texts) / (time.perf_counter() - start))
+    return best
+
+
+def third_language(study: Study) -> None:
+    """Adds French to the English-German model."""
+    model, french = study.options.model, study.text("train", "fr")
+    grown = study.run(
+        "grown",
+        *("vocabulary", model, OUTPUT, "--add-for", french, "--add", 1500),
+        *("--add-tokens", "<2fr>"),
+    )
+    scores = []
+    for seed in study.options.seeds:
+        made = study.train(
+            f"three-{seed}",
+            [
+                {"train": [study.text("train", "en"), study.text("train", "de")], "name": "de"},
+                {"train": [study.text("train", "en"), french], "name": "fr", "tag": "<2fr>"},
+            ],
+            *("--model_name_or_path", grown, "--num_train_epochs=3", f"--seed={seed}"),
+            *("--muon_learning_rate=0.01", "--learning_rate=0.0015"),
+            *study.validation("en", "de"),
+        )
+        scores.append(
+            (
+                study.score_captions(made, made.name)["bleu"],
+                study.score_captions(made, made.name, "fr", "<2fr> ")["bleu"],
+            )
+        )
+    before = study.score_captions(model, "before")["bleu"]
+    rows = [("the model", [(before, 0.0)]), ("with French", scores)]
+    print_table(("model", "German BLEU", "French BLEU"), rows)
+
+
+def trimming(study: Study) -> None:
+    """Trims a model with a vocabulary of NLLB's size to English and German."""
+    source = study.folder / "nllb"
+    if not source.exists():
+        make_many_languages(study, source)
+    converted = study.run("converted", "convert", source, OUTPUT)
+    study.run(
+        "trimmed",
+        *("vocabulary", converted, OUTPUT),
+        *("--keep-for", study.text("train", "en"), study.text("train", "de")),
+    )
+    print((study.folder / "trimmed.log").read_text())
+
+
+def make_many_languages(study: Study, folder: Path, tokens: int = 256_000) -> None:
+    """Saves a model of the type of NLLB with random weights, whose tokenizer knows the captions.
+
+    Args:
+        tokens: Size of the vocabulary without languages. Most are made of Cyrillic letters.
+    """
+    trained = Tokenizer(BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = Metaspace()
+    files = [study.text("train", language) for language in ("en", "de", "fr")]
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = BpeTrainer(vocab_size=20_000, special_tokens=specials, show_progress=False)
+    trained.train_from_iterator((line for path in files for line in lines_of(path)), trainer)
+    model = json.loads(trained.to_str())["model"]
+    vocabulary: dict[str, int] = model["vocab"]
+    merges: list[Any] = [tuple(pair) for pair in model["merges"]]
+    letters = [chr(code) for code in range(0x430, 0x450)]
+    vocabulary |= {letter: len(vocabulary) + rank for rank, letter in enumerate(letters)}
+    others, chance = [*letters], Random(0)
+    while len(vocabulary) < tokens:
+        pair = (chance.choice(others), chance.choice(letters))
+        if "".join(pair) not in vocabulary:
+            vocabulary["".join(pair)] = len(vocabulary)
+            merges.append(pair)
+            others.append("".join(pair))
+    tokenizer = NllbTokenizer(vocabulary, merges, src_lang="eng_Latn", tgt_lang="deu_Latn")
+    sizes: dict[str, Any] = {f"{side}_layers": 4 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": 2048 for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_attention_heads": 8 for side in ("encoder", "decoder")}
+    torch.manual_seed(0)
+    config = M2M100Config(vocab_size=len(tokenizer), d_model=512, **sizes)
+    random = M2M100ForConditionalGeneration(config)
+    random.generation_config.forced_bos_token_id = tokenizer.convert_tokens_to_ids("deu_Latn")
+    random.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[float, ...]]]]
+) -> None:
+    """Prints means over seeds, and each seed's value if there are several, as Markdown."""
+    print("|", " | ".join(heads), "|")
+    print("|" + "---|" * len(heads))
+    for title, seeds in rows:
+        cells = []
+        for values in zip(*seeds, strict=True):
+            each = ", ".join(f"{value:.1f}" for value in values)
+            cells.append(f"{mean(values):.1f} ({each})" if len(values) > 1 else each)
+        print("|", " | ".join([title, *cells]), "|")
+
+
+DEMONSTRATIONS: dict[str, Callable[[Study], None]] = {
+    "localization": localization,
+    "back-translation": back_translation,
+    "distillation": distillation,
+    "third-language": third_language,
+    "trimming": trimming,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs one demonstration."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("demonstration", choices=DEMONSTRATIONS)
+    add("--model", default="runs/en-de", metavar="DIR", help="English-German model of Multi30k")
+    add("--data", default="data/multi30k", metavar="DIR", help="the captions")
+    add("--own", default="data/localization", metavar="DIR", help="the texts of programs")
+    add("--output-dir", default="runs/adapting", metavar="DIR", help="models and scores")
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="seeds of the trainings")
+    add("--most-pairs", type=int, default=max(SIZES), help="localization: the largest size")
+    add("--arms", nargs="+", default=["mixed", "alone", "nothing"], help="localization: trainings")
+    add("--threads", type=int, default=1, help="CPU threads of a training")
+    options = parser.parse_args(argv)
+    DEMONSTRATIONS[options.demonstration](Study(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The pairs of an adaptation: read, filtered, and split so that no test is in the training data."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from datasets import Dataset
+
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
+from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.progress import print_message
+from vanilla_transformer.run.adapt_options import AdaptArguments
+from vanilla_transformer.run.parsing import parse_arguments
+
+GENERAL = "general"
+"""The corpus that keeps the model from forgetting; a recipe may have an entry of this name."""
+_LEAST_PAIRS = 50
+
+
+class Pair(NamedTuple):
+    """A pair of lines, and the document that it belongs to; "": it is not known."""
+
+    source: str
+    target: str
+    document: str = ""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The pairs of an adaptation.
+
+    Attributes:
+        training: The training pairs by corpus; the own ones come first.
+        held_out: "validation" and "test", and "general-test" where there are general pairs.
+        weights: The weights of the corpora that have one.
+        options: The options of the data that the training takes too, by name.
+        tags: What sources of the corpora begin with.
+    """
+
+    training: dict[str, list[Pair]]
+    held_out: dict[str, list[Pair]]
+    weights: dict[str, float]
+    options: dict[str, Any]
+    tags: list[str]
+
+    def write(self, folder: Path) -> None:
+        """Writes two text files for each corpus and each split."""
+        folder.mkdir(exist_ok=True)
+        for number, (name, pairs) in enumerate(self.training.items()):
+            _write_pairs(folder / _file_stem(number, name), pairs)
+        for name, pairs in self.held_out.items():
+            _write_pairs(folder / name, pairs)
+
+    def entries(self, folder: Path) -> list[dict[str, Any]]:
+        """Returns the entries of `corpora` for the training, with the written files."""
+        return [
+            {
+                "name": name,
+                "train": text_files(folder / _file_stem(number, name)),
+                "filters": False,
+                **({"weight": self.weights[name]} if name in self.weights else {}),
+            }
+            for number, name in enumerate(self.training)
+        ]
+
+
+def _file_stem(number: int, name: str) -> str:
+    return name if name == GENERAL else f"train-{number + 1}" if number else "train"
+
+
+def text_files(stem: Path) -> list[str]:
+    """Returns the files of source and target."""
+    return [f"{stem}.{side}" for side in ("source", "target")]
+
+
+def _write_pairs(stem: Path, pairs: Iterable[Pair]) -> None:
+    for number, path in enumerate(text_files(stem)):
+        write_atomic(Path(path), "".join(f"{pair[number]}\n" for pair in pairs))
+
+
+def data_options(options: AdaptArguments) -> DataArguments:
+    """Returns the options of the own data: of the recipe, or for the files.
+
+    Raises:
+        ValueError: If the recipe holds other options, or an entry is wrong.
+    """
+    if options.recipe is None:
+        splits = {name: getattr(options, name) for name in ("validation", "test")}
+        return DataArguments(corpora=[options.entry("own", options.files, **splits)])
+    arguments = parse_arguments([options.recipe])
+    known = {one.name for one in fields(DataArguments)}
+    if others := [name for name in arguments.given if name not in known]:
+        raise ValueError(
+            f"The recipe {options.recipe!r} sets {', '.join(others)}: `adapt` takes the data of a "
+            "recipe alone; give its other options in the command."
+        )
+    return arguments.data
+
+
+def files_of(data: DataArguments) -> list[str]:
+    """Returns the files that options name."""
+    own = [path for split in SPLITS for path in files_of_split(data, split)]
+    return own + [
+        path for corpus in entries_of(data) for split in SPLITS for path in corpus.paths(split)
+    ]
+
+
+def split_data(options: AdaptArguments) -> Splits:
+    """Reads and filters the pairs, and splits off validation and test where none are given.
+
+    They come from the first corpus, as whole documents where these are known. Pairs of their
+    sources leave the training; so do those of their targets in the other corpora, which may be
+    translations of the same text. Own pairs replace general ones of their source.
+
+    Raises:
+        ValueError: If there are too few pairs, or as `load_parallel_data`.
+    """
+    data, chance = data_options(options), Random(options.seed)
+    loaded = load_parallel_data(data)
+    if "train" not in loaded:
+        raise ValueError(f"The recipe {options.recipe!r} names no training data: give some.")
+    for report in reports_of(loaded["train"]):
+        print_message(describe_report(report))
+    training, tags = _by_corpus(loaded["train"]), tags_of(data)
+    general = training.pop(GENERAL, None)
+    if general is not None and (options.general or options.general_texts):
+        raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
+    first = next(iter(training), "")
+    _check_number(training.get(first, []), f"The corpus {first!r} has", "give more")
+    held_out, general_test = dict[str, list[Pair]](), list[Pair]()
+    for name in ("validation", "test"):
+        given = _by_corpus(loaded[name]) if name in loaded else {}
+        general_test = given.pop(GENERAL, general_test) if name == "test" else general_test
+        if given:
+            held_out[name] = [pair for pairs in given.values() for pair in pairs]
+    for name in ("validation", "test"):
+        if name not in held_out:
+            held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
+            _drop_held_out(training, held_out[name], tags)
+    if options.general:
+        entry = options.entry(GENERAL, options.general)
+        general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
+    if general is not None:
+        own = (*training.values(), *held_out.values(), general_test)
+        general_test, general = _split_general(options, general, own, general_test, chance)
+        if options.general:
+            count = options.general_count(sum(map(len, training.values())))
+            general = chance.sample(general, min(len(general), count))
+        training[GENERAL] = general
+    if general_test:
+        held_out["general-test"] = general_test
+    training = {name: pairs for name, pairs in training.items() if pairs}
+    weights = {one.name: one.weight for one in entries_of(data) if one.weight is not None}
+    if weights and options.general:  # that of their share
+        own_weight = sum(weights.get(name, 1.0) for name in training if name != GENERAL)
+        weights[GENERAL] = own_weight * options.general_share / (1 - options.general_share)
+    limits = ("corpora_temperature", "max_source_length", "max_target_length")
+    passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
+    return Splits(training, held_out, weights, passed, tags)
+
+
+def _by_corpus(rows: Dataset) -> dict[str, list[Pair]]:
+    names = rows["corpus"] if "corpus" in rows.column_names else ["own"] * len(rows)
+    found: dict[str, list[Pair]] = {}
+    for name, pair in zip(names, _pairs_of(rows), strict=True):
+        found.setdefault(name, []).append(pair)
+    return found
+
+
+def _pairs_of(rows: Dataset) -> list[Pair]:
+    sides = ([" ".join(text.split()) for text in rows[side]] for side in ("source", "target"))
+    documents = rows["document"] if "document" in rows.column_names else [""] * len(rows)
+    return [Pair(*values) for values in zip(*sides, documents, strict=True)]
+
+
+def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
+    if len(pairs) < _LEAST_PAIRS:
+        raise ValueError(f"{what} {len(pairs)} pairs, which are too few: {remedy}.")
+
+
+def _split_general(
+    options: AdaptArguments,
+    general: list[Pair],
+    own: Iterable[list[Pair]],
+    test: list[Pair],
+    chance: Random,
+) -> tuple[list[Pair], list[Pair]]:
+    """Returns the general test and training pairs, without the sources of own pairs."""
+    sources = {pair.source.casefold() for pairs in own for pair in pairs}
+    general = [pair for pair in general if pair.source.casefold() not in sources]
+    _check_number(
+        general,
+        "Of the general pairs, there are with other sources than your own pairs",
+        "give other texts, or leave them out",
+    )
+    if not test:
+        test, general = _split_off(general, options.held_out, chance)
+    return test, general
+
+
+def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair], list[Pair]]:
+    """Splits off whole documents, or all pairs of some sources: at most a tenth of all pairs.
+
+    A document that is too large stays, unless all are: then the smallest one is taken.
+    """
+    count = max(1, min(count, len(pairs) // 10))
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.document or pair.source.casefold(), []).append(pair)
+    if len(groups) < 3:
+        raise ValueError(
+            f"The pairs come from {len(groups)} documents, too few to keep one for a validation "
+            "and one for a test: name two columns, or give `validation` and `test`."
+        )
+    chosen, size = set[str](), 0
+    for name in chance.sample(list(groups), len(groups)):
+        if size + len(groups[name]) <= count:
+            chosen.add(name)
+            size += len(groups[name])
+    chosen = chosen or {min(groups, key=lambda name: len(groups[name]))}
+    parts: tuple[list[Pair], list[Pair]] = ([], [])
+    for pair in pairs:
+        parts[(pair.document or pair.source.casefold()) not in chosen].append(pair)
+    return parts
+
+
+def _drop_held_out(
+    training: dict[str, list[Pair]], held_out: Sequence[Pair], tags: Sequence[str]
+) -> None:
+    """Drops training pairs whose source is held out, or outside of the first corpus the target."""
+
+    def source_of(pair: Pair) -> str:
+        tag, _, rest = pair.source.partition(" ")
+        return (rest if tag in tags else pair.source).casefold()
+
+    sources = {source_of(pair) for pair in held_out}
+    targets = {pair.target.casefold() for pair in held_out}
+    for number, (name, pairs) in enumerate(training.items()):
+        training[name] = [
+            pair
+            for pair in pairs
+            if source_of(pair) not in sources
+            and (number == 0 or pair.target.casefold() not in targets)
+        ]

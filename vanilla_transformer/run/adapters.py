@@ -1,0 +1,32 @@
+"""Adapters of low rank (LoRA) inside of a model, which stays an ordinary model."""
+
+from typing import Any
+
+from vanilla_transformer.extras import optional_packages
+
+
+def add_adapters(model: Any, rank: int) -> None:
+    """Adds adapters to all linear layers but the output projection; only they are trained.
+
+    Checkpoints hold weights and adapters, so that everything works on them as on whole models.
+
+    Raises:
+        ModuleNotFoundError: If the extra `peft` is not installed.
+    """
+    with optional_packages():
+        from peft import LoraConfig, inject_adapter_in_model
+
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+    inject_adapter_in_model(config, model)
+
+
+def merge_adapters(model: Any) -> None:
+    """Adds the adapters to the weights, and takes them out of the model."""
+    with optional_packages():
+        from peft.tuners.lora import LoraLayer
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, LoraLayer):
+            module.merge(safe_merge=True)
+            model.set_submodule(name, module.get_base_layer())
+    model.requires_grad_(True)
