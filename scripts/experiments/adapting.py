@@ -167,7 +167,8 @@ def localization(study: Study) -> None:
                         f"--seed={seed}",
                     )
                 else:
-                    general = (study.text("train", "en"), study.text("train", "de"))
+                    captions = (study.text("train", "en"), study.text("train", "de"))
+                    general = ("--general", *captions, "--general-share", 0.7)
                     made = study.run(
                         name,
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
