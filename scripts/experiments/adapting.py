@@ -173,11 +173,7 @@ def localization(study: Study) -> None:
                         name,
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
                         *("--validation", files["valid"], "--test", files["test"]),
-                        *(
-                            ("--general", *general, "--general-share", 0.7)
-                            if arm == "mixed"
-                            else ()
-                        ),
+                        *(general if arm == "mixed" else ()),
                         *("--add", 2000, "--learning-rate", 5e-4, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )
@@ -269,11 +265,8 @@ def distillation(study: Study) -> None:
             student = study.train(
                 name,
                 [corpus],
-                *(
-                    "--decoder_layers=1",
-                    f"--num_train_epochs={study.options.epochs}",
-                    f"--seed={seed}",
-                ),
+                *("--decoder_layers=1", f"--num_train_epochs={study.options.epochs}"),
+                f"--seed={seed}",
                 *study.validation("en", "de"),
             )
             scores.append(caption_scores(study, student, name))
