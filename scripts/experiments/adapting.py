@@ -167,13 +167,14 @@ def localization(study: Study) -> None:
                         f"--seed={seed}",
                     )
                 else:
-                    general = (study.text("train", "en"), study.text("train", "de"))
+                    captions = (study.text("train", "en"), study.text("train", "de"))
+                    general = ("--general", *captions, "--general-share", 0.7)
                     made = study.run(
                         name,
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
                         *("--validation", files["valid"], "--test", files["test"]),
-                        *(("--general", *general) if arm == "mixed" else ()),
-                        *("--add", 2000, "--learning-rate", 1e-3, "--max-tokens", 4096),
+                        *(general if arm == "mixed" else ()),
+                        *("--add", 2000, "--learning-rate", 5e-4, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )
                     made /= "training"
@@ -264,7 +265,8 @@ def distillation(study: Study) -> None:
             student = study.train(
                 name,
                 [corpus],
-                *("--decoder_layers=1", "--num_train_epochs=8", f"--seed={seed}"),
+                *("--decoder_layers=1", f"--num_train_epochs={study.options.epochs}"),
+                f"--seed={seed}",
                 *study.validation("en", "de"),
             )
             scores.append(caption_scores(study, student, name))
@@ -418,6 +420,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="seeds of the trainings")
     add("--most-pairs", type=int, default=max(SIZES), help="localization: the largest size")
     add("--arms", nargs="+", default=["mixed", "alone", "nothing"], help="localization: trainings")
+    add("--epochs", type=int, default=8, help="distillation: epochs of a student")
     add("--threads", type=int, default=1, help="CPU threads of a training")
     options = parser.parse_args(argv)
     DEMONSTRATIONS[options.demonstration](Study(options))
