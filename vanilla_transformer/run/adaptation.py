@@ -44,7 +44,7 @@ from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_re
 from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
-from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.results import read_results
 from vanilla_transformer.training.finite_values import DivergenceError
 
@@ -195,17 +195,15 @@ class _Training:
         if self.rank:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
-    def _run_arguments(self, given: dict[str, Any], command: Sequence[str] | None = None) -> Any:
+    def _run_arguments(
+        self, given: dict[str, Any], command: Sequence[str] | None = None
+    ) -> RunArguments:
         options, data = self.options, self.folder / "data"
+        source, target = text_files(data / "validation")
         common = {
             "model_name_or_path": self.start,
-            **dict(
-                zip(
-                    ("validation_source", "validation_target"),
-                    text_files(data / "validation"),
-                    strict=True,
-                )
-            ),
+            "validation_source": source,
+            "validation_target": target,
             **self.splits.options,
             "max_tokens": options.max_tokens,
             "warmup_steps": 0.05,

@@ -1,7 +1,7 @@
 """What an adaptation has led to: scores before and after, sizes and examples, also on the card."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
@@ -79,24 +79,24 @@ def describe_adaptation(done: Adapted) -> Iterator[str]:
 
 def _score_table(done: Adapted) -> Iterator[str]:
     """Yields the rows of a table, which is both readable text and Markdown."""
-    head = ("test set", "metric", "before", "after", "p")
-    rows: list[Sequence[str]] = [head, ["---"] * len(head)]
+    rows = [["test set", "metric", "before", "after", "p"]]
     for title, found in (("own", done.own), ("general", done.general)):
-        for metric, scores in found.scores.items() if found is not None else ():
+        if found is None:
+            continue
+        name = f"{title} ({len(found.sources):,} texts)"
+        for metric, scores in found.scores.items():
             (pair,) = scores["pairs"]
             cells = [
                 score_with_interval(own[metric], own["interval"])
                 for own in scores["models"].values()
             ]
-            name = f"{title} ({len(found.sources):,} texts)" if found else title
             rows.append([name, metric, *cells, f"{pair['p_value']:.3f}"])
     for name, field in (("parameters", "parameters"), ("bytes of weights", "file_bytes")):
         rows.append([name, "", *(f"{getattr(size, field):,}" for size in done.sizes), ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        if row[0] == "---":
-            cells = ["-" * width for width in widths]
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield (
