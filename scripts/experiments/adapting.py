@@ -163,18 +163,18 @@ def localization(study: Study) -> None:
                                 "validation": str(files["valid"]),
                             }
                         ],
-                        f"--num_train_epochs={4 * epochs if size < 500_000 else 1}",
+                        f"--num_train_epochs={2 * epochs}",
                         f"--seed={seed}",
                     )
                 else:
                     captions = (study.text("train", "en"), study.text("train", "de"))
-                    general = ("--general", *captions, "--general-share", 0.7)
+                    general = ("--general", *captions)
                     made = study.run(
                         name,
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
                         *("--validation", files["valid"], "--test", files["test"]),
                         *(general if arm == "mixed" else ()),
-                        *("--add", 2000, "--learning-rate", 5e-4, "--max-tokens", 4096),
+                        *("--add", 2000, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )
                     made /= "training"

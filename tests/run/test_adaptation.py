@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -65,9 +64,12 @@ def adapt(trained, pairs, output, *words):
 
 def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys):
     output = tmp_path / "out"
-    words = ("--general", str(pairs / "old.tsv"), "--metrics", "chrf", "bleu")
+    words = ("--general", str(pairs / "old.tsv"), "--general-share", "0.9")
+    words += ("--metrics", "chrf", "bleu")
     adapt(trained, pairs, output, *words)
-    printed = capsys.readouterr().out
+    printed, messages = capsys.readouterr()
+    assert "Corpus general: 105 of 105 pairs are used; 90.0% of an epoch." in messages  # too few
+    assert "eval_chrf_general" in (output / "training" / "eval_results.json").read_text()
     assert "The adapted model is significantly better in chrf" in printed
     assert "Changed most for the better:" in printed
     table = printed.split("\n\n")[0]
@@ -88,6 +90,9 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     train = set(read_lines(output / "data" / "train.source"))
     assert not train & set(own["sources"])
     assert not {*train, *read_lines(output / "data" / "general.source")} & set(general["sources"])
+    assert not set(read_lines(output / "data" / "general-validation.source")) & set(
+        general["sources"]
+    )
     weights = [load_file(output / name / "model.safetensors") for name in ("model", "training")]
     assert all(weights[0][name].equal(weights[1][name]) for name in weights[0])
     with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
@@ -98,20 +103,21 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
 
 
 def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path, capsys):
+    rows = list(read_lines(pairs / "old.tsv"))
+    (tmp_path / "new.tsv").write_text("".join(f"{row}\n" for row in rows[::2]))
     texts = tmp_path / "texts.en"
-    texts.write_text(
-        "".join(f"{line.split(chr(9))[0]}\n" for line in read_lines(pairs / "old.tsv"))
-    )
-    shutil.copytree(pairs, tmp_path / "pairs")
-    shutil.copy(tmp_path / "pairs" / "old.tsv", tmp_path / "pairs" / "new.tsv")
+    texts.write_text("".join(f"{row.split(chr(9))[0]}\n" for row in rows))
     words = ("--general-texts", str(texts), "--epochs", "1", "--learning-rate", "1e-9", "--trim")
-    adapt(trained, tmp_path / "pairs", tmp_path / "out", *words)
+    adapt(trained, tmp_path, tmp_path / "out", *words)
     printed = capsys.readouterr().out
     assert "No significant difference for the better in bleu (p = 1.000): the old model" in printed
     saved = tmp_path / "out" / "model" / "model.safetensors"
     assert saved.read_bytes() == (trained / "model.safetensors").read_bytes()
-    outputs = list(read_lines(tmp_path / "out" / "data" / "general.target"))
-    assert len(outputs) == len(list(read_lines(tmp_path / "out" / "data" / "train.source")))
+    read = {path.name: set(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
+    assert set(rows) >= read["own-outputs.tsv"]  # the model knows them
+    assert read["general.source"]
+    parts = [read[f"{name}.source"] for name in ("train", "test", "general", "general-validation")]
+    assert not any(one & other for one, other in combinations(parts, 2))
     assert (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
     )

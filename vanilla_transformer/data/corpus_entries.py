@@ -220,7 +220,7 @@ def read_entries(texts: Sequence[str]) -> list[Corpus]:
 
 
 def shares_of(
-    corpora: Sequence[Corpus], sizes: Mapping[str, int], temperature: float | None
+    corpora: Sequence[Corpus], sizes: Mapping[str, float], temperature: float | None
 ) -> dict[str, float] | None:
     """Returns the share of the pairs of an epoch that each corpus has; None: that of its size.
 

@@ -20,7 +20,7 @@ from huggingface_hub import snapshot_download
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
-from vanilla_transformer.data.text_files import read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.loading import load_tokenizer
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.funnel import convert
@@ -32,13 +32,13 @@ from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
-    GENERAL,
     Pair,
     Splits,
     data_options,
     files_of,
     split_data,
     text_files,
+    without_own,
 )
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
 from vanilla_transformer.run.comparison import Comparison
@@ -102,7 +102,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
     write_atomic(_record_of(options), json.dumps(identity, indent=1))
     before = _old_model(options)
     if options.general_texts:
-        splits.training[GENERAL] = _own_outputs(options, before, splits)
+        splits.add_general(_own_outputs(options, before, splits), options)
     splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
@@ -146,17 +146,22 @@ def _old_model(options: AdaptArguments) -> Path:
 
 
 def _own_outputs(options: AdaptArguments, model: Path, splits: Splits) -> list[Pair]:
-    """Returns general texts that are held out nowhere, with the outputs of the old model."""
-    written = text_files(Path(options.output_dir) / "data" / GENERAL)
-    if Path(written[1]).is_file():  # of an interrupted run
-        return [Pair(*pair) for pair in read_line_pairs(*written)]
-    texts = [" ".join(line.split()) for line in read_lines(str(options.general_texts))]
-    used = {pair.source.casefold() for pairs in splits.held_out.values() for pair in pairs}
-    texts = list(dict.fromkeys(text for text in texts if text and text.casefold() not in used))
-    count = min(len(texts), options.general_count(sum(map(len, splits.training.values()))))
-    texts = Random(options.seed).sample(texts, count)
-    outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
-    pairs = [Pair(text, " ".join(out.split())) for text, out in zip(texts, outputs, strict=True)]
+    """Returns general texts that are no own sources, with the outputs of the old model."""
+    written = Path(options.output_dir) / "data" / "own-outputs.tsv"
+    if not written.is_file():  # otherwise it is that of an interrupted run
+        lines = (" ".join(line.split()) for line in read_lines(str(options.general_texts)))
+        own = (*splits.training.values(), *splits.held_out.values())
+        pairs = without_own([Pair(line, "") for line in dict.fromkeys(lines) if line], own)
+        texts = [pair.source for pair in pairs]
+        count = options.general_count(sum(map(len, splits.training.values()))) + options.held_out
+        texts = Random(options.seed).sample(texts, min(len(texts), count))
+        outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
+        rows = (
+            f"{text}\t{' '.join(out.split())}\n" for text, out in zip(texts, outputs, strict=True)
+        )
+        written.parent.mkdir(exist_ok=True)
+        write_atomic(written, "".join(rows))
+    pairs = [Pair(*line.split("\t")) for line in read_lines(str(written))]
     return [pair for pair in pairs if pair.source and pair.target]
 
 
@@ -198,12 +203,9 @@ class _Training:
     def _run_arguments(
         self, given: dict[str, Any], command: Sequence[str] | None = None
     ) -> RunArguments:
-        options, data = self.options, self.folder / "data"
-        source, target = text_files(data / "validation")
+        options = self.options
         common = {
             "model_name_or_path": self.start,
-            "validation_source": source,
-            "validation_target": target,
             **self.splits.options,
             "max_tokens": options.max_tokens,
             "warmup_steps": 0.05,
@@ -213,7 +215,7 @@ class _Training:
         }
         words = [f"--{name}={value}" for name, value in {**common, **given}.items()]
         words += ["--metrics", *options.metrics]
-        words += ["--corpora", *map(json.dumps, self.splits.entries(data))]
+        words += ["--corpora", *map(json.dumps, self.splits.entries(self.folder / "data"))]
         return parse_arguments(words, command)
 
     def run(self, output_dir: Path, rate: float, command: Sequence[str]) -> dict[str, float]:
@@ -261,7 +263,7 @@ class _Training:
         return best
 
     def _loss_of(self, rate: float, output_dir: Path) -> float | None:
-        """Returns the loss of the validation after a short training; None: it has diverged."""
+        """Returns the loss of the validations after a short training; None: it has diverged."""
         if (found := read_results(output_dir).get("eval_loss")) is not None:
             return round(found, 4)  # of an interrupted search
         pairs = sum(map(len, self.splits.training.values()))

@@ -11,6 +11,7 @@ from datasets import Dataset
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import describe_report, entries_of, reports_of, tags_of
+from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run.adapt_options import AdaptArguments
@@ -18,6 +19,7 @@ from vanilla_transformer.run.parsing import parse_arguments
 
 GENERAL = "general"
 """The corpus that keeps the model from forgetting; a recipe may have an entry of this name."""
+_GENERAL_VALIDATION, _GENERAL_TEST = f"{GENERAL}-validation", f"{GENERAL}-test"
 _LEAST_PAIRS = 50
 
 
@@ -35,7 +37,8 @@ class Splits:
 
     Attributes:
         training: The training pairs by corpus; the own ones come first.
-        held_out: "validation" and "test", and "general-test" where there are general pairs.
+        held_out: "validation" and "test", and with general pairs "general-validation" and
+            "general-test".
         weights: The weights of the corpora that have one.
         options: The options of the data that the training takes too, by name.
         tags: What sources of the corpora begin with.
@@ -57,15 +60,24 @@ class Splits:
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
         """Returns the entries of `corpora` for the training, with the written files."""
-        return [
-            {
-                "name": name,
-                "train": text_files(folder / _file_stem(number, name)),
-                "filters": False,
-                **({"weight": self.weights[name]} if name in self.weights else {}),
-            }
-            for number, name in enumerate(self.training)
-        ]
+        entries = []
+        for number, name in enumerate(self.training):
+            entry: dict[str, Any] = {"name": name, "filters": False}
+            entry["train"] = text_files(folder / _file_stem(number, name))
+            held_out = _GENERAL_VALIDATION if name == GENERAL else "validation"
+            if held_out in self.held_out and (number == 0 or name == GENERAL):
+                entry["validation"] = text_files(folder / held_out)
+            if name in self.weights:
+                entry["weight"] = self.weights[name]
+            entries.append(entry)
+        return entries
+
+    def add_general(self, pairs: list[Pair], options: AdaptArguments) -> None:
+        """Adds general training pairs, and splits off a validation where none is known."""
+        if _GENERAL_VALIDATION not in self.held_out:
+            chosen, pairs = _split_off(pairs, options.held_out, Random(options.seed))
+            self.held_out[_GENERAL_VALIDATION] = chosen
+        self.training[GENERAL] = pairs
 
 
 def _file_stem(number: int, name: str) -> str:
@@ -131,36 +143,52 @@ def split_data(options: AdaptArguments) -> Splits:
         raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
     first = next(iter(training), "")
     _check_number(training.get(first, []), f"The corpus {first!r} has", "give more")
-    held_out, general_test = dict[str, list[Pair]](), list[Pair]()
+    held_out = dict[str, list[Pair]]()
     for name in ("validation", "test"):
         given = _by_corpus(loaded[name]) if name in loaded else {}
-        general_test = given.pop(GENERAL, general_test) if name == "test" else general_test
+        if GENERAL in given:
+            held_out[f"{GENERAL}-{name}"] = given.pop(GENERAL)
         if given:
             held_out[name] = [pair for pairs in given.values() for pair in pairs]
     for name in ("validation", "test"):
         if name not in held_out:
             held_out[name], training[first] = _split_off(training[first], options.held_out, chance)
             _drop_held_out(training, held_out[name], tags)
+    training = {name: pairs for name, pairs in training.items() if pairs}
+    limits = ("corpora_temperature", "max_source_length", "max_target_length")
+    passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
+    splits = Splits(training, held_out, _weights_of(options, data, training), passed, tags)
+    if GENERAL in splits.weights:
+        passed.pop("corpora_temperature", None)
     if options.general:
         entry = options.entry(GENERAL, options.general)
         general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
     if general is not None:
-        own = (*training.values(), *held_out.values(), general_test)
-        general_test, general = _split_general(options, general, own, general_test, chance)
-        if options.general:
-            count = options.general_count(sum(map(len, training.values())))
-            general = chance.sample(general, min(len(general), count))
-        training[GENERAL] = general
-    if general_test:
-        held_out["general-test"] = general_test
-    training = {name: pairs for name, pairs in training.items() if pairs}
-    weights = {one.name: one.weight for one in entries_of(data) if one.weight is not None}
-    if weights and options.general:  # that of their share
-        own_weight = sum(weights.get(name, 1.0) for name in training if name != GENERAL)
-        weights[GENERAL] = own_weight * options.general_share / (1 - options.general_share)
-    limits = ("corpora_temperature", "max_source_length", "max_target_length")
-    passed = {name: value for name in limits if (value := getattr(data, name)) is not None}
-    return Splits(training, held_out, weights, passed, tags)
+        general = without_own(general, (*training.values(), *held_out.values()))
+        if _GENERAL_TEST not in held_out:
+            held_out[_GENERAL_TEST], general = _split_off(general, options.held_out, chance)
+        splits.add_general(general, options)
+    if options.general:
+        count = options.general_count(sum(map(len, training.values())) - len(training[GENERAL]))
+        general = training[GENERAL]
+        training[GENERAL] = chance.sample(general, min(len(general), count))
+    return splits
+
+
+def _weights_of(
+    options: AdaptArguments, data: DataArguments, own: dict[str, list[Pair]]
+) -> dict[str, float]:
+    """Returns the weights of the recipe; those of general pairs of the command make their share.
+
+    Few general pairs are then used several times in an epoch.
+    """
+    entries = entries_of(data)
+    if not (options.general or options.general_texts):
+        return {one.name: one.weight for one in entries if one.weight is not None}
+    sizes: dict[str, float] = {name: len(pairs) for name, pairs in own.items()}
+    shares = shares_of(entries, sizes, data.corpora_temperature) or sizes
+    share = options.general_share
+    return {**shares, GENERAL: sum(shares.values()) * share / (1 - share)}
 
 
 def _by_corpus(rows: Dataset) -> dict[str, list[Pair]]:
@@ -182,14 +210,8 @@ def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
         raise ValueError(f"{what} {len(pairs)} pairs, which are too few: {remedy}.")
 
 
-def _split_general(
-    options: AdaptArguments,
-    general: list[Pair],
-    own: Iterable[list[Pair]],
-    test: list[Pair],
-    chance: Random,
-) -> tuple[list[Pair], list[Pair]]:
-    """Returns the general test and training pairs, without the sources of own pairs."""
+def without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
+    """Returns the general pairs without the sources of own pairs."""
     sources = {pair.source.casefold() for pairs in own for pair in pairs}
     general = [pair for pair in general if pair.source.casefold() not in sources]
     _check_number(
@@ -197,9 +219,7 @@ def _split_general(
         "Of the general pairs, there are with other sources than your own pairs",
         "give other texts, or leave them out",
     )
-    if not test:
-        test, general = _split_off(general, options.held_out, chance)
-    return test, general
+    return general
 
 
 def _split_off(pairs: list[Pair], count: int, chance: Random) -> tuple[list[Pair], list[Pair]]:
