@@ -10,6 +10,7 @@ import pytest
 import torch
 from converted_models import save_all, save_marian, train_pieces
 from safetensors.torch import load_file
+from small import run_in_two_processes
 from toy import NOUNS, VERBS
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -162,6 +163,7 @@ def test_a_deployed_model_is_adapted_and_deployed_again(trained, pairs, tmp_path
 
 def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("vanilla_transformer.run.adaptation._LARGE", 1000)
+    monkeypatch.setattr("vanilla_transformer.run.adaptation._SEARCH_PAIRS", (200, 20_000))
     output, target = tmp_path / "out", pairs / "new.tsv"
     words = ["--output-dir", str(output), "--epochs", "12", "--max-tokens", "100"]
     words += ["--metrics", "chrf", "--patience", "12"]
@@ -207,6 +209,20 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     grown = AutoTokenizer.from_pretrained(Path("out", "training"))
     assert "<bt>" in grown.get_vocab()
     assert "Corpus <bt>: " in capsys.readouterr().err
+
+
+def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
+    program = Path(__file__).with_name("adapt_run.py")
+    words = ("--epochs", "4", "--held-out", "10", "--max-tokens", "100", "--metrics", "chrf")
+    files = (trained, pairs / "new.tsv", "--output-dir", tmp_path / "out")
+    messages = run_in_two_processes(program, *files, *words)
+    assert messages.count("The learning rate is") == 1
+    assert "on 2 CPU processes" in (tmp_path / "out" / "model" / "README.md").read_text()
+    losses = json.loads((tmp_path / "out" / "search.json").read_text())
+    assert len(set(losses.values())) == 3
+    found = json.loads((tmp_path / "out" / "own.json").read_text())["scores"]["chrf"]["models"]
+    before, after = (scores["chrf"] for scores in found.values())
+    assert before < after
 
 
 @pytest.fixture(scope="module")

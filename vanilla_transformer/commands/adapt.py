@@ -11,7 +11,6 @@ from vanilla_transformer.commands.options import (
     UsageError,
     add_fields,
     add_model_argument,
-    check_usage,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
 from vanilla_transformer.extras import check_extra
@@ -48,12 +47,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model and the files."""
-    check_usage(
-        (
-            int(os.environ.get("WORLD_SIZE", "1")) > 1,
-            "adapt runs in one process: for several, train on a recipe with --model-name-or-path",
-        ),
-    )
     _arguments_of(options).existing_files()
     check_extra("train")
     if options.lora:
@@ -67,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
     from vanilla_transformer.run.adaptation_report import describe_adaptation
 
     command = (PROGRAM, "adapt", *options.words)
-    print(*describe_adaptation(adapt(_arguments_of(options), command)), sep="\n")
+    if (done := adapt(_arguments_of(options), command)) is not None:
+        print(*describe_adaptation(done), sep="\n")
 
 
 def _arguments_of(options: argparse.Namespace) -> AdaptArguments:

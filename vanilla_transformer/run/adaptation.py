@@ -8,7 +8,7 @@ and `grown` (with another vocabulary), `data`, `search.json`, `training`, the co
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,6 +46,7 @@ from vanilla_transformer.run.defaults import has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.results import read_results
+from vanilla_transformer.run.shared_work import made_once
 from vanilla_transformer.training.finite_values import DivergenceError
 
 _LARGE = 200_000_000
@@ -55,7 +56,7 @@ _RATES = (1 / 3, 1, 3)
 _RATE, _WIDTH = 1e-4, 1024
 """The middle rate is this at this width: a good rate is inversely proportional to the width."""
 _RATE_OF_ADAPTERS = 10
-_SEARCH_SHARE, _MOST_SEARCH_PAIRS = 0.05, 20_000
+_SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
 
 
 def check_adaptation(options: AdaptArguments) -> dict[str, Any]:
@@ -83,8 +84,27 @@ def _record_of(options: AdaptArguments) -> Path:
     return Path(options.output_dir) / "adapt.json"
 
 
-def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
+@dataclass(frozen=True)
+class _Start:
+    """What a training starts from.
+
+    Attributes:
+        splits: The pairs.
+        before: The old model.
+        model: The same, with the vocabulary of the training.
+        is_resumed: Whether an interrupted training goes on.
+    """
+
+    splits: Splits
+    before: Path
+    model: Path
+    is_resumed: bool
+
+
+def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     """Adapts a model; a run that was interrupted goes on with the same options.
+
+    Several processes train together. The first one prepares and compares; the others return None.
 
     Args:
         options: What is adapted.
@@ -94,21 +114,16 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
         FileNotFoundError: As `check_adaptation`.
         ValueError: As `check_adaptation`, if there are too few pairs, and as a training.
     """
-    identity, folder = check_adaptation(options), Path(options.output_dir)
+    folder = Path(options.output_dir)
     if not shows_bars():
         disable_progress_bars()
-    splits = split_data(options)  # before anything is written
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(_record_of(options), json.dumps(identity, indent=1))
-    before = _old_model(options)
-    if options.general_texts:
-        splits.add_general(_own_outputs(options, before, splits), options)
-    splits.write(folder / "data")
-    for name, pairs in (*splits.training.items(), *splits.held_out.items()):
-        print_message(f"{name}: {len(pairs):,} pairs")
-    training = _Training(options, splits, _model_with_vocabulary(options, before, splits))
-    after = folder / "training"
+    processes = parse_arguments([f"--output_dir={folder}"]).training
+    start = made_once(processes, lambda _: _prepare(options))
+    before, after = start.before, folder / "training"
+    training = _Training(options, start, is_main=processes.process_index == 0)
     seconds = training.run(after, training.find_rate(), command)["train_runtime"]
+    if processes.process_index > 0:
+        return None
 
     def compare(name: str) -> Comparison:
         source, target = text_files(folder / "data" / name)
@@ -116,7 +131,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
         return compare_models([str(before), str(after)], data, metrics=options.metrics)
 
     own = compare("test")
-    general = compare("general-test") if "general-test" in splits.held_out else None
+    general = compare("general-test") if "general-test" in start.splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
@@ -129,6 +144,22 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted:
 
 
 # The start ----------------------------------------------------------------------------------------
+
+
+def _prepare(options: AdaptArguments) -> _Start:
+    """Writes the pairs, and the model that the training starts from."""
+    identity, folder = check_adaptation(options), Path(options.output_dir)
+    splits = split_data(options)  # before anything is written
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(_record_of(options), json.dumps(identity, indent=1))
+    before = _old_model(options)
+    if options.general_texts:
+        splits.add_general(_own_outputs(options, before, splits), options)
+    splits.write(folder / "data")
+    for name, pairs in (*splits.training.items(), *splits.held_out.items()):
+        print_message(f"{name}: {len(pairs):,} pairs")
+    model = _model_with_vocabulary(options, before, splits)
+    return _Start(splits, before, model, (folder / "training").exists())
 
 
 def _old_model(options: AdaptArguments) -> Path:
@@ -192,12 +223,12 @@ def _model_with_vocabulary(options: AdaptArguments, before: Path, splits: Splits
 class _Training:
     """The training of an adaptation, and the short ones that find its rate."""
 
-    def __init__(self, options: AdaptArguments, splits: Splits, start: Path) -> None:
-        self.options, self.splits, self.start = options, splits, start
+    def __init__(self, options: AdaptArguments, start: _Start, is_main: bool) -> None:
+        self.options, self.start, self.is_main = options, start, is_main
         self.folder = Path(options.output_dir)
-        size, given = size_of(start), options.lora
+        size, given = size_of(start.model), options.lora
         self.rank = given if given is not None else _RANK if size.parameters > _LARGE else 0
-        if self.rank:
+        if self.rank and is_main:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
     def _run_arguments(
@@ -205,8 +236,8 @@ class _Training:
     ) -> RunArguments:
         options = self.options
         common = {
-            "model_name_or_path": self.start,
-            **self.splits.options,
+            "model_name_or_path": self.start.model,
+            **self.start.splits.options,
             "max_tokens": options.max_tokens,
             "warmup_steps": 0.05,
             "seed": options.seed,
@@ -215,7 +246,7 @@ class _Training:
         }
         words = [f"--{name}={value}" for name, value in {**common, **given}.items()]
         words += ["--metrics", *options.metrics]
-        words += ["--corpora", *map(json.dumps, self.splits.entries(self.folder / "data"))]
+        words += ["--corpora", *map(json.dumps, self.start.splits.entries(self.folder / "data"))]
         return parse_arguments(words, command)
 
     def run(self, output_dir: Path, rate: float, command: Sequence[str]) -> dict[str, float]:
@@ -234,7 +265,7 @@ class _Training:
             "load_best_model_at_end": True,
             "ema_decay": 0.999,
         }
-        if output_dir.exists():
+        if self.start.is_resumed:
             given["resume_from_checkpoint"] = True
         arguments = self._run_arguments(given, command)
         training_run.show_messages(arguments)
@@ -243,31 +274,36 @@ class _Training:
     def find_rate(self) -> float:
         """Returns the rate that is given, or the best of three by the loss of the validation.
 
-        Each of three short trainings takes a twentieth of the longest training, and at most 20,000
+        Each of three short trainings takes a twentieth of the longest training, but 2,000 to 20,000
         pairs. Their losses are kept in `search.json`.
         """
         if self.options.learning_rate is not None:
             return self.options.learning_rate
         record, folder = self.folder / "search.json", self.folder / "search"
-        if not record.is_file():
-            width = read_object(self.start / "config.json")["d_model"]
+        if record.is_file():
+            losses = {float(rate): loss for rate, loss in read_object(record).items()}
+        else:
+            width = read_object(self.start.model / "config.json")["d_model"]
             middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if self.rank else 1)
             rates = [float(f"{factor * middle:.1e}") for factor in _RATES]
             losses = {rate: self._loss_of(rate, folder / f"{rate}") for rate in rates}
-            write_atomic(record, json.dumps(losses, indent=1))
-            shutil.rmtree(folder)
-        losses = {float(rate): loss for rate, loss in read_object(record).items()}
+            if self.is_main:
+                write_atomic(record, json.dumps(losses, indent=1))
+                shutil.rmtree(folder)
         best = min(losses, key=lambda rate: (losses[rate] is None, losses[rate]))
         listed = ", ".join(f"{rate:g}: {loss or 'none'}" for rate, loss in losses.items())
-        print_message(f"The learning rate is {best:g}. Losses of short trainings: {listed}.")
+        if self.is_main:
+            print_message(f"The learning rate is {best:g}. Losses of short trainings: {listed}.")
         return best
 
     def _loss_of(self, rate: float, output_dir: Path) -> float | None:
         """Returns the loss of the validations after a short training; None: it has diverged."""
         if (found := read_results(output_dir).get("eval_loss")) is not None:
             return round(found, 4)  # of an interrupted search
-        pairs = sum(map(len, self.splits.training.values()))
-        epochs = min(self.options.epochs * _SEARCH_SHARE, _MOST_SEARCH_PAIRS / pairs)
+        pairs = sum(map(len, self.start.splits.training.values()))
+        least, most = (count / pairs for count in _SEARCH_PAIRS)
+        longest = self.options.epochs
+        epochs = min(longest, max(least, min(most, longest * _SEARCH_SHARE)))
         given = {"output_dir": output_dir, "learning_rate": rate, "num_train_epochs": epochs}
         given |= {"save_strategy": "no", "prediction_loss_only": True, "max_eval_samples": 500}
         arguments = self._run_arguments({**given, "overwrite": True})
