@@ -18,6 +18,7 @@ import pytest
 from pages import NOT_RUN, PAGES, blocks
 from toy import REPOSITORY
 
+from vanilla_transformer.commands import adapt as adapt_command
 from vanilla_transformer.commands import page as page_command
 from vanilla_transformer.commands import serve
 from vanilla_transformer.commands.program import main
@@ -98,6 +99,8 @@ def run_command(line):
             with open(file) as stream, pytest.MonkeyPatch.context() as patch:
                 patch.setattr("sys.stdin", stream)
                 assert not main(options)
+        case ["accelerate", "launch", *options] if "adapt" in options:
+            adapt_command.check(adapt_command.parse(options[options.index("adapt") + 1 :]))
         case ["accelerate", "launch", *options]:
             launch_file, script = Path(options[1]), options.index("scripts/train.py")
             assert options[0] == "--config_file"

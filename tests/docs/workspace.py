@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from itertools import combinations
 
 import pytest
 import torch
@@ -27,6 +28,10 @@ def workspace(corpus, trained, tmp_path_factory):
         (folder / name).symlink_to(REPOSITORY / name)
     for file in corpus.iterdir():
         shutil.copy(file, folder)
+    for side in ("en", "de"):  # texts that are in no other file
+        lines = (corpus / f"val.{side}").read_text(encoding="utf-8").splitlines()
+        with (folder / f"val.{side}").open("a", encoding="utf-8") as file:
+            file.writelines(f"{one} {two}\n" for one, two in combinations(lines[:15], 2))
     shutil.copy(corpus / "test.de", folder / "mono.de")
     (folder / "words.txt").write_text("a dog\na cat\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text("d_model: 32\nnum_train_epochs: 1\n", encoding="utf-8")

@@ -85,7 +85,7 @@ def _record_of(options: AdaptArguments) -> Path:
 
 
 @dataclass(frozen=True)
-class _Start:
+class _PreparedStart:
     """What a training starts from.
 
     Attributes:
@@ -146,7 +146,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 # The start ----------------------------------------------------------------------------------------
 
 
-def _prepare(options: AdaptArguments) -> _Start:
+def _prepare(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     identity, folder = check_adaptation(options), Path(options.output_dir)
     splits = split_data(options)  # before anything is written
@@ -159,7 +159,7 @@ def _prepare(options: AdaptArguments) -> _Start:
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
     model = _model_with_vocabulary(options, before, splits)
-    return _Start(splits, before, model, (folder / "training").exists())
+    return _PreparedStart(splits, before, model, (folder / "training").exists())
 
 
 def _old_model(options: AdaptArguments) -> Path:
@@ -223,7 +223,7 @@ def _model_with_vocabulary(options: AdaptArguments, before: Path, splits: Splits
 class _Training:
     """The training of an adaptation, and the short ones that find its rate."""
 
-    def __init__(self, options: AdaptArguments, start: _Start, is_main: bool) -> None:
+    def __init__(self, options: AdaptArguments, start: _PreparedStart, is_main: bool) -> None:
         self.options, self.start, self.is_main = options, start, is_main
         self.folder = Path(options.output_dir)
         size, given = size_of(start.model), options.lora
