@@ -1,11 +1,12 @@
 """Clocks and scores the checkpoints of one training, in a process; for `time_to_quality.py`.
 
-The clock is the processor time of the process, with its imports. Scoring comes after the training
-and costs it nothing.
+The clock is the processor time of the process and its children, with their imports. Scoring comes
+after the training and costs it nothing.
 """
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -151,6 +152,7 @@ def run_clocked(
         LARGE_PAGES: "1",  # as `vanilla-transformer train` sets it for its own training
     }
     seconds: dict[int, float] = {}
+    before = children_seconds()
     with (
         (folder / "log.txt").open("w", encoding="utf-8") as log,
         _child(command, folder, stdout=log, stderr=log, env=environment) as process,
@@ -162,6 +164,7 @@ def run_clocked(
                 seconds.setdefault(step, spent)
             seconds[-1] = spent
             time.sleep(_POLL_SECONDS)
+    seconds[-1] = children_seconds() - before  # with what came after the last look
     for step in completed_checkpoints(folder / "run"):
         seconds.setdefault(step, seconds[-1])
     if process.returncode:
@@ -169,6 +172,12 @@ def run_clocked(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}: {tail}")
     record.write_text(json.dumps({**settings, "seconds": seconds}), encoding="utf-8")
     return seconds
+
+
+def children_seconds() -> float:
+    """Returns the processor time of all processes that this one, or its children, waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 @contextmanager

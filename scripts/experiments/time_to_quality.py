@@ -11,21 +11,28 @@ A system is one of
 - `ours:RECIPE`: `vanilla-transformer train RECIPE`;
 - `marian:RATE`: `MarianMTModel` under the stock `Seq2SeqTrainer` (`marian_run.py`), with this
   learning rate and the sizes of the recipe in `--peer-recipe`; several rates make a search;
-- `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`).
+- `phonetisaurus`: joint n-grams in a finite-state transducer (`pip install phonetisaurus`);
+- `command:NAME`: any other program. `--train-command` trains it, with {source} and {target} in
+  place of the files of training texts and {output} in place of a folder of its own;
+  `--translate-command` reads sources from its input, a line each, and writes as many outputs;
+- `log:FILE`: a training that was timed elsewhere. A line of the file has processor seconds, a tab,
+  and the path of a file with the outputs for the held-out sources, from the folder of FILE.
+
+`docs/speedrun.md` has the rules for entries of others.
 
 The systems train one after the other on the same texts. Checkpoints are scored afterwards, on
 validation texts, with the same search. The clock counts the processor time of the training process:
 imports, tokenizer, training and saving, but no scoring. Finished runs and scores are kept in the
-output directory, so that a second call adds systems. Run it on an idle machine: processor time
+output directory, so that a second call adds systems, and so are the texts: `texts/train.source`,
+`texts/train.target` and the held-out `texts/val.source`. Run it on an idle machine: processor time
 depends on what else the machine does. Options that this program does not have replace those of our
 recipes, such as `--num_train_epochs 8`. Beside Marian, they cannot change the model or its
 tokenizer: a recipe with these values gives them to both.
 """
 
 import argparse
-import gzip
 import json
-import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +42,14 @@ from pathlib import Path
 
 from marian_run import AS_WRITTEN, recipe_settings
 from pronunciations import load_cmudict
-from quality_runs import HERE, Curve, HeldOut, run_clocked, score_checkpoints
+from quality_runs import (
+    HERE,
+    Curve,
+    HeldOut,
+    children_seconds,
+    run_clocked,
+    score_checkpoints,
+)
 
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inspection.figures import new_figure
@@ -50,7 +64,18 @@ MARIAN_SETTINGS = (
 )
 """What a person would set beside the rate; batches are random, as is Trainer's default."""
 
-_OPTIONS_OF_MARIAN = ("epochs", "bf16", "peer_save_steps", "peer_recipe")
+_SYSTEMS = {
+    "ours": "RECIPE",
+    "marian": "RATE",
+    "phonetisaurus": "",
+    "command": "NAME",
+    "log": "FILE",
+}
+"""What follows the kind of a system."""
+_OPTIONS_OF = {
+    "marian": ("epochs", "bf16", "peer_save_steps", "peer_recipe"),
+    "command": ("train_command", "translate_command"),
+}
 _SET_BY_THE_SCRIPT = {
     *("output_dir", "save_strategy", "save_steps", "save_total_limit", "eval_strategy"),
     *("load_best_model_at_end", "train_source", "train_target", "resume_from_checkpoint"),
@@ -96,6 +121,8 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--peer-recipe", metavar="FILE", help="sizes of Marian (default: the first recipe)")
     add("--epochs", type=float, help="epochs of Marian (default: those of the recipe)")
+    add("--train-command", metavar="COMMAND", help="trains command:NAME; see above")
+    add("--translate-command", metavar="COMMAND", help="translates with command:NAME; see above")
     add("--save-steps", type=int, default=250, help="updates between checkpoints of ours")
     add("--peer-save-steps", type=int, default=1000, help="updates between those of Marian")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
@@ -111,12 +138,13 @@ def _check_options(options: argparse.Namespace, parser: argparse.ArgumentParser)
     """Exits with a message if options are missing or do not fit."""
     for system in options.systems:
         kind, _, rest = system.partition(":")
-        known = kind in ("ours", "marian", "phonetisaurus")
-        if not known or bool(rest) == (kind == "phonetisaurus"):
-            systems = "ours:RECIPE, marian:RATE, phonetisaurus"
-            parser.error(f"unknown system {system!r}: use {systems}")
-        if kind == "ours" and not Path(rest).is_file():
+        if kind not in _SYSTEMS or bool(rest) != bool(_SYSTEMS[kind]):
+            systems = (":".join(filter(None, pair)) for pair in _SYSTEMS.items())
+            parser.error(f"unknown system {system!r}: use {', '.join(systems)}")
+        if kind in ("ours", "log") and not Path(rest).is_file():
             parser.error(f"{rest} does not exist")
+        if kind == "command" and not (options.train_command and options.translate_command):
+            parser.error(f"{system} needs --train-command and --translate-command")
         if kind == "phonetisaurus" and find_spec("phonetisaurus") is None:
             parser.error("phonetisaurus is not installed: pip install phonetisaurus")
     _check_numbers(options, parser)
@@ -140,11 +168,12 @@ def _check_numbers(options: argparse.Namespace, parser: argparse.ArgumentParser)
     for name in ("threads", "eval_samples", "save_steps", "peer_save_steps"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}: at least 1")
-    has_marian = any(system.startswith("marian:") for system in options.systems)
-    for name in _OPTIONS_OF_MARIAN:
-        if getattr(options, name) != parser.get_default(name) and not has_marian:
-            parser.error(f"--{name.replace('_', '-')} has no effect without marian")
     parts = [system.partition(":") for system in options.systems]
+    kinds = {kind for kind, _, _ in parts}
+    for kind, names in _OPTIONS_OF.items():
+        for name in names:
+            if getattr(options, name) != parser.get_default(name) and kind not in kinds:
+                parser.error(f"--{name.replace('_', '-')} has no effect without {kind}")
     names = [f"{kind}:{Path(rest).stem if kind == 'ours' else rest}" for kind, _, rest in parts]
     if len(set(names)) < len(names):
         parser.error("two systems have one name: give the recipes different names")
@@ -164,7 +193,7 @@ def _changes_of_ours_alone(systems: Sequence[str], overrides: Sequence[str]) -> 
 
 
 def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
-    """Writes the training texts as two files, and returns the validation texts."""
+    """Writes the texts for all systems, and returns those that are held out."""
     folder.mkdir(exist_ok=True)
     if options.task == "pronunciation":
         data = load_cmudict()
@@ -183,9 +212,9 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
         count = options.eval_samples
         rows = [[target] for target in targets[:count]]
         held_out = HeldOut(sources[:count], rows, "bleu", num_beams=5, max_length=80)
-    for side, texts in columns.items():
-        with gzip.open(folder / f"train.{side}.gz", "wt", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in texts)
+    files = {f"train.{side}": texts for side, texts in columns.items()}
+    for name, texts in (files | {"val.source": held_out.sources}).items():
+        (folder / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     return held_out
 
 
@@ -195,8 +224,12 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
     own = folder / f"{kind}-{Path(rest).stem if kind == 'ours' else rest}".rstrip("-")
     if kind == "phonetisaurus":
         return run_phonetisaurus(folder / "texts", own, held_out)
+    if kind == "log":
+        return score_log(system, Path(rest), held_out)
     recipe = options.peer_recipe or _first_recipe(options.systems)
-    texts = {side: folder / "texts" / f"train.{side}.gz" for side in ("source", "target")}
+    texts = {side: folder / "texts" / f"train.{side}" for side in ("source", "target")}
+    if kind == "command":
+        return run_command(system, options, own, texts, held_out)
     files = [f"--train_{side}={path}" for side, path in texts.items()]
     saving = [f"--output_dir={own / 'run'}", "--save_strategy=steps", "--eval_strategy=no"]
     if kind == "ours":
@@ -225,26 +258,46 @@ def _first_recipe(systems: Sequence[str]) -> str:
 def run_phonetisaurus(texts: Path, own: Path, held_out: HeldOut) -> Curve:
     """Trains and scores joint n-grams: a curve of one point."""
     own.mkdir(exist_ok=True)
-    pairs = zip(
-        read_lines(str(texts / "train.source.gz")),
-        read_lines(str(texts / "train.target.gz")),
-        strict=True,
-    )
+    sides = (read_lines(str(texts / f"train.{side}")) for side in ("source", "target"))
+    pairs = zip(*sides, strict=True)
     lexicon, model = own / "lexicon.txt", own / "model.fst"
     lexicon.write_text("".join(f"{word} {spoken}\n" for word, spoken in pairs), encoding="utf-8")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    program = [sys.executable, "-m", "phonetisaurus"]
+    before = children_seconds()
     shutil.rmtree(own / "corpus", ignore_errors=True)
-    _call(["train", "--corpus", str(own / "corpus"), "--model", str(model), str(lexicon)])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    printed = _call(["predict", "--model", str(model)], "\n".join(held_out.sources) + "\n")
+    _call([*program, "train", "--corpus", f"{own / 'corpus'}", "--model", f"{model}", f"{lexicon}"])
+    seconds = children_seconds() - before
+    printed = _call([*program, "predict", "--model", str(model)], held_out.sources)
     answers = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
     score = held_out.score([answers.get(word, "") for word in held_out.sources])
     return Curve("phonetisaurus", [seconds], [1], [score], seconds)
 
 
-def _call(arguments: list[str], text: str | None = None) -> str:
-    command = [sys.executable, "-m", "phonetisaurus", *arguments]
+def run_command(
+    system: str, options: argparse.Namespace, own: Path, texts: dict[str, Path], held_out: HeldOut
+) -> Curve:
+    """Trains and scores a program of others: a curve of one point."""
+    names = {**{side: path.resolve() for side, path in texts.items()}, "output": own.resolve()}
+    train, translate = (
+        [word.format(**names) for word in shlex.split(command)]
+        for command in (options.train_command, options.translate_command)
+    )
+    seconds = run_clocked(train, own, options.threads, files=list(texts.values()))[-1]
+    outputs = _call(translate, held_out.sources).splitlines()
+    return Curve(system, [seconds], [1], [held_out.score(outputs)], seconds)
+
+
+def score_log(system: str, log: Path, held_out: HeldOut) -> Curve:
+    """Scores the outputs that a log lists with their processor seconds."""
+    rows = [line.split("\t") for line in read_lines(str(log))]
+    seconds = [float(row[0]) for row in rows]
+    outputs = (list(read_lines(str(log.parent / row[1]))) for row in rows)
+    scores = [held_out.score(texts) for texts in outputs]
+    return Curve(system, seconds, list(range(1, len(rows) + 1)), scores, max(seconds))
+
+
+def _call(command: list[str], lines: Sequence[str] = ()) -> str:
+    text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8")
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
@@ -310,6 +363,8 @@ def _title_of(system: str) -> str:
     kind, _, setting = system.partition(":")
     if kind == "ours":
         return f"this package ({Path(setting).stem})"
+    if kind in ("command", "log"):
+        return setting
     return f"{kind.capitalize()} (rate {setting})" if setting else kind.capitalize()
 
 

@@ -1,8 +1,12 @@
-"""Attention over few keys, in double precision and under whole masks; shared heads and caches."""
+"""Attention over few keys and under whole masks; norms of queries; shared heads and caches."""
+
+import warnings
 
 import pytest
 import torch
+from transformers import Qwen3Config
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3RotaryEmbedding
 
 from vanilla_transformer.model.attention import (
     VECTOR_LENGTH,
@@ -13,6 +17,7 @@ from vanilla_transformer.model.attention import (
     eager_attention_forward,
 )
 from vanilla_transformer.model.context import CallContext
+from vanilla_transformer.model.positions import PositionEncoding
 
 
 @pytest.mark.parametrize("length", [1, 2, VECTOR_LENGTH - 1, VECTOR_LENGTH, VECTOR_LENGTH + 1])
@@ -71,6 +76,63 @@ def test_cross_attention_projects_the_source_once(tiny_config):
     again, _ = layer(x, context, torch.full_like(source, torch.nan))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     assert cache.cross_attention_cache.get_seq_length() == 5
+
+
+# --- normalised queries and keys -----------------------------------------------------------------
+
+
+def with_random_gains(layer):
+    for norm in (layer.q_norm, layer.k_norm):
+        torch.nn.init.uniform_(norm.weight, 0.5, 3.0)
+    return layer.eval()
+
+
+def test_normalised_self_attention_is_that_of_qwen3(tiny_config):
+    torch.manual_seed(0)
+    config = tiny_config(
+        attn_implementation="eager",
+        position_embedding_type="rope",
+        attention_bias=False,
+        qk_norm=True,
+        layer_norm_eps=1e-2,
+    )
+    ours = with_random_gains(SelfAttention(config, 4, 0, num_key_value_heads=2))
+    names = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+    names |= {"rms_norm_eps": 1e-2, "attn_implementation": "eager"}
+    theirs = Qwen3Attention(Qwen3Config(**names), 0).eval()
+    theirs.load_state_dict({n.replace("out_", "o_"): w for n, w in ours.state_dict().items()})
+    x, places = torch.randn(2, 5, 16), torch.arange(5)[None]
+    cosines, sines = Qwen3RotaryEmbedding(theirs.config)(x, places)
+    expected, _ = theirs(x, (cosines, sines), attention_mask=None)
+    halves = sines.chunk(2, dim=-1)  # ours has the sign of the first half in the sines
+    rotation = (cosines[:, None], torch.cat([-halves[0], halves[1]], -1)[:, None])
+    context = CallContext(
+        choose_attention(config)[1], {}, positions=PositionEncoding(rotation=rotation)
+    )
+    torch.testing.assert_close(ours(x, context)[0], expected)
+
+
+def test_normalised_cross_attention_scores_by_the_angle(tiny_config):
+    config = tiny_config(
+        attn_implementation="eager", qk_norm=True, layer_norm_eps=1e-12, attention_scale=0.7
+    )
+    layer = with_random_gains(CrossAttention(config, 4, 0))
+    torch.nn.init.ones_(layer.q_norm.weight)
+    torch.nn.init.ones_(layer.k_norm.weight)
+    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+    _, weights = layer(x, CallContext(choose_attention(config)[1], {}), source)
+    query = layer.q_proj(x).unflatten(-1, (4, 4)).transpose(1, 2)[..., :, None, :]
+    key = layer.k_proj(source).unflatten(-1, (4, 4)).transpose(1, 2)[..., None, :, :]
+    cosines = torch.cosine_similarity(query, key, dim=-1)  # (batch, heads, target_len, source_len)
+    torch.testing.assert_close(weights, (cosines * 4 * 0.7).softmax(-1))
+
+
+def test_autocast_keeps_the_type_of_normalised_queries(tiny_config):
+    layer = SelfAttention(tiny_config(qk_norm=True), 4, 0)
+    with torch.autocast("cpu", dtype=torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        query = layer.split_heads(layer.q_proj(torch.randn(1, 2, 16)))
+        assert layer.q_norm(query).dtype == torch.bfloat16
 
 
 # --- grouped queries, fused projections ----------------------------------------------------------
@@ -132,7 +194,7 @@ def test_the_cache_holds_key_value_heads(
 @pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
 def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
     batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
-    changes["position_embedding_type"] = scheme
+    changes |= {"position_embedding_type": scheme, "qk_norm": True}
     with torch.no_grad():
         expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
         model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)

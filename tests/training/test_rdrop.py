@@ -1,4 +1,4 @@
-"""R-Drop: the formula, and the same normalisation as the plain loss in a run."""
+"""R-Drop and SimCut: the formulas, and the same normalisation as the plain loss in a run."""
 
 from functools import partial
 
@@ -9,7 +9,9 @@ from small import assert_resumes_exactly, model, rows, tokenizer, trainer
 from transformers import DataCollatorForSeq2Seq
 from watch import callback
 
-from vanilla_transformer.training.objectives import rdrop_loss
+from vanilla_transformer.training.objectives import rdrop_loss, simcut_loss
+
+NOTHING_CUT = {"simcut_alpha": 3.0, "simcut_cutoff": 0.0}
 
 
 def batch(net, count=5):
@@ -57,35 +59,78 @@ def test_without_dropout_it_is_the_plain_loss_with_its_smoothing():
     assert len(outputs.logits) == 2 * len(inputs["labels"])
 
 
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_simcut_compares_with_a_pass_that_does_not_see_some_tokens(padding_free):
+    net = model(dropout=0.0, label_smoothing=0.1).train()
+    net.set_padding_free(padding_free)
+    inputs = batch(net)
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    found, _ = simcut_loss(net, inputs, 3.0, cutoff=1.0, label_smoothing=0.1)
+    plain = net(**inputs)
+    blind = {name: inputs[name] for name in ("attention_mask", "labels")}
+    for name, ids in (("", "input_ids"), ("decoder_", "decoder_input_ids")):
+        blind[f"{name}inputs_embeds"] = torch.zeros(*inputs[ids].shape, net.config.d_model)
+    counted = inputs["labels"] != -100
+    p, q = (out.logits[counted].log_softmax(-1) for out in (plain, net(**blind)))
+    expected = plain.loss + 3.0 * F.kl_div(q, p, log_target=True, reduction="batchmean")
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (
+        torch.autograd.grad(loss, parameters, allow_unused=True) for loss in (found, expected)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)  # through both passes
+    same, _ = simcut_loss(net, inputs, 3.0, cutoff=0.0, label_smoothing=0.1)
+    torch.testing.assert_close(same, plain.loss)
+
+
+def test_simcut_draws_the_tokens_of_the_second_pass_on_both_sides():
+    net, hidden = model(dropout=0.0, position_embedding_type="none").train(), []
+    for stack in (net.model.encoder, net.model.decoder):
+        stack.embed_norm.register_forward_pre_hook(
+            lambda _, args: hidden.append((args[0] == 0).all(-1))
+        )
+    ids = torch.randint(4, 30, (50, 20))
+    simcut_loss(net, {"input_ids": ids, "decoder_input_ids": ids, "labels": ids}, 3.0, 0.3)
+    assert len(hidden) == 2
+    for is_cut in hidden:
+        assert not is_cut[:50].any()
+        assert 0.25 < is_cut[50:].float().mean() < 0.35
+    assert (hidden[0] != hidden[1]).any()
+    hidden.clear()
+    net(input_ids=ids, labels=ids)
+    assert not any(is_cut.any() for is_cut in hidden)
+
+
 @pytest.mark.parametrize("items", [None, 0, torch.tensor(0)])
 def test_a_batch_of_a_step_without_labels_has_the_loss_zero(items):
     net = model(dropout=0.3).train()
     inputs = batch(net)
     inputs["labels"] = torch.full_like(inputs["labels"], -100)
-    found, _ = rdrop_loss(net, inputs, alpha=5.0, num_items_in_batch=items)
-    assert found == 0
+    assert rdrop_loss(net, inputs, alpha=5.0, num_items_in_batch=items)[0] == 0
+    assert simcut_loss(net, inputs, 3.0, 0.1, num_items_in_batch=items)[0] == 0
 
 
 @pytest.mark.parametrize("smoothing", [{}, {"label_smoothing_factor": 0.2}])
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_a_run_divides_it_as_the_plain_loss(tmp_path, accumulation, smoothing):
-    plain, rdrop = (
+@pytest.mark.parametrize("passes", [{"rdrop_alpha": 5.0}, NOTHING_CUT], ids=["rdrop", "simcut"])
+def test_a_run_divides_it_as_the_plain_loss(tmp_path, passes, accumulation, smoothing):
+    plain, two_passes = (
         gradients_of_a_step(
             tmp_path,
-            rdrop_alpha=alpha,
             gradient_accumulation_steps=steps,
             per_device_train_batch_size=16 // steps,
             **smoothing,
+            **options,
         )
-        for alpha, steps in ((None, 1), (5.0, accumulation))
+        for options, steps in (({}, 1), (passes, accumulation))
     )
-    assert plain.keys() == rdrop.keys()
+    assert plain.keys() == two_passes.keys()
     for name, value in plain.items():
-        torch.testing.assert_close(rdrop[name], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(two_passes[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path):
-    options = {"rdrop_alpha": 5.0, "max_steps": 6, "logging_steps": 1, "learning_rate": 0.01}
+@pytest.mark.parametrize("passes", [{"rdrop_alpha": 5.0}, {"simcut_alpha": 3.0}])
+def test_a_run_with_dropout_trains_evaluates_plainly_and_resumes(tmp_path, passes):
+    options = {**passes, "max_steps": 6, "logging_steps": 1, "learning_rate": 0.01}
     options |= {"eval_strategy": "steps", "eval_steps": 3}
     whole, *_ = assert_resumes_exactly(partial(trainer, **options), tmp_path, 3)
     plain = trainer(tmp_path / "plain")

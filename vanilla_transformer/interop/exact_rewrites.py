@@ -25,7 +25,7 @@ ADDED_POSITIONS = (*SINUSOIDS, "learned", "none")
 _STACKS = ("encoder", "decoder")
 _TABLE = "model.{}.embed_positions.weight"
 _INPUT_AXIS = re.compile(r"(embed_tokens|shared|lm_head|[qkv]_proj|fc1|gate)\.weight$")
-_OUTPUT_AXIS = re.compile(r"((out_proj|fc2)\.(weight|bias)|_norm\.(weight|bias))$")
+_OUTPUT_AXIS = re.compile(r"((out_proj|fc2)\.(weight|bias)|(?<!\.[qk])_norm\.(weight|bias))$")
 _ATTENTION = re.compile(r"model\.(encoder|decoder)\.layers\.\d+\.(self|encoder)_attn\.")
 
 

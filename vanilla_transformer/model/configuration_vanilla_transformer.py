@@ -119,6 +119,8 @@ ATTENTION_TP_PLAN = {
     "q_proj": "colwise",
     "k_proj": "colwise",
     "v_proj": "colwise",
+    "q_norm": "replicated_with_grad_allreduce",
+    "k_norm": "replicated_with_grad_allreduce",
     "out_proj": "rowwise",
 }
 
@@ -323,6 +325,11 @@ class VanillaTransformerConfig(PreTrainedConfig):
             (Raffel et al. 2020, `d_kv`).
         attention_scale: Positive factor on the attention scores. None: 1/sqrt(width of a head)
             (§3.2.1). T5 uses 1.
+        qk_norm: Whether each head's queries and keys are divided by their root mean square and
+            multiplied by a trained gain, before rotation, in self- and cross-attention (Qwen3, Yang
+            et al. 2025). The scores start as head_dim * `attention_scale` * cosine, so they cannot
+            grow with the width of the states. Henry et al. 2020 have one trained factor for each
+            layer in place of the gains.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
             self-attention; `interop.match_weights` converts between both layouts. Cross-attention
             reads two inputs and keeps separate matrices.
@@ -468,6 +475,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_num_key_value_heads: int | None = None
     head_dim: int | None = field(default_factory=lambda: None)
     attention_scale: float | int | None = None
+    qk_norm: bool = False
     fused_qkv: bool = False
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048

@@ -132,8 +132,9 @@ class RecordedHeads:
             A tensor in float32 or wider, of shape (batch, heads, target_len, source_len).
         """
         groups, width = self.module.num_key_value_groups, self.module.head_dim
-        query = self.query.unflatten(-1, (-1, width))[:, :, heads]  # type: ignore[union-attr]
+        query = self.query.unflatten(-1, (-1, width))  # type: ignore[union-attr]
         key = self.key.unflatten(-1, (-1, width))  # type: ignore[union-attr]
+        query, key = self.module.q_norm(query)[:, :, heads], self.module.k_norm(key)
         key = key.repeat_interleave(groups, 2)[:, :, heads] if groups > 1 else key[:, :, heads]
         query = self.layout.pad_for_attention(query).transpose(1, 2)
         key = self.source_layout.pad_for_attention(key).transpose(1, 2)

@@ -1,7 +1,8 @@
-"""What is added to the loss of a training step: R-Drop and scheduled sampling."""
+"""What is added to the loss of a training step: R-Drop, SimCut and scheduled sampling."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -38,13 +39,7 @@ def rdrop_loss(
     Returns:
         (The loss, in nats per token; the outputs of the model for the doubled batch.)
     """
-    labels = inputs["labels"]
-    doubled = {
-        name: torch.cat([value, value]) if isinstance(value, torch.Tensor) else value
-        for name, value in inputs.items()
-        if name != "labels"
-    }
-    outputs = model(**{"use_cache": False, **doubled})  # without labels the model returns a cache
+    labels, outputs = inputs["labels"], _run_twice(model, inputs)
     count = (labels != IGNORE_INDEX).sum()
     if num_items_in_batch is None:
         num_items_in_batch = count
@@ -54,6 +49,78 @@ def rdrop_loss(
     return nll + alpha / 4 * mean_per_item(divergence, count, num_items_in_batch), outputs
 
 
+def _run_twice(model: nn.Module, inputs: Mapping[str, Any]) -> Seq2SeqLMOutput:
+    """Returns the outputs for a batch and, below it, a copy of it: two passes in one call."""
+    doubled = {
+        name: torch.cat([value, value]) if isinstance(value, torch.Tensor) else value
+        for name, value in inputs.items()
+        if name != "labels"
+    }
+    # Without labels the model would return a cache.
+    return cast(Seq2SeqLMOutput, model(**{"use_cache": False, **doubled}))
+
+
+def simcut_loss(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    alpha: float,
+    cutoff: float,
+    label_smoothing: float = 0.0,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
+    """Computes the loss of SimCut (Gao et al. 2022, arXiv:2206.02368): few missing tokens matter.
+
+    The loss is NLL(p) + alpha · KL(p‖q), where p are the predictions of a pass, and q those of a
+    pass that does not see some tokens of source and target (§3.1 there). The gradient reaches
+    both p and q. Both passes run in one call, with different dropout, as in `rdrop_loss`.
+
+    Args:
+        model: Model of this package in train mode, possibly wrapped.
+        inputs: As of `rdrop_loss`.
+        alpha: Weight of the divergence; 3 in the paper.
+        cutoff: Probability that a token is not seen; 0.05 in the paper.
+        num_items_in_batch: As of `rdrop_loss`.
+
+    Returns:
+        (The loss, in nats per token; the outputs of the model for the doubled batch.)
+    """
+    labels = inputs["labels"]
+    with _cut_tokens(model, cutoff):
+        outputs = _run_twice(model, inputs)
+    count = (labels != IGNORE_INDEX).sum()
+    if num_items_in_batch is None:
+        num_items_in_batch = count
+    whole, _ = outputs["logits"].chunk(2)
+    nll = token_loss(whole, labels, label_smoothing, num_items_in_batch)
+    first, second = _log_probabilities(outputs["logits"], labels)
+    divergence = (first.exp() * (first - second)).sum()
+    return nll + alpha * mean_per_item(divergence, count, num_items_in_batch), outputs
+
+
+@contextmanager
+def _cut_tokens(model: nn.Module, cutoff: float) -> Iterator[None]:
+    """Sets the embeddings of random tokens to zero in the second half of each batch.
+
+    This is the token cutoff of Shen et al. 2020 (arXiv:2009.13818): positions stay.
+    """
+
+    def cut(stack: Any, args: tuple[()], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        ids = kwargs["input_ids"]  # (2 · batch, length)
+        seen = torch.rand(ids.shape, device=ids.device) >= cutoff
+        seen[: len(ids) // 2] = True
+        embeds = stack.embed_tokens(ids) * seen[..., None]
+        return args, {**kwargs, "input_ids": None, "inputs_embeds": embeds}
+
+    # By name: a stack may come from the code of a saved directory.
+    stacks = [module for module in model.modules() if hasattr(module, "embed_positions")]
+    hooks = [stack.register_forward_pre_hook(cut, with_kwargs=True) for stack in stacks]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Computes KL(p₁‖p₂) + KL(p₂‖p₁), summed over the tokens to predict: a scalar in nats.
 
@@ -61,11 +128,16 @@ def symmetric_divergence(logits: torch.Tensor, labels: torch.Tensor) -> torch.Te
         logits: Of shape (2 · batch, target_len, vocab): the first pass, then the second.
         labels: Of shape (batch, target_len); positions with -100 do not count.
     """
+    first, second = _log_probabilities(logits, labels)
+    return ((first.exp() - second.exp()) * (first - second)).sum()
+
+
+def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns those of each pass, in nats, of shape (tokens to predict, vocab)."""
     counted = labels != IGNORE_INDEX
     sum_type = torch.promote_types(logits.dtype, torch.float32)
-    halves = (half[counted].to(sum_type) for half in logits.chunk(2))  # (tokens to predict, vocab)
-    first, second = (F.log_softmax(half, dim=-1) for half in halves)
-    return ((first.exp() - second.exp()) * (first - second)).sum()
+    halves = (half[counted].to(sum_type) for half in logits.chunk(2))
+    return tuple(F.log_softmax(half, dim=-1) for half in halves)
 
 
 def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from vanilla_transformer.training.guided_alignment import (
 )
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
-from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss
+from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss, simcut_loss
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
@@ -87,12 +87,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     needs `max_steps`. Evaluation is unchanged. A run that is resumed in the middle of an epoch sees
     the same batches as an uninterrupted run, on one process or several.
 
-    With `args.rdrop_alpha` the training loss is that of R-Drop, and with `args.scheduled_sampling`
-    the decoder reads some of its own predictions. `args.lr_scheduler_type` may be "noam". With
-    `args.optim` "muon" it makes the optimizer `Muon`. `args.early_stopping_patience` adds the
-    callback `EarlyStopping`. `args.guided_alignment` adds a loss on a head of cross-attention, and
-    names that head in `model.config.alignment_heads`; unless it is "own", the training set has
-    pairs of token indices in the column "alignment".
+    With `args.rdrop_alpha` the training loss is that of R-Drop, with `args.simcut_alpha` that of
+    SimCut, and with `args.scheduled_sampling` the decoder reads some of its own predictions.
+    `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer `Muon`.
+    `args.early_stopping_patience` adds the callback `EarlyStopping`. `args.guided_alignment` adds a
+    loss on a head of cross-attention, and names that head in `model.config.alignment_heads`; unless
+    it is "own", the training set has pairs of token indices in the column "alignment".
 
     A training resumes only from a checkpoint that has every file it needs, and with the settings of
     its optimizer. Its time and its loss cover all steps, and a training that is complete trains no
@@ -602,8 +602,9 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     def _token_loss(
         self, model: torch.nn.Module, inputs: dict[str, Any], num_items: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, Any]:
-        """Returns the loss of the predicted tokens, of one pass or of R-Drop's two, and outputs."""
-        if not (alpha := getattr(self.args, "rdrop_alpha", None)):
+        """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
+        rdrop, simcut = (getattr(self.args, f"{name}_alpha", None) for name in ("rdrop", "simcut"))
+        if not (rdrop or simcut):
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
             )
@@ -613,7 +614,11 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             inputs = {**inputs, "decoder_input_ids": shifted}
         smoothing = self.args.label_smoothing_factor
         smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
-        loss, outputs = rdrop_loss(model, inputs, alpha, smoothing, num_items)
+        if rdrop:
+            loss, outputs = rdrop_loss(model, inputs, rdrop, smoothing, num_items)
+        else:
+            cutoff = self.args.simcut_cutoff
+            loss, outputs = simcut_loss(model, inputs, simcut, cutoff, smoothing, num_items)
         return loss * self._share_of_processes(num_items), outputs
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:

@@ -106,6 +106,14 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "Weight of R-Drop's divergence between two passes with different dropout; 5 in the paper. "
         "Doubles the memory and the time of a step."
     )
+    simcut_alpha: float | None = option(
+        "Weight of SimCut's divergence between a pass and one that does not see some tokens; 3 in "
+        "the paper. Doubles the memory and the time of a step."
+    )
+    simcut_cutoff: float = option(
+        "Probability that simcut_alpha's second pass does not see a token of source or target.",
+        0.05,
+    )
     guided_alignment: str | None = option(
         "Train a head of cross-attention to align (Garg et al. 2019): a file with the word links "
         "of each training pair in Pharaoh's format (0-0 1-2), or own for what the heads of the "
@@ -208,11 +216,11 @@ RULES_BEFORE = (
     at_least(
         0,
         *("learning_rate", "muon_learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm"),
-        *("warmup_steps", "rdrop_alpha", "guided_alignment_weight", "dataloader_num_workers"),
-        *("logging_steps", "eval_steps", "save_steps"),
+        *("warmup_steps", "rdrop_alpha", "simcut_alpha", "guided_alignment_weight"),
+        *("dataloader_num_workers", "logging_steps", "eval_steps", "save_steps"),
     ),
     Rule(
-        ("adam_beta1", "adam_beta2", "muon_momentum", "label_smoothing_factor"),
+        ("adam_beta1", "adam_beta2", "muon_momentum", "label_smoothing_factor", "simcut_cutoff"),
         lambda value, _: not 0 <= value < 1,
         "`{name}` is {value}: it must be from 0 to below 1.",
     ),
@@ -324,6 +332,23 @@ RULES_AFTER = (
         lambda value, options: options.push_to_hub and value not in ("end", "every_save"),
         "`{name}` {value.value!r} would push the state of the optimizer, which is a pickle file: "
         "use end or every_save, and keep checkpoints in `output_dir`.",
+    ),
+    Rule(
+        ("simcut_alpha",),
+        lambda _, options: options.rdrop_alpha is not None,
+        "`{name}` of {value} and `rdrop_alpha` of {options.rdrop_alpha} both add a second pass: "
+        "leave one of them out.",
+    ),
+    Rule(
+        ("simcut_alpha",),
+        lambda _, options: options.torch_compile,
+        "`{name}` of {value} changes embeddings inside the model, which `torch_compile` hides: "
+        "leave one of them out.",
+    ),
+    Rule(
+        ("simcut_cutoff",),
+        lambda _, options: options.simcut_alpha is None,
+        "`{name}` of {value} has no effect without `simcut_alpha`: give both, or leave it out.",
     ),
     Rule(
         ("guided_alignment_weight", "guided_alignment_layer", "guided_alignment_head"),
