@@ -2,8 +2,9 @@
 
 Makes corpora of several sizes from real pairs, prepares each with `vanilla-transformer prepare`,
 trains a tiny model for two steps with `--prepared`, resumes it for one more, and loads batches
-alone. Each stage is a process of its own: its processor seconds, those of its workers included, and
-its largest resident memory are printed as a table of Markdown.
+alone. Each stage is a process of its own. A table of Markdown has its processor seconds, those of
+its workers included, and the largest memory of one of its processes: with the pages of mapped
+files, and without them.
 
     python scripts/experiments/scale.py train.en train.de --pairs 300000 1000000 --folder runs/scale
 """
@@ -16,12 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import numpy as np
+import psutil
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.shards import INDEX, LENGTHS, Shards
@@ -29,6 +32,7 @@ from vanilla_transformer.data.text_files import read_line_pairs
 
 PROGRAM = (sys.executable, "-m", "vanilla_transformer")
 WORDS = 25
+_SECONDS_BETWEEN_LOOKS = 0.1
 TINY = (
     *("--choose_defaults", "False", "--d_model", "32", "--encoder_layers", "1"),
     *("--decoder_layers", "1", "--encoder_ffn_dim", "64", "--decoder_ffn_dim", "64"),
@@ -43,14 +47,23 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process has used: processor and wall seconds, and gigabytes at its peak."""
+    """What a process and its workers have used.
+
+    Attributes:
+        processor: Processor seconds.
+        wall: Wall seconds.
+        memory: Gigabytes of the largest process at its peak.
+        own: The same without the pages of files, which the kernel takes back when it needs them.
+    """
 
     processor: float
     wall: float
     memory: float
+    own: float
 
     def __str__(self) -> str:
-        return f"{self.processor:.1f} s ({self.wall:.0f} s, {self.memory:.2f} GB)"
+        memory = f"{self.memory:.2f} GB, {self.own:.2f} GB not of files"
+        return f"{self.processor:.1f} s ({self.wall:.0f} s, {memory})"
 
 
 def make_corpus(source: str, target: str, count: int, folder: Path, seed: int = 0) -> list[str]:
@@ -97,12 +110,25 @@ def repeat_shards(data: Path, count: int) -> Path:
 def measure(*words: str) -> Cost:
     """Runs a command in a process of its own."""
     began = time.monotonic()
-    process = subprocess.Popen(words)
-    _, status, usage = os.wait4(process.pid, 0)
+    process, own, done = subprocess.Popen(words), 0, 0
+    while not done:
+        own = max(own, _largest_own_memory(process.pid))
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        done, status, usage = os.wait4(process.pid, os.WNOHANG)
     if status:
         raise SystemExit(f"{' '.join(words)} failed")
     wall = time.monotonic() - began
-    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 2**20)
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 2**20, own / 2**30)
+
+
+def _largest_own_memory(pid: int) -> int:
+    """Returns the most bytes that are not of files, of a process and those that it has started."""
+    found, process = [0], psutil.Process(pid)
+    for one in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            memory = one.memory_info()
+            found.append(memory.rss - memory.shared)  # RssAnon of /proc/PID/status
+    return max(found)
 
 
 def load_batches(prepared: str, batches: int) -> None:

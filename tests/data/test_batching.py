@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from small import assert_resumes_exactly, record_batches, trainer
 from transformers import MarianConfig, MarianMTModel
 
-from vanilla_transformer.data import large_order, token_budget
+from vanilla_transformer.data import mixing
+from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
 
@@ -69,9 +70,8 @@ def test_every_epoch_keeps_every_promise(
 @pytest.mark.parametrize("most", [None, 5])
 def test_a_large_corpus_keeps_every_promise(monkeypatch, processes, most):
     """Blocks are small here, so that there are many."""
-    for module in (token_budget, large_order):
-        monkeypatch.setattr(module, "PAIRS_OF_A_BLOCK", 512)
-    monkeypatch.setattr(large_order, "_PAIRS_OF_A_RUN", 16)
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", 512)
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_RUN", 16)
     source, target = (side.astype(np.uint16) for side in lengths(5003))
     options = {"max_sentences": most, "seed": 2, "num_processes": processes}
     sampler = TokenBudgetBatchSampler(source, target, 300, **options)
@@ -95,10 +95,10 @@ def test_a_large_corpus_keeps_every_promise(monkeypatch, processes, most):
 def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
     """A million pairs are sorted; what is kept is their order, of 4 bytes a pair."""
 
-    def bytes_of(count):
+    def bytes_of(count, mixture=None):
         sides = [np.resize(side.astype(np.uint16), count) for side in lengths(10_000)]
         tracemalloc.start()
-        sampler = TokenBudgetBatchSampler(*sides, 4000)
+        sampler = TokenBudgetBatchSampler(*sides, 4000, mixture=mixture)
         kept = tracemalloc.get_traced_memory()[0]
         next(iter(sampler))
         peak = tracemalloc.get_traced_memory()[1]
@@ -107,9 +107,11 @@ def test_the_memory_of_an_order_does_not_grow_with_the_corpus():
 
     kept, peak = bytes_of(2**20)
     assert kept < 4.5 * 2**20
-    kept, largest = bytes_of(3 * 2**20)
-    assert kept < 0.1 * 2**20
-    assert largest < peak
+    mixture = Mixture({"a": 2**21, "b": 2**20}, {"a": 0.3, "b": 0.7}, 0)
+    for chosen in (None, mixture):
+        kept, largest = bytes_of(3 * 2**20, chosen)
+        assert kept < 0.5 * 2**20
+        assert largest < peak
 
 
 def test_little_padding():

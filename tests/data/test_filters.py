@@ -1,7 +1,10 @@
 """The table of filters: what each drops, and what it keeps."""
 
+import tracemalloc
+
 import pytest
 
+from vanilla_transformer.data import filters
 from vanilla_transformer.data.filters import FILTERS, active_filters, pair_key, reasons_to_drop
 
 DROPPED = [
@@ -69,6 +72,16 @@ def test_pairs_are_compared_with_others():
     found = [drop(*pair) for pair in (("a", "b"), ("a", "b"), ("a", "c"), ("the  DOG", "hund"))]
     assert found == ["", "duplicate", "", "held_out"]
     assert set(active_filters(False)) == {"empty", "held_out"}
+
+
+def test_a_pair_is_remembered_by_8_bytes(monkeypatch):
+    monkeypatch.setattr(filters, "_RECENT_PAIRS", 500)
+    tracemalloc.start()
+    drop = reasons_to_drop({"duplicate": True}, None, frozenset())
+    assert sum(drop(str(n % 30_000), "") == "duplicate" for n in range(40_000)) == 10_000
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept / 30_000 < 12
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from vanilla_transformer.data import large_order, mixing
 from vanilla_transformer.data.corpus_entries import Corpus, shares_of
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
 
+SIZES = {"big": 900, "small": 90, "tiny": 10}
 NAMES = ["big"] * 900 + ["small"] * 90 + ["tiny"] * 10
 SHARES = {"big": 0.5, "small": 0.2, "tiny": 0.3}
 
@@ -19,9 +21,17 @@ def sampler(mixture, **options):
     return TokenBudgetBatchSampler(*lengths, 300, mixture=mixture, **options)
 
 
+@pytest.fixture(params=[2**20, 128], ids=["sorted", "blocks"])
+def block(request, monkeypatch):
+    """Pairs are sorted, or looked at block by block, where one corpus is drawn in runs."""
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", request.param)
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_RUN", 16)
+    return request.param
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-def test_epochs_have_the_shares_and_use_all_pairs_equally_often(processes):
-    mixture = Mixture(NAMES, SHARES, 7)
+def test_epochs_have_the_shares_and_use_all_pairs_equally_often(block, processes):
+    mixture = Mixture(SIZES, SHARES, 7)
     samplers = [
         sampler(mixture, num_processes=processes, process_index=index) for index in range(processes)
     ]
@@ -41,8 +51,47 @@ def test_epochs_have_the_shares_and_use_all_pairs_equally_often(processes):
         assert max(found) - min(found) <= 1
 
 
-def test_an_epoch_depends_on_the_seed_alone():
-    first, again, other = (Mixture(NAMES, SHARES, seed) for seed in (7, 7, 8))
+def test_a_block_has_the_shares_and_an_epoch_as_many_batches_as_the_others(block):
+    mixture = Mixture(SIZES, SHARES, 7)
+    for rows in mixture.blocks(3):
+        assert len(rows) <= block + len(SIZES)
+        shares = Counter(NAMES[row] for row in rows)
+        assert all(abs(shares[name] - SHARES[name] * len(rows)) < 2 for name in SHARES)
+    order = sampler(mixture)
+    sides = order.source_lengths, order.target_lengths
+    assert (order._large is None) == (block > len(NAMES))
+    for epoch in range(5):
+        order.set_epoch(epoch)
+        batches = list(order)
+        assert max(len(rows) * sum(side[rows].max() for side in sides) for rows in batches) <= 300
+
+
+def test_an_epoch_whose_pairs_are_too_long_has_those_of_the_first(monkeypatch):
+    """Here the corpus is sorted by length, and no room is left for a deviation."""
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", 64)
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_RUN", 16)
+    monkeypatch.setattr(large_order, "_DEVIATIONS", 0)
+    lengths = np.repeat(np.arange(1, 101), 10)
+    mixture = Mixture({"a": 990, "b": 10}, {"a": 0.5, "b": 0.5}, 1)
+    one = TokenBudgetBatchSampler(lengths, lengths, 300, mixture=mixture)
+    found = []
+    for epoch in range(20):
+        one.set_epoch(epoch)
+        batches = list(one)
+        assert len(batches) == len(one)
+        found.append(sorted(row for batch in batches for row in batch))
+        assert found[-1] in (found[0], sorted(mixture(epoch)))
+    assert found.count(found[0]) > 1
+    assert len(set(map(tuple, found))) > 2
+
+
+def test_lengths_of_other_corpora_are_refused():
+    with pytest.raises(ValueError, match="`mixture` is one of 999 pairs, but there are 1000"):
+        sampler(Mixture({**SIZES, "big": 899}, SHARES, 7))
+
+
+def test_an_epoch_depends_on_the_seed_alone(block):
+    first, again, other = (Mixture(SIZES, SHARES, seed) for seed in (7, 7, 8))
     first(0), first(1)
     assert np.array_equal(first(5), again(5))
     assert not np.array_equal(first(5), other(5))

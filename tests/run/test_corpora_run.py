@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from datasets import load_from_disk
 from safetensors.torch import load_file
 from toy import SIZES, arguments
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands import translate
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data import mixing
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.run.training_run import main
 
@@ -51,7 +53,9 @@ def argv(corpus, recipe, folder, **changes):
     return [recipe, *words]
 
 
-def test_a_run_on_corpora_and_its_resumption(corpus, recipe, tmp_path, caplog):
+def test_a_run_on_corpora_and_its_resumption(corpus, recipe, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_BLOCK", 128)  # as if they were too many to be sorted
+    monkeypatch.setattr(mixing, "PAIRS_OF_A_RUN", 16)
     caplog.set_level("INFO", "vanilla_transformer")
     first = tmp_path / "first"
     figures = main(argv(corpus, recipe, first))
@@ -78,6 +82,7 @@ def test_prepared_corpora_keep_their_shares_and_counts(recipe, tmp_path, caplog)
     caplog.set_level("INFO", "vanilla_transformer")
     options = ["--tokenizer_kind", "word", "--output_dir", str(tmp_path / "prepared")]
     run_subcommand("prepare", [recipe, *options])
+    assert len(load_from_disk(str(tmp_path / "prepared/texts"))["train"]) == 100
     caplog.clear()
     sizes = [f"--{name}={value}" for name, value in SIZES.items()]
     words = ["--prepared", str(tmp_path / "prepared"), "--output_dir", str(tmp_path / "run")]

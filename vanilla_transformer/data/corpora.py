@@ -291,8 +291,8 @@ def _make_reports(
     """
     reports = []
     for name, table in tables.items():
-        reasons = Counter(pc.drop_null(table.with_format("arrow")["reason"][:]).to_pylist())
-        del reasons[""]
+        counted = pc.value_counts(table.with_format("arrow")["reason"][:]).to_pylist()
+        reasons = Counter({one["values"]: one["counts"] for one in counted if one["values"]})
         if not sizes[name]:
             raise ValueError(
                 f"The filters leave nothing of the corpus {name!r} with {len(table):,} pairs "

@@ -6,11 +6,13 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import numpy as np
 import regex
 
 from vanilla_transformer.extras import optional_packages
 
 _LEAST_LETTERS = 20
+_RECENT_PAIRS = 2**18  # whose hashes are not sorted yet
 _NO_WORD = regex.compile(r"[\W_]+")
 _DIGITS = regex.compile(r"[0-9]+")
 _PLACEHOLDERS = regex.compile(
@@ -223,6 +225,26 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
     return {name: value for name, value in active.items() if value is not False}
 
 
+class _SeenPairs:
+    """Remembers hashes, in 8 bytes each: most are sorted, and the last ones are in a set."""
+
+    def __init__(self) -> None:
+        self._sorted, self._recent = np.zeros(0, np.int64), set[int]()
+
+    def add(self, key: int) -> bool:
+        """Returns whether a hash is new."""
+        place = self._sorted.searchsorted(key)
+        is_old = place < len(self._sorted) and self._sorted[place] == key
+        if is_old or key in self._recent:
+            return False
+        self._recent.add(key)
+        if len(self._recent) >= _RECENT_PAIRS:
+            new = np.sort(np.fromiter(self._recent, np.int64))
+            self._sorted = np.insert(self._sorted, self._sorted.searchsorted(new), new)
+            self._recent.clear()
+        return True
+
+
 def reasons_to_drop(
     filters: Mapping[str, float | bool], languages: Languages, held_out: frozenset[int]
 ) -> Callable[[str, str], str]:
@@ -237,7 +259,7 @@ def reasons_to_drop(
         for name, value in filters.items()
         if name not in _COMPARING
     ]
-    seen: set[int] = set()
+    seen = _SeenPairs()
 
     def reason(source: str, target: str) -> str:
         for name, is_bad, value in local:
@@ -245,12 +267,8 @@ def reasons_to_drop(
                 return name
         if held_out and pair_key(source, target) in held_out:
             return "held_out"
-        if "duplicate" in filters:
-            key = hash((source, target))
-            if key in seen:
-                return "duplicate"
-            seen.add(key)
-        return ""
+        is_duplicate = "duplicate" in filters and not seen.add(hash((source, target)))
+        return "duplicate" if is_duplicate else ""
 
     return reason
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vanilla_transformer.data import mixing
+from vanilla_transformer.data.mixing import Mixture
+
 Ints = NDArray[np.int64]
 
-PAIRS_OF_A_BLOCK = 2**20
-_PAIRS_OF_A_RUN = 2**10  # neighbours on the disk that stay together
+_DEVIATIONS = 4  # of the number of batches of a mixture, for which each epoch has room
 _RATIO_OF_A_BUCKET = 1.06  # of the longest to the shortest text of a bucket, on each side
 
 
@@ -20,15 +22,16 @@ class LargeOrder:
     """Draws the batches of each epoch from blocks of pairs.
 
     Pairs of similar lengths on both sides share a bucket; each bucket has its number of pairs per
-    batch. A block is drawn from all over the corpus, in runs of neighbours. The pairs that fill no
+    batch. A block is drawn from all over the corpora, in runs of neighbours. The pairs that fill no
     batch of their bucket go on to the next block, and those of the last block are batched across
-    buckets. So every epoch has the same number of batches, and every pair once.
+    buckets, in as many batches as give every epoch the same number.
 
     Args:
         source: Number of tokens of each source, in memory or on the disk.
         target: The same of each target.
         max_tokens: Budget of a batch.
         most: Largest number of pairs of a batch; None: no limit.
+        mixture: Chooses the pairs of each epoch.
         num_processes: The number of batches is a multiple of it.
         cut: Cuts sorted lengths into batches: returns the positions.
         halve: Halves the largest batches until there are so many.
@@ -46,11 +49,13 @@ class LargeOrder:
         target: NDArray[Any],
         max_tokens: int,
         most: int | None,
+        mixture: Mixture,
         num_processes: int,
         cut: Callable[[Ints, Ints], Ints],
         halve: Callable[[Ints, int], Ints],
     ) -> None:
-        self.source, self.target = source, target
+        self.source, self.target, self.mixture = source, target, mixture
+        self._cut, self._halve = cut, halve
         longest = max(int(source.max()), int(target.max()))
         self._band_of_length = np.floor(
             np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
@@ -61,29 +66,58 @@ class LargeOrder:
         # Buckets in the order in which those of a corpus that is sorted follow each other.
         of_target, of_source = np.divmod(np.arange(bands**2), bands)
         of_source = np.where(of_target % 2, bands - 1 - of_source, of_source)
-        self._number_of_bands = bands
-        sizes = np.maximum(1, max_tokens // np.maximum(1, widest[of_target] + widest[of_source]))
-        self._pairs_of_batch = np.minimum(sizes, most or len(source))
-        counts = np.zeros(bands**2, np.int64)
-        for start in range(0, len(source), PAIRS_OF_A_BLOCK):
-            rows = slice(start, start + PAIRS_OF_A_BLOCK)
-            counts += np.bincount(self._buckets_of(source[rows], target[rows]), minlength=bands**2)
-        self._full_batches = counts // self._pairs_of_batch
-        # The end of an epoch has enough pairs for as many batches as the processes need.
-        common = int(counts.argmax())
-        kept = num_processes // max(1, int(self._pairs_of_batch[common]) - 1) + 2
-        self._full_batches[common] = max(0, self._full_batches[common] - kept)
-        rest = np.repeat(np.arange(bands**2), counts - self._full_batches * self._pairs_of_batch)
-        cuts = cut(widest[of_source[rest]], widest[of_target[rest]])
-        drawn = int(self._full_batches.sum()) + len(cuts) - 1
-        self.num_batches = -(-drawn // num_processes) * num_processes
-        wanted = len(cuts) - 1 + self.num_batches - drawn
-        if wanted > len(rest):
+        self._number_of_bands, self._widths = bands, (widest[of_source], widest[of_target])
+        sizes = np.maximum(1, max_tokens // np.maximum(1, sum(self._widths)))
+        self._pairs_of_batch = sizes = np.minimum(sizes, most or len(source))
+        self._counts = self._count_buckets(0)
+        # The end of an epoch has enough pairs for as many batches as the processes need, and as
+        # epochs of longer pairs have.
+        slack, full = _DEVIATIONS * self._deviation(), self._counts // sizes
+        spare = 2 * slack * float(full.sum()) / max(1, int((full * (sizes - 1)).sum()))
+        self._kept_share = min(1.0, spare)
+        self._kept = num_processes // max(1, int(sizes[self._counts.argmax()]) - 1) + 2
+        full, cuts = self._plan(self._counts)
+        drawn = int(full.sum()) + len(cuts) - 1
+        self.num_batches = -(-int(drawn * (1 + slack)) // num_processes) * num_processes
+        if not self._has_room(full, cuts, self._counts):
             raise ValueError(
                 f"`max_tokens` of {max_tokens} makes {drawn} batches, which {num_processes} "
                 "processes cannot share equally: raise `max_tokens`."
             )
-        self._last_cuts = halve(cuts, wanted)
+
+    def _deviation(self) -> float:
+        """Returns the standard deviation of the tokens of an epoch, as a share of their mean."""
+        variance, size = 0.0, mixing.PAIRS_OF_A_BLOCK
+        for rows, length, draws in self.mixture.varying_runs():
+            sums = []
+            for start in range(rows.start, rows.stop, size):
+                part = slice(start, min(start + size, rows.stop))
+                tokens = np.add(self.source[part], self.target[part], dtype=np.int64)
+                sums.append(np.add.reduceat(tokens, np.arange(0, len(tokens), length)))
+            variance += draws * float(np.concatenate(sums).var())
+        return variance**0.5 / max(1, int((self._counts * sum(self._widths)).sum()))
+
+    def _count_buckets(self, epoch: int) -> Ints:
+        """Returns how many pairs of an epoch each bucket has."""
+        counts = np.zeros(self._number_of_bands**2, np.int64)
+        for rows in self.mixture.blocks(epoch):
+            buckets = self._buckets_of(self.source[rows], self.target[rows])
+            counts += np.bincount(buckets, minlength=len(counts))
+        return counts
+
+    def _plan(self, counts: Ints) -> tuple[Ints, Ints]:
+        """Returns the full batches of each bucket, and the positions that cut the other pairs."""
+        full = counts // self._pairs_of_batch
+        full -= (full * self._kept_share).astype(np.int64)
+        common = int(counts.argmax())
+        full[common] = max(0, full[common] - self._kept)
+        rest = np.repeat(np.arange(len(counts)), counts - full * self._pairs_of_batch)
+        return full, self._cut(*(widths[rest] for widths in self._widths))
+
+    def _has_room(self, full: Ints, cuts: Ints, counts: Ints) -> bool:
+        """Returns whether the pairs that fill no batch can be cut into as many as are missing."""
+        wanted = self.num_batches - int(full.sum())
+        return len(cuts) - 1 <= wanted <= int((counts - full * self._pairs_of_batch).sum())
 
     def _buckets_of(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
         """Returns the bucket of each pair."""
@@ -92,15 +126,17 @@ class LargeOrder:
         buckets += np.where(band % 2, self._number_of_bands - 1 - other, other)
         return buckets
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Ints]:
-        """Yields the batches of an epoch."""
-        count, length = len(self.source), _PAIRS_OF_A_RUN
-        runs = rng.permutation(-(-count // length))
-        left, rest = self._full_batches.copy(), np.zeros(0, np.int64)
-        for start in range(0, len(runs), PAIRS_OF_A_BLOCK // length):
-            own = runs[start : start + PAIRS_OF_A_BLOCK // length, None] * length
-            block = (own + np.arange(length)).ravel()
-            block = np.concatenate([rest, rng.permutation(block[block < count])])
+    def epoch(self, rng: np.random.Generator, number: int) -> Iterator[Ints]:
+        """Yields the batches of an epoch, counted from 0."""
+        varies = any(self.mixture.varying_runs())
+        counts = self._count_buckets(number) if varies and number else self._counts
+        left, cuts = self._plan(counts)
+        if not self._has_room(left, cuts, counts):  # its pairs are too long, or too short
+            number = 0
+            left, cuts = self._plan(self._counts)
+        cuts, rest = self._halve(cuts, self.num_batches - int(left.sum())), np.zeros(0, np.int64)
+        for drawn in self.mixture.blocks(number):
+            block = np.concatenate([rest, rng.permutation(drawn)])
             buckets = self._buckets_of(self.source[block], self.target[block])
             order = np.argsort(buckets, kind="stable")
             block, found = block[order], np.bincount(buckets, minlength=len(left))
@@ -108,12 +144,11 @@ class LargeOrder:
             left -= batches
             firsts = np.cumsum(found) - found
             of_bucket = np.repeat(np.arange(len(left)), batches)
-            number = np.arange(len(of_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
-            starts = firsts[of_bucket] + number * self._pairs_of_batch[of_bucket]
+            place = np.arange(len(of_bucket)) - np.repeat(np.cumsum(batches) - batches, batches)
+            starts = firsts[of_bucket] + place * self._pairs_of_batch[of_bucket]
             for one in rng.permutation(len(starts)):
                 yield block[starts[one] : starts[one] + self._pairs_of_batch[of_bucket[one]]]
             place = np.arange(len(block)) - np.repeat(firsts, found)
             rest = block[place >= np.repeat(batches * self._pairs_of_batch, found)]
-        cuts = self._last_cuts
         for one in rng.permutation(len(cuts) - 1):
             yield rest[cuts[one] : cuts[one + 1]]

@@ -1,11 +1,19 @@
-"""Which pairs an epoch holds, where corpora have shares that are not those of their sizes."""
+"""Which pairs an epoch holds, and in which blocks, where they are too many to be looked at at once.
 
-from collections.abc import Mapping, Sequence
+Corpora may have shares that are not those of their sizes.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+
+PAIRS_OF_A_BLOCK = 2**20
+PAIRS_OF_A_RUN = 2**10
+"""Neighbours on the disk that stay together, of a corpus that is larger than a block."""
 
 
 class Mixture:
@@ -17,38 +25,77 @@ class Mixture:
     choose the same pairs.
 
     Args:
-        names: Name of the corpus of each pair.
+        sizes: Number of pairs of each corpus by its name, in the order in which they follow each
+            other.
         shares: The share of each corpus by its name, above 0; they sum to 1.
+
+    Attributes:
+        counts: Number of pairs of each corpus in an epoch, by its name.
     """
 
-    def __init__(self, names: Sequence[str], shares: Mapping[str, float], seed: int) -> None:
-        self.seed = seed
-        corpora, inverse = np.unique(np.asarray(names), return_inverse=True)
-        self._rows = [np.flatnonzero(inverse == number) for number in range(len(corpora))]
-        exact = np.array([shares[str(name)] for name in corpora]) * len(inverse)
+    def __init__(self, sizes: Mapping[str, int], shares: Mapping[str, float], seed: int) -> None:
+        self.seed, total = seed, sum(sizes.values())
+        ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
+        self._rows = [range(ends[name] - sizes[name], ends[name]) for name in sorted(sizes)]
+        exact = np.array([shares[name] for name in sorted(sizes)]) * total
         counts = np.floor(exact).astype(np.int64)
-        most = np.argsort(counts - exact, kind="stable")[: len(inverse) - int(counts.sum())]
+        most = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
         counts[most] += 1
-        self.counts: dict[str, int] = dict(zip(map(str, corpora), counts.tolist(), strict=True))
+        self.counts: dict[str, int] = dict(zip(sorted(sizes), counts.tolist(), strict=True))
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
     def __call__(self, epoch: int) -> Ints:
         """Returns the indices of the pairs of an epoch, counted from 0."""
-        chosen = [
-            self._take_rows(number, epoch * count, count)
-            for number, count in enumerate(self.counts.values())
-        ]
-        return np.concatenate(chosen)
+        return next(self.blocks(epoch, len(self)))
+
+    def blocks(self, epoch: int, size: int | None = None) -> Iterator[Ints]:
+        """Yields the indices of the pairs of an epoch in blocks, each with the same shares.
+
+        Args:
+            size: Largest number of pairs of a block, but for rounding. None: `PAIRS_OF_A_BLOCK`.
+        """
+        parts = -(-len(self) // (size or PAIRS_OF_A_BLOCK))
+        for part in range(parts):
+            yield np.concatenate(
+                [
+                    self._take_rows(number, epoch * count + first, last - first)
+                    for number, count in enumerate(self.counts.values())
+                    for first, last in [(part * count // parts, (part + 1) * count // parts)]
+                ]
+            )
+
+    def varying_runs(self) -> Iterator[tuple[range, int, float]]:
+        """Yields of each corpus that gives other pairs in each epoch what its choice depends on.
+
+        Yields:
+            Its rows; the number of rows that are chosen together; how many such choices, if they
+            were independent of each other, would vary as much as those of an epoch.
+        """
+        for rows, count in zip(self._rows, self.counts.values(), strict=True):
+            if count % len(rows):
+                length = _length_of_runs(rows)
+                yield rows, length, min(count, len(rows) / 2) / length
 
     def _take_rows(self, number: int, start: int, count: int) -> Ints:
         """Returns rows of the endless order of a corpus, from a position on."""
-        rows = self._rows[number]
-        first, last = start // len(rows), -(-(start + count) // len(rows))
-        rounds = [
-            np.random.default_rng((self.seed, number, turn)).permutation(rows)
-            for turn in range(first, last)
-        ]
-        found = np.concatenate([np.zeros(0, np.int64), *rounds])
-        return found[start - first * len(rows) :][:count]
+        rows, found = self._rows[number], [np.zeros(0, np.int64)]
+        length = _length_of_runs(rows)
+        while count:
+            turn, skipped = divmod(start, len(rows))
+            rng = np.random.default_rng((self.seed, number, turn))
+            runs = rng.permutation(-(-len(rows) // length))
+            ends = np.cumsum(np.minimum(length, len(rows) - runs * length))
+            stop = min(skipped + count, len(rows))
+            chosen = slice(np.searchsorted(ends, skipped, "right"), np.searchsorted(ends, stop) + 1)
+            places = (runs[chosen, None] * length + np.arange(length)).ravel()
+            places = places[places < len(rows)]
+            before = int(ends[chosen.start - 1]) if chosen.start else 0
+            found.append(rows.start + places[skipped - before : stop - before])
+            start, count = start + stop - skipped, count - (stop - skipped)
+        return np.concatenate(found)
+
+
+def _length_of_runs(rows: range) -> int:
+    return PAIRS_OF_A_RUN if len(rows) > PAIRS_OF_A_BLOCK else 1

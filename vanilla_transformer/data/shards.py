@@ -265,8 +265,7 @@ def _write_lengths(folder: Path, count: int) -> None:
     parts = []
     for number in range(count):
         table = MemoryMappedTable.from_file(str(_shard_path(folder, number))).table
-        sides = [np.diff(table[name].chunk(0).offsets) for name in SIDES]
-        parts.append(np.stack(sides, axis=1))
-    lengths = np.concatenate(parts)
+        sides = np.stack([np.diff(table[name].chunk(0).offsets) for name in SIDES], axis=1)
+        parts.append(sides.astype(np.min_scalar_type(int(sides.max(initial=0)) | 256)))
     with replaced_file(folder / LENGTHS) as part, part.open("wb") as stream:
-        np.save(stream, lengths.astype(np.min_scalar_type(int(lengths.max(initial=0)) | 256)))
+        np.save(stream, np.concatenate(parts))

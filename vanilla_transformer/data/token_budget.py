@@ -15,7 +15,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from vanilla_transformer.data.large_order import PAIRS_OF_A_BLOCK, LargeOrder
+from vanilla_transformer.data import mixing
+from vanilla_transformer.data.large_order import LargeOrder
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.shards import SIDES, Shards
 from vanilla_transformer.rules import Rule, at_least, check_rules
@@ -100,13 +101,13 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self._check_lengths()
         self._step_between_batches = 1 if process_index is None else num_processes
         self._large: LargeOrder | None = None
-        # A mixture draws other pairs in each epoch: the buckets of a large order count all pairs.
-        if shuffle and mixture is None and len(self.source_lengths) > PAIRS_OF_A_BLOCK:
+        if shuffle and len(self.source_lengths) > mixing.PAIRS_OF_A_BLOCK:
             self._large = LargeOrder(
                 self.source_lengths,
                 self.target_lengths,
                 max_tokens,
                 max_sentences,
+                mixture or Mixture({"": len(self.source_lengths)}, {"": 1.0}, seed),
                 num_processes,
                 self._cut_greedily,
                 _halve_largest_batches,
@@ -133,7 +134,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         rng = np.random.default_rng((self.seed, self.epoch))
         first, step = self.process_index or 0, self._step_between_batches
         if self._large is not None:
-            for batch in islice(self._large.epoch(rng), first, None, step):
+            for batch in islice(self._large.epoch(rng, self.epoch), first, None, step):
                 yield batch.tolist()
             return
         order, cuts = self._draw_epoch(rng)
@@ -199,6 +200,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 f"`source_lengths` has {len(source)} entries and `target_lengths` has "
                 f"{len(target)}: give one of each per example."
             )
+        if self.mixture is not None and len(self.mixture) != len(source):
+            raise ValueError(
+                f"`mixture` is one of {len(self.mixture)} pairs, but there are {len(source)} "
+                "lengths: give the sizes of the corpora that are there."
+            )
         if len(source) < self.num_processes:
             raise ValueError(
                 f"{len(source)} examples are too few for {self.num_processes} process(es): "
@@ -217,8 +223,8 @@ def check_longest(source: Ints, target: Ints, max_tokens: int, name: Callable[[i
         ValueError: If an example exceeds the budget; the error names the longest.
     """
     longest, tokens = 0, -1
-    for start in range(0, len(source), PAIRS_OF_A_BLOCK):
-        rows = slice(start, start + PAIRS_OF_A_BLOCK)
+    for start in range(0, len(source), mixing.PAIRS_OF_A_BLOCK):
+        rows = slice(start, start + mixing.PAIRS_OF_A_BLOCK)
         sums = np.add(source[rows], target[rows], dtype=np.int64)
         if sums.max() > tokens:
             longest, tokens = start + int(sums.argmax()), int(sums.max())

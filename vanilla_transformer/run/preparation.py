@@ -162,7 +162,7 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         tokenizer = load_tokenizer(str(path))
         made = _encode_splits(arguments, directory, texts, tokenizer, report, folder)
         plan, _ = plan_run(arguments, directory, texts, tokenizer)
-        whole = arguments.subwords.enabled or bool(arguments.data.corpora)
+        whole = arguments.subwords.enabled
         first = texts["train"].select(range(min(_FIRST_TEXTS, len(texts["train"]))))
         kept = texts if whole else DatasetDict({**texts, "train": first})
         kept.save_to_disk(folder / _TEXTS)

@@ -204,9 +204,9 @@ def make_trainer(
         compute_metrics=scorer,
         callbacks=[CompletePushes()] if plan.training.push_to_hub else None,
     )
-    if "train" in plan.splits and (shares := plan.shares) is not None:
-        names = plan.splits["train"]["corpus"]
-        trainer.mixture = Mixture(names, shares, trainer.order_seed)
+    if (shares := plan.shares) is not None:
+        sizes = {one["corpus"]: one["used"] for one in reports_of(plan.splits["train"])}
+        trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)
