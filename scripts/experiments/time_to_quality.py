@@ -26,7 +26,7 @@ imports, tokenizer, training and saving, but no scoring. Finished runs and score
 output directory, so that a second call adds systems, and so are the texts: `texts/train.source`,
 `texts/train.target` and the held-out `texts/val.source`. Run it on an idle machine: processor time
 depends on what else the machine does. Options that this program does not have replace those of our
-recipes, such as `--num_train_epochs 8`. Beside Marian, they cannot change the model or its
+recipes, such as `--num_train_epochs 8 --seed 2`. Beside Marian, they cannot change the model or its
 tokenizer: a recipe with these values gives them to both.
 """
 
@@ -170,8 +170,8 @@ def _check_numbers(options: argparse.Namespace, parser: argparse.ArgumentParser)
             parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}: at least 1")
     parts = [system.partition(":") for system in options.systems]
     kinds = {kind for kind, _, _ in parts}
-    for kind, names in _OPTIONS_OF.items():
-        for name in names:
+    for kind, own in _OPTIONS_OF.items():
+        for name in own:
             if getattr(options, name) != parser.get_default(name) and kind not in kinds:
                 parser.error(f"--{name.replace('_', '-')} has no effect without {kind}")
     names = [f"{kind}:{Path(rest).stem if kind == 'ours' else rest}" for kind, _, rest in parts]
@@ -212,8 +212,9 @@ def write_texts(options: argparse.Namespace, folder: Path) -> HeldOut:
         count = options.eval_samples
         rows = [[target] for target in targets[:count]]
         held_out = HeldOut(sources[:count], rows, "bleu", num_beams=5, max_length=80)
-    files = {f"train.{side}": texts for side, texts in columns.items()}
-    for name, texts in (files | {"val.source": held_out.sources}).items():
+    written = {f"train.{side}": texts for side, texts in columns.items()}
+    written["val.source"] = held_out.sources
+    for name, texts in written.items():
         (folder / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     return held_out
 

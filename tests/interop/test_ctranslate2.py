@@ -61,7 +61,6 @@ def test_every_field_in_the_way_is_named(shared_words, tmp_path):
         "norm_type": "unbiased_std",
         "position_embedding_type": "alibi",
         "activation_function": "relu2",
-        "qk_norm": True,
     }
     model = make_model(**changes)
     with pytest.raises(ValueError, match="cannot compute") as refused:

@@ -187,7 +187,6 @@ def start(model):
 
 def test_what_marian_cannot_compute_is_named(shared_words, tmp_path):
     changes = {"position_embedding_type": "sinusoidal_half", "norm_type": "unbiased_std"}
-    changes["qk_norm"] = True
     make_model(**changes, encoder_attention_heads=4).save_pretrained(tmp_path / "model")
     shared_words.save_pretrained(tmp_path / "model")
     export = [str(tmp_path / "model"), str(tmp_path / "out"), "--to", "marian-npz"]

@@ -93,7 +93,7 @@ def draw_config(seed):
     left_out = () if fits_all else POST_NORM_INITIALIZERS
     names = [name for name in CHOICES["initializer"] if name not in left_out]
     fields["initializer"] = rng.choice(names)
-    fields["qk_norm"] = flag()
+    fields["qk_norm"] = flag() and fields["norm_type"] != "unbiased_std"
     aligned = ([[0, 0]],) if fields["decoder_layers"] else ()
     return fields | {"alignment_heads": rng.choice((None, *aligned))}
 

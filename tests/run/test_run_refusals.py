@@ -82,10 +82,13 @@ def test_a_tokenizer_with_other_tokens_is_refused(trained, corpus, tmp_path):
     )
     assert len(AutoTokenizer.from_pretrained(tmp_path / "other")) == len(own)
     changes = {"model_name_or_path": trained, "tokenizer_name_or_path": tmp_path / "other"}
-    with pytest.raises(ValueError, match=r"gives .* the id .*, but the model"):
+    with pytest.raises(ValueError, match=r"is not the tokenizer .* has the ids \S+ and \d+"):
         main(arguments(corpus, tmp_path / "out", "validation", **changes))
     changes["tokenizer_name_or_path"] = trained
     main(arguments(corpus, tmp_path / "out", "validation", **changes))
+    changes = {"teacher": trained, "tokenizer_name_or_path": tmp_path / "other"}
+    with pytest.raises(ValueError, match=r"`teacher` .* has another tokenizer .* has the ids"):
+        main(arguments(corpus, tmp_path / "student", "train", **changes))
 
 
 def test_a_tokenizer_that_is_larger_than_the_model_is_refused(copy, corpus, tmp_path):

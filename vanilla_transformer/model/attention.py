@@ -22,7 +22,7 @@ from .context import AttentionFunction, CallContext
 from .decoding_cache import CACHE
 from .dropout import dropout as drop_out
 from .modes import is_tracing
-from .normalization import HeadNorm
+from .normalization import make_norm
 
 VECTOR_LENGTH = 16
 """Numbers of float32 in the widest vectors of a CPU (AVX-512)."""
@@ -149,7 +149,9 @@ class AttentionCore(nn.Module):
         query_dim = num_heads * self.head_dim
         self._make_projections(config, query_dim, num_key_value_heads * self.head_dim)
         self.q_norm, self.k_norm = (
-            HeadNorm(self.head_dim, config.layer_norm_eps) if config.qk_norm else nn.Identity()
+            make_norm(config.norm_type, self.head_dim, config.layer_norm_eps)
+            if config.qk_norm
+            else nn.Identity()
             for _ in range(2)
         )
         self.out_proj = nn.Linear(query_dim, config.d_model, bias=config.attention_bias)
@@ -198,7 +200,9 @@ class SelfAttention(AttentionCore):
         """Attends within a sequence; returns the output, shaped as the input, and the weights."""
         states = map(context.layout.pad_for_attention, self.project(hidden_states))
         query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
-        query, key = map(context.positions.rotate, (self.q_norm(query), self.k_norm(key)))
+        # Autocast may have widened what a norm returns.
+        query, key = self.q_norm(query).to(value.dtype), self.k_norm(key).to(value.dtype)
+        query, key = context.positions.rotate(query), context.positions.rotate(key)
         if context.cache is not None:
             key, value = context.cache.update(key, value, self.layer_idx)
         paged = context.arguments.get("cache")
@@ -253,7 +257,7 @@ class CrossAttention(AttentionCore):
         if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
             query = query.reshape(len(query) // count, -1, query.shape[-1])
         key, value = self.project_source(encoder_hidden_states, context)
-        query = self.q_norm(self.split_heads(query))
+        query = self.q_norm(self.split_heads(query)).to(query.dtype)
         output, weights = self.attend(query, key, value, context.source_mask, context)
         if count > 1:  # back to the rows
             output = output.reshape(hidden_states.shape)
@@ -279,7 +283,7 @@ class CrossAttention(AttentionCore):
             self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
             for projection in (self.k_proj, self.v_proj)
         )
-        key = self.k_norm(key)
+        key = self.k_norm(key).to(value.dtype)
         if cache is not None:
             key, value = cache.cross_attention_cache.update(key, value, self.layer_idx)
             cache.is_updated[self.layer_idx] = True

@@ -212,6 +212,11 @@ RULES: tuple[Rule, ...] = (
         "`d_model` ({config.d_model}) must be at least 2 for `norm_type='unbiased_std'`: one "
         "number has no sample standard deviation.",
     ),
+    Rule(
+        lambda config: config.qk_norm and config.norm_type == "unbiased_std",
+        "`qk_norm` {config.qk_norm} needs `norm_type` 'layer_norm' or 'rms_norm', got "
+        "{config.norm_type!r}: change one of them.",
+    ),
     _rule_of_division("d_model", "encoder_attention_heads"),
     _rule_of_division("encoder_attention_heads", "encoder_num_key_value_heads"),
     _rule_of_division("d_model", "decoder_attention_heads"),
@@ -325,11 +330,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
             (Raffel et al. 2020, `d_kv`).
         attention_scale: Positive factor on the attention scores. None: 1/sqrt(width of a head)
             (§3.2.1). T5 uses 1.
-        qk_norm: Whether each head's queries and keys are divided by their root mean square and
-            multiplied by a trained gain, before rotation, in self- and cross-attention (Qwen3, Yang
-            et al. 2025). The scores start as head_dim * `attention_scale` * cosine, so they cannot
-            grow with the width of the states. Henry et al. 2020 have one trained factor for each
-            layer in place of the gains.
+        qk_norm: Whether attention normalises the queries and keys of each head, before rotation, so
+            that scores cannot grow without limit (Henry et al. 2020). The norms are of `norm_type`,
+            over the width of a head, and all heads of a layer share their parameters: "rms_norm"
+            makes them those of Qwen3 (Yang et al. 2025), and "layer_norm" those of ViT-22B
+            (Dehghani et al. 2023) with a bias. The scores start as `attention_scale` times the
+            width of a head times a cosine.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
             self-attention; `interop.match_weights` converts between both layouts. Cross-attention
             reads two inputs and keeps separate matrices.

@@ -6,7 +6,6 @@ Every norm maps (..., width) to the same shape and normalises the last axis.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 
@@ -34,19 +33,6 @@ class UnbiasedStdNorm(nn.Module):
         centred = values - values.mean(-1, keepdim=True)
         scaled = centred / (centred.std(-1, keepdim=True) + self.eps)
         return (self.weight * scaled + self.bias).to(hidden_states.dtype)
-
-
-class HeadNorm(nn.RMSNorm):
-    """Divides the query or key of each head by its root mean square, times a gain (Qwen3, OLMo 2).
-
-    All heads share the gain, of shape (head_dim). The result has the type of the input, also under
-    autocast: queries, keys and values must agree.
-    """
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Normalises queries or keys of shape (..., head_dim)."""
-        gain = self.weight.to(states.dtype)
-        return F.rms_norm(states, self.normalized_shape, gain, self.eps).to(states.dtype)
 
 
 NORMS: dict[str, Callable[..., nn.Module]] = {

@@ -17,8 +17,9 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 )
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.run.adapters import add_adapters
-from vanilla_transformer.run.options import TokenizerArguments
+from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
 from vanilla_transformer.run.plan import RunPlan
+from vanilla_transformer.training.objectives import Teachers
 
 logger = logging.get_logger(__name__)
 
@@ -147,16 +148,47 @@ def _check_same_tokens(tokenizer: Any, given: str, saved: str) -> None:
     """Refuses a tokenizer whose ids mean other tokens than those of the saved model."""
     if Path(saved).is_dir() and not list(Path(saved).glob("tokenizer*.json")):
         return  # converted weights may come without a tokenizer
-    own = load_tokenizer(saved)
+    if difference := _first_difference(tokenizer, load_tokenizer(saved)):
+        raise ValueError(
+            f"`tokenizer_name_or_path` {given!r} is not the tokenizer of the model in {saved!r} "
+            f"({difference}): leave the option out, or train a new model."
+        )
+
+
+def _first_difference(tokenizer: Any, other: Any) -> str | None:
+    """Describes the first token of another tokenizer that has another id; None: there is none."""
     for side in ("source", "target"):
         ids = _side_vocabulary(tokenizer, side)
-        for token, index in _side_vocabulary(own, side).items():
+        for token, index in _side_vocabulary(other, side).items():
             if ids.get(token) != index:
-                raise ValueError(
-                    f"`tokenizer_name_or_path` {given!r} gives {token!r} the id "
-                    f"{ids.get(token)}, but the model in {saved!r} learned it as {index} "
-                    f"({side}): leave the option out, or train a new model."
-                )
+                return f"{side} token {token!r} has the ids {ids.get(token)} and {index}"
+    return None
+
+
+def load_teachers(
+    options: ModelArguments, tokenizer: Any, student: Any, device: Any
+) -> Teachers | None:
+    """Loads the models that the options name as teachers; None: they name none.
+
+    Raises:
+        ValueError: If the weights of one cannot be read, or it has another tokenizer.
+    """
+    teachers = []
+    for path in options.teacher or ():
+        difference = _first_difference(tokenizer, load_tokenizer(path))
+        teachers.append(load_weights(path).to(device))
+        for name in ("decoder_start_token_id", "vocab_size", "decoder_vocab_size"):
+            found = [getattr(model.config, name) for model in (student, teachers[-1])]
+            if difference is None and found[0] != found[1]:
+                difference = f"`{name}` is {found[0]} and {found[1]}"
+        if difference is not None:
+            raise ValueError(
+                f"`teacher` {path!r} has another tokenizer than this training ({difference}): "
+                f"give `--tokenizer_name_or_path {path}`, or teachers with the same tokenizer."
+            )
+    if not teachers:
+        return None
+    return Teachers(teachers, options.teacher_weight, options.teacher_temperature)
 
 
 def _side_vocabulary(tokenizer: Any, side: str) -> dict[str, int]:

@@ -28,6 +28,21 @@ RULES = (
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
     Rule(
+        ("teacher_weight", "teacher_temperature"),
+        lambda _, options: not options.teacher,
+        "`{name}` of {value} has no effect without `teacher`: give both, or leave it out.",
+    ),
+    Rule(
+        ("teacher_weight",),
+        lambda value, _: not 0 < value <= 1,
+        "`{name}` is {value}: it must be above 0, and at most 1.",
+    ),
+    Rule(
+        ("teacher_temperature",),
+        lambda value, _: not 0 < value < float("inf"),
+        "`{name}` is {value}: it must be above 0 and finite.",
+    ),
+    Rule(
         ("num_proc",),
         lambda value, _: value > (os.cpu_count() or 1),
         f"`{{name}}` is {{value}}, but this machine has {os.cpu_count()} processors: give at most "
@@ -104,6 +119,19 @@ class ModelArguments(_Checked):
     lora_rank: int | None = option(
         "Train adapters of this rank beside the linear layers of a saved model (LoRA, Hu et al. "
         "2021) in place of its weights, and merge them at the end. Needs the package peft."
+    )
+    teacher: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Saved models with the same tokenizer: each token is also learned from the "
+            "mean of their predictions."
+        },
+    )
+    teacher_weight: float = option("Share of the teachers in the loss, above 0 and up to 1.", 0.5)
+    teacher_temperature: float = option(
+        "Number by which the logits of teachers and student are divided: above 1, unlikely tokens "
+        "count more.",
+        1.0,
     )
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"],

@@ -133,6 +133,8 @@ def _check_inputs_are_elsewhere(
     for corpus in read_entries(arguments.data.corpora or ()):
         given = [corpus.dataset, *(path for split in SPLITS for path in corpus.paths(split))]
         paths |= {f"`corpora` {path}": Path(path) for path in given if path and Path(path).exists()}
+    teachers = map(Path, arguments.model.teacher or ())
+    paths |= {f"`teacher` {path}": path for path in teachers if path.exists()}
     paths["the working directory"] = Path.cwd()
     if checkpoint is not None:
         paths["`resume_from_checkpoint`"] = checkpoint.path

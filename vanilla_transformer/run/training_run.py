@@ -31,7 +31,7 @@ from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
 from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import limit_length, make_model
+from vanilla_transformer.run.loading import limit_length, load_teachers, make_model
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.output_directory import OverwriteGuard
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
@@ -207,6 +207,8 @@ def make_trainer(
     if (shares := plan.shares) is not None:
         sizes = {one["corpus"]: one["used"] for one in reports_of(plan.splits["train"])}
         trainer.mixture = Mixture(sizes, shares, trainer.order_seed)
+    if "train" in plan.splits:
+        trainer.teachers = load_teachers(plan.options.model, tokenizer, model, plan.training.device)
     averaging, subwords, show = plan.options.averaging, plan.options.subwords, plan.options.show
     bars = PrinterCallback if plan.training.disable_tqdm else DEFAULT_PROGRESS_CALLBACK
     trainer.remove_callback(bars)

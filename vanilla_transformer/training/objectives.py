@@ -1,7 +1,8 @@
-"""What is added to the loss of a training step: R-Drop, SimCut and scheduled sampling."""
+"""What is added to the loss of a training step: R-Drop, SimCut, teachers, scheduled sampling."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -138,6 +139,55 @@ def _log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torc
     sum_type = torch.promote_types(logits.dtype, torch.float32)
     halves = (half[counted].to(sum_type) for half in logits.chunk(2))
     return tuple(F.log_softmax(half, dim=-1) for half in halves)
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Trained models whose predictions a student learns, token by token (Kim and Rush 2016, §3.1).
+
+    The loss is (1 - weight) · NLL + weight · temperature² · KL(p‖q). Here p is the mean of the
+    teachers' predictions, q are the student's, and both come from logits that are divided by the
+    temperature (Hinton et al. 2015, §2).
+
+    Attributes:
+        models: Models with the student's tokenizer, on its device. They are set to eval mode.
+        weight: Share of the teachers in the loss.
+        temperature: Above 1, unlikely tokens count more.
+    """
+
+    models: Sequence[nn.Module]
+    weight: float = 0.5
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for model in self.models:
+            model.eval().requires_grad_(False)
+
+    def divergence(self, logits: torch.Tensor, inputs: Mapping[str, Any]) -> torch.Tensor:
+        """Computes temperature² · KL(p‖q), summed over the tokens to predict: a scalar in nats.
+
+        Args:
+            logits: The student's, of shape (batch, target_len, vocab) or that of several passes of
+                the batch, one below the other; then the result is their mean.
+            inputs: The batch, with "labels" and "decoder_input_ids".
+        """
+        counted = inputs["labels"] != IGNORE_INDEX
+        expected = self._mean_probabilities(inputs, counted)  # (tokens to predict, vocab)
+        passes = logits.split(len(counted))
+        found = [self._log_softmax(one[counted]) for one in passes]
+        terms = [F.kl_div(one, expected, reduction="sum") for one in found]
+        return torch.stack(terms).mean() * self.temperature**2
+
+    @torch.no_grad()
+    def _mean_probabilities(self, inputs: Mapping[str, Any], counted: torch.Tensor) -> torch.Tensor:
+        given = {name: value for name, value in inputs.items() if name != "labels"}
+        outputs = (model(**given, use_cache=False) for model in self.models)
+        rows = [self._log_softmax(one["logits"][counted]).exp() for one in outputs]
+        return torch.stack(rows).mean(0)
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return F.log_softmax(logits.to(wide) / self.temperature, dim=-1)
 
 
 def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[str, Any]:

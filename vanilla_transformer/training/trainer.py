@@ -33,7 +33,7 @@ from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.streaming import POSITION, PositionCollator, TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
-from vanilla_transformer.model.losses import mean_per_item
+from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
 from vanilla_transformer.private_names import TRAINING, missing_names
 from vanilla_transformer.search import Search
@@ -56,7 +56,12 @@ from vanilla_transformer.training.guided_alignment import (
 )
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
-from vanilla_transformer.training.objectives import mix_predictions, rdrop_loss, simcut_loss
+from vanilla_transformer.training.objectives import (
+    Teachers,
+    mix_predictions,
+    rdrop_loss,
+    simcut_loss,
+)
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
 from vanilla_transformer.training.training_record import (
     TrainingRecord,
@@ -107,6 +112,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         num_tokens: Source and target tokens that this process has trained on since the last call of
             `train`, without padding.
         mixture: Chooses the examples of each epoch. None: all of them.
+        teachers: Models whose predictions the training learns beside the labels. None: no models.
         score_texts: Scores texts in place of `compute_metrics`; evaluations then compute the loss
             of token ids alone. None: generated token ids are scored.
     """
@@ -114,6 +120,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     num_tokens: torch.Tensor | int = 0
     score_texts: Callable[[], dict[str, float]] | None = None
     mixture: Mixture | None = None
+    teachers: Teachers | None = None
 
     # The sampler of the current training loader, from which Trainer asks for the batch size.
     _batch_sampler: TokenBudgetBatchSampler | None = None
@@ -604,7 +611,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     ) -> tuple[torch.Tensor, Any]:
         """Returns the loss of the predicted tokens, and outputs, of one pass or of two."""
         rdrop, simcut = (getattr(self.args, f"{name}_alpha", None) for name in ("rdrop", "simcut"))
-        if not (rdrop or simcut):
+        if not (rdrop or simcut or self.teachers):
             return cast(
                 "tuple[torch.Tensor, Any]", super().compute_loss(model, inputs, True, num_items)
             )
@@ -614,11 +621,20 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             inputs = {**inputs, "decoder_input_ids": shifted}
         smoothing = self.args.label_smoothing_factor
         smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
+        outputs: Any
         if rdrop:
             loss, outputs = rdrop_loss(model, inputs, rdrop, smoothing, num_items)
-        else:
-            cutoff = self.args.simcut_cutoff
+        elif simcut:
+            cutoff = cast(Any, self.args).simcut_cutoff
             loss, outputs = simcut_loss(model, inputs, simcut, cutoff, smoothing, num_items)
+        else:
+            given = {name: value for name, value in inputs.items() if name != "labels"}
+            outputs = model(**{"use_cache": False, **given})
+            loss = token_loss(outputs["logits"], inputs["labels"], smoothing, num_items)
+        if self.teachers is not None:
+            total = self.teachers.divergence(outputs["logits"], inputs)
+            mean = mean_per_item(total, (inputs["labels"] != IGNORE_INDEX).sum(), num_items)
+            loss = loss + self.teachers.weight * (mean - loss)
         return loss * self._share_of_processes(num_items), outputs
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:
