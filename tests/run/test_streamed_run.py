@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow
@@ -12,6 +13,7 @@ from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.disk_room import check_room_before_reading
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -112,6 +114,37 @@ def test_all_formats_give_the_same_pairs(corpus, tmp_path):
     assert [len(list(some.share_of(index, 2))) for index in range(2)] == [60, 60]
     sample = stream.first_texts(40)["source"]  # ten of each file
     assert list(sample) == [pairs(corpus)[n * 100 + k][0] for n in range(4) for k in range(10)]
+
+
+def entry(options, **more):
+    """The same data as the only entry of `corpora`."""
+    train = [options[name] for name in ("train_source", "train_target") if name in options]
+    named = {"train": train or options.get("train_file"), "dataset": options.get("dataset_name")}
+    given = {name: value for name, value in named.items() if value}
+    return DataArguments(corpora=[json.dumps({**given, **more})])
+
+
+def test_the_room_of_each_format_is_estimated(corpus, tmp_path, monkeypatch, caplog):
+    """Their texts have the same size, whatever the files have; nothing is said of JSON."""
+    free, used = [0], shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=free[0]))
+    exact = sum((len(one.encode()) + len(other.encode())) / 3 + 12 for one, other in pairs(corpus))
+    *tables, parts = files(corpus, tmp_path)
+    for options in (*tables, parts):
+        sources = [DataArguments(**options)]
+        sources += [entry(options, filters=False)] if options is not parts else []
+        for args in sources:
+            free[0] = 0.6 * exact
+            with pytest.raises(OSError, match=r"at least about 0\.00 GB .* Nothing is written yet"):
+                check_room_before_reading(tmp_path, args)
+            free[0] = 1.1 * exact
+            check_room_before_reading(tmp_path, args)
+    free[0] = 0
+    assert not caplog.records
+    check_room_before_reading(tmp_path, entry(tables[0]))
+    assert "Without filters, the encoded data would need about 0.00 GB" in caplog.text
+    (tmp_path / "a.json").write_text(json.dumps([{"source": "a", "target": "b"}]))
+    check_room_before_reading(tmp_path, DataArguments(train_file=str(tmp_path / "a.json")))
 
 
 def test_what_is_dropped_or_cut_is_told_once(tmp_path, caplog):
