@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 from datasets import Dataset
+from hub_server import Hub, run
 from small import start_two_processes
 from toy import arguments
 
@@ -203,6 +204,28 @@ def test_bad_data_are_refused_with_one_sentence(tmp_path, capsys, make, sentence
     assert sentence in said
     assert len([line for line in said.splitlines() if "is empty, here" not in line]) == 1
     assert not folder.exists()
+
+
+def test_a_data_set_of_the_hub_trains_as_its_files_do(corpus, tmp_path):
+    files(corpus, tmp_path)
+    hub, parts = Hub(), tmp_path / "hub"
+    hub.add_data_set("pairs", {path.name: path.read_bytes() for path in parts.iterdir()})
+
+    def options(name, folder, steps):
+        given = {"dataset_name": name, "source_lang": "en", "target_lang": "de"}
+        of_files = words(corpus, tmp_path / folder, "train", max_steps=steps, save_steps=2, **given)
+        return of_files[4:]  # without the two files
+
+    assert main(["train", *options(parts, "local", 4)]) == 0
+    calls = [["train", *options("somebody/pairs", "remote", 2)]]
+    calls += [["train", *options("somebody/pairs", "remote", 4), "--resume_from_checkpoint=True"]]
+    program = "import sys, vanilla_transformer.commands.program as program\n"
+    program += f"sys.exit(any([program.main(words) for words in {calls}]))"
+    run(hub, tmp_path / "home", "-c", program)
+    hub.close()
+    assert weights(tmp_path / "remote") == weights(tmp_path / "local")
+    names = [request.rpartition("/")[2] for request in hub.requests if ".jsonl" in request]
+    assert {f"train-{number}.jsonl" for number in range(4)} <= set(names)
 
 
 CORPUS = '{"train": "a.tsv"}'
