@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from datasets import Dataset
 from hub_server import Hub, run
-from small import start_two_processes
+from small import train_in_two_processes
 from toy import arguments
 
 from vanilla_transformer.commands.program import main
@@ -268,10 +268,7 @@ def test_a_large_stream_chooses_large_sizes_and_saves_by_steps(tmp_path):
 
 def test_two_processes_train_on_a_stream_and_go_on(corpus, tmp_path):
     def launch(folder, steps, *more):
-        given = words(corpus, tmp_path / folder, "train", max_steps=steps)
-        started = start_two_processes("vanilla_transformer", "train", *given, *more)
-        for one in started:
-            assert one.wait() == 0, one.stderr
+        train_in_two_processes(*words(corpus, tmp_path / folder, "train", max_steps=steps), *more)
         return weights(tmp_path / folder)
 
     whole = launch("whole", 8)
