@@ -1,4 +1,4 @@
-"""A small Hub on loopback: the part of its HTTP API that pushing and loading a model need.
+"""A small Hub on loopback: the part of its HTTP API that models and data sets need.
 
 Files that git would keep in LFS go through the LFS batch API; Xet is not offered. It keeps all in
 memory and shows it: `hub.files("user/name")` are the files of the last commit.
@@ -8,12 +8,16 @@ import base64
 import fnmatch
 import hashlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from toy import REPOSITORY
 
 USER, TOKEN = "somebody", "hf_of_the_test"
 LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".pkl")
@@ -84,6 +88,9 @@ class Hub:
         return None
 
     # --- what is asked over HTTP
+
+    def add_data_set(self, name, files):
+        self.repositories[f"{USER}/{name}"] = [(git_oid(name.encode()), "data", files)]
 
     def create(self, body):
         name = f"{body.get('organization') or USER}/{body['name']}"
@@ -187,6 +194,29 @@ class Hub:
         return 200, entries
 
 
+def run(hub, home, *command, package=True, fails=False):
+    """Runs a program that sees this Hub alone; without `package` it cannot import the package.
+
+    Returns what it prints, or its errors if it fails.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "PYTHON"))}
+    if package:
+        kept["PYTHONPATH"] = str(REPOSITORY)
+    home.mkdir(exist_ok=True)
+    isolated = [] if package else ["-I"]
+    result = subprocess.run(
+        [sys.executable, *isolated, *map(str, command)],
+        env={**kept, **hub.environment(home), "OMP_NUM_THREADS": "1"},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (result.returncode != 0) is fails, result.stderr[-4000:]
+    return result.stderr if fails else result.stdout
+
+
 class Handler(BaseHTTPRequestHandler):
     """Takes requests apart and sends answers; the Hub does the rest."""
 
@@ -242,6 +272,8 @@ class Handler(BaseHTTPRequestHandler):
     def route(self, parts, query, content):
         if self.command in ("POST", "PUT") and parts[0] == "api":
             self.check_token()
+        if parts[0] == "datasets" and parts[3:4] == ["resolve"]:
+            parts = parts[1:]
         if len(parts) > 3 and parts[2] == "resolve":
             return self.resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
         status, found = self.find(parts, query, content)
@@ -270,11 +302,11 @@ class Handler(BaseHTTPRequestHandler):
                 return (200, {}) if oid in hub.objects else (404, {})
             case "POST", ["api", "models", _, _, "commit", revision]:
                 return hub.write(name, revision, map(json.loads, content.splitlines()))
-            case "GET", ["api", "models", _, _]:
+            case "GET", ["api", "models" | "datasets", _, _]:
                 return hub.info(name, "main")
-            case "GET", ["api", "models", _, _, "revision", revision]:
+            case "GET", ["api", "models" | "datasets", _, _, "revision", revision]:
                 return hub.info(name, revision)
-            case "GET", ["api", "models", _, _, "tree", revision, *folder]:
+            case "GET", ["api", "models" | "datasets", _, _, "tree", revision, *folder]:
                 recursive = "recursive=true" in query.lower()
                 return hub.tree(name, revision, "/".join(folder), recursive)
         raise RefusalError(

@@ -1,13 +1,10 @@
 """Pushing to the Hub and loading from it, over HTTP, in processes of their own."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from conftest import WITHOUT_THE_PACKAGE
-from hub_server import TOKEN, Hub
+from hub_server import TOKEN, Hub, run
 from huggingface_hub import ModelCard
 from toy import REPOSITORY, arguments
 
@@ -25,29 +22,6 @@ def hub():
     server = Hub()
     yield server
     server.close()
-
-
-def run(hub, home, *command, package=True, fails=False):
-    """Runs a program that sees this Hub alone; without `package` it cannot import the package.
-
-    Returns what it prints, or its errors if it fails.
-    """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "PYTHON"))}
-    if package:
-        kept["PYTHONPATH"] = str(REPOSITORY)
-    home.mkdir(exist_ok=True)
-    isolated = [] if package else ["-I"]
-    result = subprocess.run(
-        [sys.executable, *isolated, *map(str, command)],
-        env={**kept, **hub.environment(home), "OMP_NUM_THREADS": "1"},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (result.returncode != 0) is fails, result.stderr[-4000:]
-    return result.stderr if fails else result.stdout
 
 
 def card_of(hub, name):

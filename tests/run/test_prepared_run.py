@@ -188,6 +188,10 @@ def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypa
     assert not (tmp_path / "data").exists()
     left = [2**40, 10]
     assert prepare(corpus, tmp_path / "data") == 1
+    assert "Nothing is encoded yet." in capsys.readouterr().err
+    left = [2**40, 2**40, 10]
+    shutil.rmtree(tmp_path / "data")
+    assert prepare(corpus, tmp_path / "data") == 1
     assert "The encoded data need about 0.00 GB more in" in capsys.readouterr().err
     assert len(contents(tmp_path / "data")) == 1  # what was written is kept
 

@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow
 import pytest
 from datasets import Dataset
-from small import start_two_processes
+from hub_server import Hub, run
+from small import train_in_two_processes
 from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.disk_room import check_room_before_reading
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -114,6 +117,37 @@ def test_all_formats_give_the_same_pairs(corpus, tmp_path):
     assert list(sample) == [pairs(corpus)[n * 100 + k][0] for n in range(4) for k in range(10)]
 
 
+def entry(options, **more):
+    """The same data as the only entry of `corpora`."""
+    train = [options[name] for name in ("train_source", "train_target") if name in options]
+    named = {"train": train or options.get("train_file"), "dataset": options.get("dataset_name")}
+    given = {name: value for name, value in named.items() if value}
+    return DataArguments(corpora=[json.dumps({**given, **more})])
+
+
+def test_the_room_of_each_format_is_estimated(corpus, tmp_path, monkeypatch, caplog):
+    """Their texts have the same size, whatever the files have; nothing is said of JSON."""
+    free, used = [0], shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=free[0]))
+    exact = sum((len(one.encode()) + len(other.encode())) / 3 + 12 for one, other in pairs(corpus))
+    *tables, parts = files(corpus, tmp_path)
+    for options in (*tables, parts):
+        sources = [DataArguments(**options)]
+        sources += [entry(options, filters=False)] if options is not parts else []
+        for args in sources:
+            free[0] = 0.6 * exact
+            with pytest.raises(OSError, match=r"at least about 0\.00 GB .* Nothing is written yet"):
+                check_room_before_reading(tmp_path, args)
+            free[0] = 1.1 * exact
+            check_room_before_reading(tmp_path, args)
+    free[0] = 0
+    assert not caplog.records
+    check_room_before_reading(tmp_path, entry(tables[0]))
+    assert "Without filters, the encoded data would need about 0.00 GB" in caplog.text
+    (tmp_path / "a.json").write_text(json.dumps([{"source": "a", "target": "b"}]))
+    check_room_before_reading(tmp_path, DataArguments(train_file=str(tmp_path / "a.json")))
+
+
 def test_what_is_dropped_or_cut_is_told_once(tmp_path, caplog):
     lines = [json.dumps({"source": a, "target": "t"}) for a in ("a b c d", "", "a", None, "a b c")]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
@@ -172,6 +206,28 @@ def test_bad_data_are_refused_with_one_sentence(tmp_path, capsys, make, sentence
     assert not folder.exists()
 
 
+def test_a_data_set_of_the_hub_trains_as_its_files_do(corpus, tmp_path):
+    files(corpus, tmp_path)
+    hub, parts = Hub(), tmp_path / "hub"
+    hub.add_data_set("pairs", {path.name: path.read_bytes() for path in parts.iterdir()})
+
+    def options(name, folder, steps):
+        given = {"dataset_name": name, "source_lang": "en", "target_lang": "de"}
+        of_files = words(corpus, tmp_path / folder, "train", max_steps=steps, save_steps=2, **given)
+        return of_files[4:]  # without the two files
+
+    assert main(["train", *options(parts, "local", 4)]) == 0
+    calls = [["train", *options("somebody/pairs", "remote", 2)]]
+    calls += [["train", *options("somebody/pairs", "remote", 4), "--resume_from_checkpoint=True"]]
+    program = "import sys, vanilla_transformer.commands.program as program\n"
+    program += f"sys.exit(any([program.main(words) for words in {calls}]))"
+    run(hub, tmp_path / "home", "-c", program)
+    hub.close()
+    assert weights(tmp_path / "remote") == weights(tmp_path / "local")
+    names = [request.rpartition("/")[2] for request in hub.requests if ".jsonl" in request]
+    assert {f"train-{number}.jsonl" for number in range(4)} <= set(names)
+
+
 CORPUS = '{"train": "a.tsv"}'
 
 
@@ -212,10 +268,7 @@ def test_a_large_stream_chooses_large_sizes_and_saves_by_steps(tmp_path):
 
 def test_two_processes_train_on_a_stream_and_go_on(corpus, tmp_path):
     def launch(folder, steps, *more):
-        given = words(corpus, tmp_path / folder, "train", max_steps=steps)
-        started = start_two_processes("vanilla_transformer", "train", *given, *more)
-        for one in started:
-            assert one.wait() == 0, one.stderr
+        train_in_two_processes(*words(corpus, tmp_path / folder, "train", max_steps=steps), *more)
         return weights(tmp_path / folder)
 
     whole = launch("whole", 8)

@@ -210,6 +210,12 @@ def start_two_processes(program, *arguments, **environment):
     ]
 
 
+def train_in_two_processes(*words):
+    """Trains by the command line in two processes, which must end well."""
+    for one in start_two_processes("vanilla_transformer", "train", *words):
+        assert one.wait() == 0, one.stderr
+
+
 def run_in_two_processes(program, *arguments, restarts=0):
     """Runs a program in two processes of `torchrun`, which must end well; returns what it says."""
     launcher = Path(__file__).with_name("under_torchrun.py")

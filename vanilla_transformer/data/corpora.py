@@ -79,12 +79,25 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
 
 def _load_rows(corpus: Corpus, split: str) -> Dataset:
     """Loads the rows of a table or of a data set as `load_parallel_data` does."""
+    return load_parallel_data(arguments_of(corpus, split) or DataArguments())[split]
+
+
+def arguments_of(corpus: Corpus, split: str) -> DataArguments | None:
+    """Returns the options that name the data of a split of a corpus; None: it has none."""
     source, target = (corpus.columns or ("source", "target"))[:2]
     options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
     if corpus.dataset is not None:
-        return load_parallel_data(DataArguments(dataset_name=corpus.dataset, **options))[split]
-    options[f"{split}_file"] = corpus.paths(split)[0]
-    return load_parallel_data(DataArguments(**options))[split]
+        return DataArguments(dataset_name=corpus.dataset, **options)
+    match corpus.paths(split):
+        case [one, other]:
+            return DataArguments(**{f"{split}_source": one, f"{split}_target": other})
+        case [file] if file == corpus.monolingual:
+            return DataArguments(**{f"{split}_source": file, f"{split}_target": file})
+        case [file] if suffix_of(file) == ".tsv":  # whose columns have no names
+            return DataArguments(**{f"{split}_file": file})
+        case [file]:
+            return DataArguments(**{f"{split}_file": file}, **options)
+    return None
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:

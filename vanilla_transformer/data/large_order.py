@@ -57,16 +57,18 @@ class LargeOrder:
         self.source, self.target, self.mixture = source, target, mixture
         self._cut, self._halve = cut, halve
         longest = max(int(source.max()), int(target.max()))
-        self._band_of_length = np.floor(
-            np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
-        ).astype(np.int64)
-        bands = int(self._band_of_length[-1]) + 1
+        exact = np.log(np.arange(longest + 1) + 1) / np.log(_RATIO_OF_A_BUCKET)
+        band = np.floor(exact).astype(np.int64)
+        bands = int(band[-1]) + 1
         widest = np.zeros(bands, np.int64)
-        np.maximum.at(widest, self._band_of_length, np.arange(longest + 1))
+        np.maximum.at(widest, band, np.arange(longest + 1))
         # Buckets in the order in which those of a corpus that is sorted follow each other.
         of_target, of_source = np.divmod(np.arange(bands**2), bands)
         of_source = np.where(of_target % 2, bands - 1 - of_source, of_source)
-        self._number_of_bands, self._widths = bands, (widest[of_source], widest[of_target])
+        self._widths = widest[of_source], widest[of_target]
+        is_odd = band % 2 == 1
+        self._first_bucket = band * bands + np.where(is_odd, bands - 1, 0)  # by length of target
+        self._direction, self._band = np.where(is_odd, -1, 1), band
         sizes = np.maximum(1, max_tokens // np.maximum(1, sum(self._widths)))
         self._pairs_of_batch = sizes = np.minimum(sizes, most or len(source))
         self._counts = self._count_buckets(0)
@@ -99,7 +101,7 @@ class LargeOrder:
 
     def _count_buckets(self, epoch: int) -> Ints:
         """Returns how many pairs of an epoch each bucket has."""
-        counts = np.zeros(self._number_of_bands**2, np.int64)
+        counts = np.zeros(len(self._pairs_of_batch), np.int64)
         for rows in self.mixture.blocks(epoch):
             buckets = self._buckets_of(self.source[rows], self.target[rows])
             counts += np.bincount(buckets, minlength=len(counts))
@@ -121,10 +123,7 @@ class LargeOrder:
 
     def _buckets_of(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
         """Returns the bucket of each pair."""
-        band, other = self._band_of_length[target], self._band_of_length[source]
-        buckets: Ints = band * self._number_of_bands
-        buckets += np.where(band % 2, self._number_of_bands - 1 - other, other)
-        return buckets
+        return self._first_bucket[target] + self._direction[target] * self._band[source]
 
     def epoch(self, rng: np.random.Generator, number: int) -> Iterator[Ints]:
         """Yields the batches of an epoch, counted from 0."""

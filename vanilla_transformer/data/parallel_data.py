@@ -1,5 +1,6 @@
 """Loads parallel data, from files or the Hub, into columns of text."""
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,17 +171,16 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
         ValueError: If a column is missing or does not hold text, if only one language is named, or
             if a row has no reference.
     """
-    if args.source_lang is not None or args.target_lang is not None:
-        if args.source_lang is None or args.target_lang is None:
-            raise ValueError("`source_lang` and `target_lang` go together: give both.")
+    wanted = dict(zip(text_columns(args), ("source", "target"), strict=True))
+    if args.source_lang is not None:
         dataset = dataset.flatten()
-        wanted = {
-            f"translation.{args.source_lang}": "source",
-            f"translation.{args.target_lang}": "target",
-        }
-    else:
-        wanted = {args.source_column: "source", args.target_column: "target"}
-    _check_columns(dataset, wanted, origin)
+    check_text_columns(wanted, dataset.features, _holds_text, origin)
+    references = dataset.features.get("references")
+    if references is not None and not _holds_text(getattr(references, "feature", None)):
+        raise ValueError(
+            f"{origin}: column 'references' holds {references}: it must hold lists of text. A CSV "
+            "file cannot hold lists: rename the column, or use .jsonl or .parquet."
+        )
     kept = [*wanted, *(["references"] if "references" in dataset.column_names else [])]
     if _holds_text(dataset.features.get("corpus")) and "corpus" not in wanted:
         kept.append("corpus")
@@ -194,24 +194,45 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
     return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
 
 
-def _check_columns(dataset: Dataset, wanted: dict[str, str], origin: str) -> None:
-    if len(wanted) < 2:
-        raise ValueError(f"Source and target are both column {list(wanted)}: name two columns.")
-    for column in wanted:
-        if column not in dataset.column_names:
+def text_columns(args: DataArguments) -> list[str]:
+    """Returns the names of the columns of source and target.
+
+    Raises:
+        ValueError: If only one language is named, or both are one column.
+    """
+    languages = [name for name in (args.source_lang, args.target_lang) if name is not None]
+    if len(languages) == 1:
+        raise ValueError("`source_lang` and `target_lang` go together: give both.")
+    names = [f"translation.{name}" for name in languages]
+    names = names or [args.source_column, args.target_column]
+    if names[0] == names[1]:
+        raise ValueError(f"Source and target are both column {names[:1]}: name two columns.")
+    return names
+
+
+def check_text_columns(
+    names: Iterable[str],
+    columns: Mapping[str, Any],
+    holds_text: Callable[[Any], bool],
+    origin: str,
+) -> None:
+    """Refuses columns that are missing or do not hold text.
+
+    Args:
+        columns: What there is by the name of its column: types, or the cells of a row.
+        holds_text: Tells whether one of them is text.
+    """
+    for name in names:
+        if name not in columns:
             raise ValueError(
-                f"{origin} has no column {column!r}; its columns are {dataset.column_names}. Set "
+                f"{origin} has no column {name!r}; its columns are {list(columns)}. Set "
                 "`source_column` and `target_column`, or `source_lang` and `target_lang` for a "
                 "column 'translation'."
             )
-        if not _holds_text(feature := dataset.features[column]):
-            raise ValueError(f"{origin}: column {column!r} holds {feature}: it must hold text.")
-    references = dataset.features.get("references")
-    if references is not None and not _holds_text(getattr(references, "feature", None)):
-        raise ValueError(
-            f"{origin}: column 'references' holds {references}: it must hold lists of text. A CSV "
-            "file cannot hold lists: rename the column, or use .jsonl or .parquet."
-        )
+        if not holds_text(columns[name]):
+            raise ValueError(
+                f"{origin}: column {name!r} holds {columns[name]!r}: it must hold text."
+            )
 
 
 def _holds_text(feature: object) -> bool:

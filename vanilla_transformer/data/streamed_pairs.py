@@ -19,12 +19,14 @@ from vanilla_transformer.data.encoding import pair_encoder
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import stream_file, stream_text_pairs
 from vanilla_transformer.data.parallel_data import (
+    check_text_columns,
     choose_source,
     drop_empty_pairs,
     files_of_split,
     load_parallel_data,
     open_data_set,
     select_text_columns,
+    text_columns,
 )
 
 logger = logging.get_logger(__name__)
@@ -132,25 +134,12 @@ class StreamedPairs:
 
     def _read_texts(self, rows: list[Mapping[str, Any]]) -> Texts:
         """Returns the texts of those rows that have both."""
-        args, pairs = self.args, []
-        languages = [name for name in (args.source_lang, args.target_lang) if name is not None]
-        if len(languages) == 1:
-            raise ValueError("`source_lang` and `target_lang` go together: give both.")
-        names = languages or [args.source_column, args.target_column]
+        names, pairs = text_columns(self.args), []
         for row in rows:
-            cells = row.get("translation") if languages else row
-            found = cells if isinstance(cells, Mapping) else {}
-            for name in names:
-                if name not in found:
-                    raise ValueError(
-                        f"{self.origin} has no column {name!r}; its columns are "
-                        f"{list(found or row)}. Set `source_column` and `target_column`, or "
-                        "`source_lang` and `target_lang` for a column 'translation'."
-                    )
-                if not isinstance(found[name], str | None):
-                    raise ValueError(
-                        f"{self.origin}: column {name!r} holds {found[name]!r}: it must hold text."
-                    )
+            cells = row.get("translation")
+            cells = cells if isinstance(cells, Mapping) else {}
+            found = {**row, **{f"translation.{name}": text for name, text in cells.items()}}
+            check_text_columns(names, found, lambda cell: isinstance(cell, str | None), self.origin)
             pairs.append([found[name] or "" for name in names])
         kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         if len(kept) < len(pairs):
@@ -170,29 +159,41 @@ def stream_parallel_data(args: DataArguments) -> tuple[StreamedPairs, DatasetDic
         FileNotFoundError: If a file does not exist.
         ValueError: As `load_parallel_data`, or if there are no training data.
     """
-    origin = ", ".join(files_of_split(args, "train")) or str(args.dataset_name)
-    if choose_source(args) == "hub":
-        opened = open_data_set(args, streaming=True)
-        others = DatasetDict()
-        limits = {"validation": args.max_eval_samples, "test": args.max_test_samples}
-        for name, limit in limits.items():
-            if name in opened:
-                title = f"{args.dataset_name} ({name})"
-                taken = opened[name] if limit is None else opened[name].take(limit)
-                rows = select_text_columns(Dataset.from_list(list(taken)), args, title)
-                others[name] = drop_empty_pairs(rows, name, title)
-        train = opened.get("train")
-    else:
+    if choose_source(args) != "hub":
         without = replace(args, train_file=None, train_source=None, train_target=None)
         left = [one for name in ("validation", "test") for one in files_of_split(args, name)]
-        others = load_parallel_data(without) if left else DatasetDict()
-        train = None
-        if args.train_file is not None:
-            train = stream_file(args.train_file)
-        elif args.train_source is not None and args.train_target is not None:
-            train = stream_text_pairs(args.train_source, args.train_target)
+        return stream_training_data(args), load_parallel_data(without) if left else DatasetDict()
+    opened, others = open_data_set(args, streaming=True), DatasetDict()
+    limits = {"validation": args.max_eval_samples, "test": args.max_test_samples}
+    for name, limit in limits.items():
+        if name in opened:
+            title = f"{args.dataset_name} ({name})"
+            taken = opened[name] if limit is None else opened[name].take(limit)
+            rows = select_text_columns(Dataset.from_list(list(taken)), args, title)
+            others[name] = drop_empty_pairs(rows, name, title)
+    return stream_training_data(args, opened), others
+
+
+def stream_training_data(args: DataArguments, opened: Any = None) -> StreamedPairs:
+    """Opens the training data as a stream.
+
+    Args:
+        opened: The splits of `dataset_name`; None: they are opened.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+        ValueError: If there are no training data, or their format is unknown.
+    """
+    train = None
+    if args.dataset_name is not None:
+        train = (opened or open_data_set(args, streaming=True)).get("train")
+    elif args.train_file is not None:
+        train = stream_file(args.train_file)
+    elif args.train_source is not None and args.train_target is not None:
+        train = stream_text_pairs(args.train_source, args.train_target)
     if train is None:
         raise ValueError("`streaming` reads training data: give them, or leave it out.")
     if args.max_train_samples is not None:
         train = train.take(args.max_train_samples)
-    return StreamedPairs(train, args, origin), others
+    origin = ", ".join(files_of_split(args, "train")) or str(args.dataset_name)
+    return StreamedPairs(train, args, origin)

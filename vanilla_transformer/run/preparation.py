@@ -1,8 +1,6 @@
 """What a run has before it makes its model: data as token ids, made in its cache or beforehand."""
 
 import json
-import shutil
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -19,11 +17,12 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.directory_lock import locked_directory
+from vanilla_transformer.data.disk_room import check_room_before_reading, check_room_for
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
 from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data, name_row
+from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
 from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
@@ -58,7 +57,6 @@ _TEXTS, _TOKENIZER = "texts", "tokenizer"
 _FIRST_TEXTS = 100  # of the training data: for the model card, and to show outputs
 _PACKAGES = ("transformers", "tokenizers", "datasets")
 _DATA_FILES = ("_file", "_source", "_target")
-_BYTES_BESIDE_IDS = 12  # of a pair: two offsets, and its lengths
 _BY_LENGTH = ("group_by_length", "batch_rebalance")  # samplers of transformers
 _LIMITS = ("max_source_length", "max_target_length")
 _DECIDING = (
@@ -136,7 +134,7 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
     with locked_directory(folder, is_main=True):
         request = {name: arguments.given[name] for name in _DECIDING if name in arguments.given}
         if not (folder / MANIFEST).exists():
-            _check_room(folder, arguments.data)
+            check_room_before_reading(folder, arguments.data)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
         directory, init_from = (
             OutputDirectory(folder, None, False),
@@ -146,6 +144,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         data = _load_data(arguments, None)
         if (sample := _sample_of(arguments, data)) is None:
             raise ValueError("A preparation needs training data: give them.")
+        if not begun:
+            check_room_for(folder, len(data["train"]), sample)
         use_cpu, pairs = arguments.training.use_cpu, len(data["train"])
         facts = Facts.of(pairs, sample, "validation" in data, use_cpu)
         arguments = _with_facts(arguments, directory, facts)
@@ -188,38 +188,6 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         f"Prepared {_number_of_pairs(made.encoded)} in {str(folder)!r}: train with "
         f"`--prepared {folder}`."
     )
-
-
-def _check_room(folder: Path, args: DataArguments) -> None:
-    """Refuses a disk that is too small, by the sizes of the files and their first pairs.
-
-    The estimate is low: 6 bytes of text a token, and no copy of the texts. While the shards are
-    written, what they take is compared with the disk.
-    """
-    if not (paths := files_of_split(args, "train")) or args.max_train_samples is not None:
-        return
-    parts = ("file", "source", "target")
-    others: dict[str, Any] = dict.fromkeys(
-        f"{split}_{part}" for split in ("validation", "test") for part in parts
-    )
-    try:
-        stream, _ = stream_parallel_data(replace(args, **others))
-        sample = stream.first_texts(_FIRST_TEXTS)
-    except ValueError:  # loading the data tells it, or can read them nevertheless
-        return
-    text = "\n".join([*sample["source"], *sample["target"]]).encode()
-    packed = len(text) / len(zlib.compress(text))
-    sizes = (
-        Path(one).stat().st_size * (packed if one.endswith((".gz", ".zst")) else 1) for one in paths
-    )
-    size = sum(sizes)
-    needed = size / 3 + _BYTES_BESIDE_IDS * size * len(sample) / len(text)
-    if needed > (free := shutil.disk_usage(folder).free):
-        raise OSError(
-            f"The encoded data need at least about {needed / 1e9:.2f} GB in {str(folder)!r}, whose "
-            f"disk has {free / 1e9:.2f} GB left: make room, or choose another directory. Nothing "
-            "is written yet."
-        )
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
