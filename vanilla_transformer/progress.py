@@ -125,9 +125,9 @@ class Progress:
         self.done, waited = done, monotonic() - self._reported
         if self._prints_lines and waited >= SECONDS_BETWEEN_LINES and done != self.total:
             self._reported = monotonic()
-            self._print_line(
-                self._describe_line(self._describe_speed() if note is None else note())
-            )
+            rate = (self.done - self._before) / max(monotonic() - self._begun, 1e-9)
+            told = f"{rate:,.1f} {self.unit}/s" if note is None else note()
+            self._print_line(self._describe_line(told))
         elif note is not None and not self._bar.disable and waited >= _SECONDS_BETWEEN_NOTES:
             self._reported = monotonic()
             self._bar.set_postfix_str(note())
@@ -158,7 +158,3 @@ class Progress:
         left = f"{found} left" if (found := self.time_left()) else ""
         work = f"{self._work}: " if self._work else ""
         return ", ".join(filter(None, (f"{work}{self.done:,}{of_total} {self.unit}", note, left)))
-
-    def _describe_speed(self) -> str:
-        rate = (self.done - self._before) / max(monotonic() - self._begun, 1e-9)
-        return f"{rate:,.1f} {self.unit}/s"

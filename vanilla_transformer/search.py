@@ -327,7 +327,8 @@ def _check_values(given: Mapping[str, Any], base: GenerationConfig) -> None:
         usual = _DEFAULTS.get(name)
         if isinstance(usual, bool) and not isinstance(value, bool) and name != "early_stopping":
             raise SearchError(f"{{{name}}} is {value!r}: give true or false.")
-        if isinstance(usual, float) and not _is_finite(value):
+        is_finite = _is_whole(value) or (isinstance(value, float) and isfinite(value))
+        if isinstance(usual, float) and not is_finite:
             raise SearchError(f"{{{name}}} is {value!r}: give a finite number.")
         is_count = isinstance(usual, int) or name in _SMALLEST
         if is_count and not isinstance(usual, bool) and not _is_whole(value):
@@ -341,10 +342,6 @@ def _check_values(given: Mapping[str, Any], base: GenerationConfig) -> None:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_finite(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and isfinite(value))
 
 
 def _one_line(error: Exception) -> str:

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 from toy import command
 
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.word_alignment import format_links, parse_links
 from vanilla_transformer.inference.translator import Translator
@@ -124,17 +123,3 @@ def test_an_interrupted_output_keeps_its_kind_of_links(trained, tmp_path):
     files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--resume"]
     translate([str(trained), *files, "--alignment", "words"])
     assert (tmp_path / "out").read_text().startswith("Hund sieht Katze . ||| ")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--tokens", "--json"], "give --tokens or --json"),
-        (["--resume"], "--resume needs --output"),
-        (["--resume", "--output", "x.gz"], "packed file"),
-        (["--resume", "--output", "x", "--gold", "y"], "give --resume or --gold"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(trained, files, options, message):
-    with pytest.raises(UsageError, match=message):
-        align([str(trained), *files, *options])

@@ -18,11 +18,11 @@ translate = partial(run_subcommand, "translate")
 LINES = ["a dog sees a cat .", "", "a bird finds a child .", "a cat\tsees a dog .", "a child ."]
 
 
-@pytest.fixture(scope="module")
-def cluster():
+@pytest.fixture
+def make_cluster():
+    """Makes a cluster of processes, or of a thread of this process, which begins at once."""
     settings = {"threads_per_worker": 1, "memory_limit": None, "dashboard_address": None}
-    with LocalCluster(n_workers=2, silence_logs=50, **settings) as cluster:
-        yield cluster
+    return partial(LocalCluster, silence_logs=50, **settings)
 
 
 @pytest.fixture
@@ -68,9 +68,10 @@ def test_shards_are_those_of_one_process(words, trained, tmp_path, capsys):
     }
 
 
-def test_workers_that_fail_or_die_cost_no_other_shard(words, cluster, tmp_path, capsys):
-    words += ["--scheduler", cluster.scheduler_address]
-    with Client(cluster) as client:
+@pytest.mark.slow
+def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_path, capsys):
+    with make_cluster(n_workers=2) as cluster, Client(cluster) as client:
+        words += ["--scheduler", cluster.scheduler_address]
         client.run(spoil, "fail", "\t")
         with pytest.raises(OSError, match=r"1 of 5 .*: 00001\.tsv \(.*a\.en, lines 3-4\): .* bad"):
             translate(words)
@@ -103,9 +104,12 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, cluster, tmp_path, 
         assert (tmp_path / "out" / f"0000{n}.tsv").stat().st_mtime_ns == time
 
 
-def test_a_directory_is_made_from_one_corpus_and_model(words, cluster, tmp_path):
-    words += ["--scheduler", cluster.scheduler_address]
-    translate(words)
+def test_a_directory_is_made_from_one_corpus_and_model(words, make_cluster, tmp_path):
+    with make_cluster(n_workers=1, processes=False) as cluster:
+        words += ["--scheduler", cluster.scheduler_address]
+        with pytest.raises(UsageError, match="--temperature"):
+            translate([*words, "--output", str(tmp_path / "new"), "--temperature", "0.1"])
+        translate(words)
     before = shards(tmp_path / "out")
     with locked_directory(tmp_path / "out", True), pytest.raises(ValueError, match="Another run"):
         translate(words)
@@ -123,24 +127,4 @@ def test_a_directory_is_made_from_one_corpus_and_model(words, cluster, tmp_path)
     (tmp_path / "other" / "00000.tsv").touch()
     with pytest.raises(ValueError, match="not empty"):
         translate([*words, "--output", str(tmp_path / "other")])
-    with pytest.raises(UsageError, match="--temperature"):
-        translate([*words, "--output", str(tmp_path / "new"), "--temperature", "0.1"])
     assert shards(tmp_path / "out") == before
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--num-proc", "2", "a"], "need --corpus"),
-        (["--corpus", "x"], "--corpus needs --output"),
-        (["--corpus", "x", "--output", "y", "--resume"], "goes on where it was"),
-        (["--corpus", "x", "--output", "y", "--input", "z"], "lines in --corpus, or"),
-        (["--corpus", "x", "x", "--output", "y"], "given twice"),
-        (["--corpus", "x", "--output", "y", "--n-best", "2"], "needs --json"),
-        (["--corpus", "x", "--output", "y", "--num-proc", "999"], "this machine has"),
-        (["--corpus", "x", "--output", "y", "--num-proc", "1", "--scheduler", "s"], "of its own"),
-    ],
-)
-def test_options_of_a_corpus_that_contradict_each_other_are_refused(trained, options, message):
-    with pytest.raises(UsageError, match=message):
-        translate([str(trained), *options])

@@ -44,23 +44,6 @@ def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
     assert "`split` 'validation' is not in the data" in missing.stderr.splitlines()[-1]
 
 
-def test_wrong_data_options_are_found_at_once(tmp_path):
-    for options, message, status in (
-        (["--max-test-samples", "0"], "max_test_samples", 2),
-        (["--metrics", "rouge"], "invalid choice: 'rouge'", 2),
-        (["--test-source", tmp_path / "nowhere"], "`test_source`", 1),
-        (["--output", tmp_path], "is a directory", 1),
-        (["--compare"], "--compare needs two models", 2),
-        (["another/model"], "several models need --compare", 2),
-        (["someone/model", "--compare"], "names a model twice", 2),
-        (["--html", tmp_path / "page.html"], "--html needs --compare", 2),
-        (["another/model", "--compare", "--html", tmp_path], "`--html` ", 1),
-    ):
-        done = command("evaluate", "someone/model", *options)
-        assert (done.returncode, done.stderr.count("\n")) == (status, 1)
-        assert message in done.stderr
-
-
 def test_the_search_is_that_of_the_options(trained, corpus, monkeypatch):
     calls, translate = [], Translator.translate
     monkeypatch.setattr(

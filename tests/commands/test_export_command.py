@@ -6,7 +6,6 @@ import ctranslate2
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 
 export = partial(run_subcommand, "export")
@@ -51,9 +50,6 @@ def test_an_export_to_transformers_translates_and_proves_itself(trained, tmp_pat
     assert str(tmp_path) not in card
     assert "Pad sources on the right" in card
     assert "`toy` as a `PegasusForConditionalGeneration`" in card
-    with pytest.raises(ValueError, match="add --overwrite"):
-        export(options)
-    export([*options, "--overwrite"])
 
 
 @pytest.mark.slow
@@ -73,28 +69,3 @@ def test_an_export_to_onnx_translates(trained, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     found = model.generate(**tokenizer("a dog sees a cat .", return_tensors="pt"))
     assert tokenizer.batch_decode(found, skip_special_tokens=True) == ["Hund sieht Katze ."]
-
-
-@pytest.mark.parametrize(
-    ("kind", "option", "kinds"),
-    [
-        ("hf", ("--quantization", "int8"), "ctranslate2, argos, onnx"),
-        ("onnx", ("--positions", "9"), "hf, ctranslate2, argos"),
-        ("hf", ("--sentencepiece", "sp.model"), "argos"),
-    ],
-)
-def test_options_of_another_format_are_refused(trained, tmp_path, kind, option, kinds):
-    words = [str(trained), str(tmp_path / "out"), "--to", kind, *option]
-    with pytest.raises(UsageError, match=f"{option[0]} is for {kinds}, not for --to {kind}"):
-        export(words)
-
-
-def test_a_type_that_onnx_lacks_is_refused(trained, tmp_path):
-    words = [str(trained), str(tmp_path / "out"), "--to", "onnx", "--quantization", "int16"]
-    with pytest.raises(UsageError, match="int16 is for ctranslate2 and argos: choose float32"):
-        export(words)
-
-
-def test_a_model_is_never_replaced_by_its_own_export(trained):
-    with pytest.raises(ValueError, match="is read, and lies in"):
-        export([str(trained), str(trained), "--to", "ctranslate2", "--overwrite"])

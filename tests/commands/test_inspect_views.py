@@ -7,7 +7,7 @@ from toy import command
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
-from vanilla_transformer.inspection.cost import training_cost
+from vanilla_transformer.inspection.cost import TrainingCost
 
 ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -24,7 +24,7 @@ def test_a_cost_is_printed(trained, capsys):
     found = cost(load_model(str(trained))[0], 9, 4, 2)
     assert capsys.readouterr().out == f"{found}\n"
     assert not main(["inspect", "cost", str(trained), *sizes, "--pairs", "500", "--gpus", "4"])
-    assert capsys.readouterr().out == f"{found}\n{training_cost(found, 4, 500)}\n"
+    assert capsys.readouterr().out == f"{found}\n{TrainingCost(found, 4, 500)}\n"
 
 
 @pytest.mark.parametrize(

@@ -19,25 +19,6 @@ NOT_DRAWN += ("hub_", "push_", "_n_gpu", "local_rank", "debug")
 
 
 QUICK = {"max_steps": 1, "max_train_samples": 8, "max_eval_samples": 2, "d_model": 8}
-WRONG = [  # of the other subcommands
-    ["evaluate", "MODEL", "--num_beams", "0"],
-    ["evaluate", "MODEL", "--num-beams", "-3"],
-    ["evaluate", "MODEL", "--batch-size", "1e3"],
-    ["evaluate", "MODEL", "--max_new_tokens", "-1"],
-    ["evaluate", "MODEL", "--split", "dev"],
-    ["translate", "MODEL", "a", "--length-penalty", "long"],
-    ["translate", "MODEL", "a", "--top_k", "-1"],
-    ["translate", "MODEL", "a", "--temperature", "0"],
-    ["translate", "MODEL", "a", "--device", "abacus"],
-    ["translate", "MODEL", "a", "--seed", "1.5"],
-    ["average", "MODEL", "--last", "0", "--output", "mean"],
-    ["average", "MODEL", "--best", "-2", "--output", "mean"],
-    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "0"],
-    ["convert", "MODEL", "out", "--from", "system-z", "--heads", "2"],
-    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "2", "--set", "dropout"],
-    ["convert", "MODEL", "out", "--from", "system-a", "--heads", "2", "--source-pad", "-1"],
-    ["inspect", "attention", "MODEL", "--text", "a", "--layer", "x"],
-]
 
 
 def names_of_options():
@@ -94,11 +75,3 @@ def test_drawn_options_of_train_work_or_are_named(corpus, tmp_path, seeds):
         else:
             assert (tmp_path / str(seed) / "all_results.json").is_file() or "output" in str(drawn)
     assert errors < len(seeds) or len(seeds) < 5, "nothing works"
-
-
-def test_wrong_options_of_the_other_subcommands(trained, tmp_path):
-    for words in WRONG:
-        argv = [str(trained) if word == "MODEL" else word for word in words]
-        done = forks.run("vanilla_transformer", *argv, cwd=tmp_path)
-        check_error(done, words, {word.strip("-"): "" for word in words if word[:2] == "--"})
-    assert not list(tmp_path.iterdir())

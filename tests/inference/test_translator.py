@@ -208,12 +208,6 @@ def test_given_targets_are_scored(trained, engines):
         assert scores[0].perplexity < perplexity_of(scores) < scores[1].perplexity
 
 
-def test_alignments_point_at_source_tokens(engines):
-    found = engines["ctranslate2"].translate(LINE, return_alignment=True)
-    assert [target for _, target in found.alignment] == [0, 1, 2, 3]
-    assert all(0 <= source < 6 for source, _ in found.alignment)
-
-
 def test_the_output_with_the_least_risk_is_the_most_similar_one(engines):
     outputs = ["dogs run", "the cat sat", "the cat sits", "the cat sat"]
     assert least_risk(outputs, metric_by_name("chrf")) == 1
@@ -434,7 +428,6 @@ def test_the_threads_are_those_of_openmp(trained, monkeypatch, value, threads):
     ("options", "message"),
     [
         ({"num_bems": 2}, "Unknown search option 'num_bems'"),
-        ({"batch_tokens": -3}, "`batch_tokens` is -3"),
         ({"n_best": 3, "num_beams": 2}, "`n_best` is 3, but the search keeps 2"),
         ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
         ({"minimum_risk": "chrf", "n_best": 2}, "not both"),

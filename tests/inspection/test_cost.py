@@ -12,7 +12,7 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.inspection import cost
-from vanilla_transformer.inspection.cost import training_cost
+from vanilla_transformer.inspection.cost import TrainingCost
 
 CHOICES = {
     "paper": {},
@@ -184,8 +184,8 @@ def test_an_epoch_on_several_gpus(tiny_model):
     """A GPU of 1e-12 TFLOP/s computes one operation in a second."""
     found = cost(tiny_model(), SOURCE, TARGET, BATCH)
     weights, moments = found.weight_bytes, found.optimizer_bytes
-    one = training_cost(found, 1, 30, 1e-12)
-    four = training_cost(found, 4, 30, 1e-12, vocab_size=70_000)
+    one = TrainingCost(found, 1, 30, 1e-12)
+    four = TrainingCost(found, 4, 30, 1e-12, vocab_size=70_000)
     assert one.epoch_hours * 3600 == pytest.approx(30 / BATCH * found.training_step_flops)
     assert four.epoch_hours == one.epoch_hours / 4
     assert one.ddp_traffic == one.fsdp_traffic == 0

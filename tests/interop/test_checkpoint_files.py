@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 import torch
-from toy import REPOSITORY
+from toy import REPOSITORY, Payload
 
 from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands import program
@@ -55,11 +55,6 @@ def test_files_that_hold_more_or_other_things_are_named(tmp_path):
         read_state_dict(tmp_path / "more.pt", key="state")
     with pytest.raises(ValueError, match="holds no weights"):
         read_state_dict(tmp_path / "more.pt", key="weights")
-
-
-class Payload:
-    def __reduce__(self):
-        return (print, ("the payload ran",))
 
 
 @pytest.mark.parametrize("command", ["translate", "verify", "export"])

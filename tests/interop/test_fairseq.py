@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 from fairseq_models import FSMT, OPTIONS, SEARCH, SIZES, filled, save, weights_of
+from toy import Payload
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -159,16 +160,6 @@ def test_left_over_and_missing_weights_are_listed(tmp_path):
 
 
 # Objects in the file -----------------------------------------------------------------------------
-
-
-class Payload:
-    """What a pickle file may hold: a call of any function."""
-
-    def __init__(self, function=print):
-        self.function = function
-
-    def __reduce__(self):
-        return (self.function, ("the payload ran",))
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from test_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands import vocabulary
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.probe import verify_model
@@ -138,20 +137,6 @@ def test_what_cannot_grow_is_refused_and_nothing_is_written(new, tmp_path):
     assert "is a token of the model already" in refusal(source, out, tokens=["</s>"])
     new.write_text("\n")
     assert "holds no text" in refusal(source, out, [new], 5)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "give --keep-for"),
-        (["--keep-for", "a", "--add-tokens", "b"], "give --keep-for"),
-        (["--add-for", "a"], "--add-for and --add go together"),
-        (["--add-tokens", "a", "--keep-frequent", "3"], "go with --keep-for"),
-    ],
-)
-def test_wrong_usage(words, message):
-    with pytest.raises(UsageError, match=message):
-        vocabulary.parse(["model", "out", *words])
 
 
 def test_the_command_prints_what_is_new(new, tmp_path, capsys):

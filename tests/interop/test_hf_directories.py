@@ -8,6 +8,7 @@ import torch
 from converted_models import TEXTS, byte_level_tokenizer, save_marian, train_pieces
 from hf_models import assert_inspectable, assert_same_weights, make
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from toy import Payload
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -16,7 +17,6 @@ from transformers import (
     MarianTokenizer,
 )
 
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.funnel import convert
@@ -112,11 +112,6 @@ def test_an_old_checkpoint_of_torch_is_read(tmp_path):
     assert_same_weights(theirs, to_transformers(ours, kind="marian"))
 
 
-class Payload:
-    def __reduce__(self):
-        return (print, ("the payload ran",))
-
-
 def test_a_checkpoint_with_code_is_refused_and_not_run(tmp_path, capsys):
     make("marian").save_pretrained(tmp_path / "source")
     (tmp_path / "source" / "model.safetensors").unlink()
@@ -152,13 +147,6 @@ def test_another_kind_of_model_is_named(tmp_path):
     make("marian").save_pretrained(tmp_path / "source")
     with pytest.raises(ValueError, match="'marian', not 'bart': choose 'marian'"):
         convert("bart", tmp_path / "source", tmp_path / "out")
-    paths = (str(tmp_path / "source"), str(tmp_path / "out"))
-    with pytest.raises(UsageError, match="--from bart does not take --heads"):
-        run_subcommand("convert", ["--from", "bart", "--heads", "2", *paths])
-    with pytest.raises(UsageError, match="--from system-a needs --heads"):
-        run_subcommand("convert", ["--from", "system-a", *paths])
-    with pytest.raises(FileNotFoundError, match="'/none' does not exist"):
-        run_subcommand("convert", ["--from", "bart", "/none", str(tmp_path / "out")])
 
 
 @pytest.mark.parametrize("separate", [False, True])

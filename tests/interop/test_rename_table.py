@@ -9,8 +9,7 @@ from conftest import add_noise
 from own_model import EOS, PAD, SOS, WIDTH, FromScratch
 from transformers import AutoModelForSeq2SeqLM
 
-from vanilla_transformer.commands import convert, program
-from vanilla_transformer.commands.options import UsageError
+from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.match_weights import Edit, fit_weights, rename_weights
 from vanilla_transformer.interop.rename_table import read_table, read_with_table
@@ -142,8 +141,6 @@ def test_a_table_names_code_that_runs_when_asked(files, capsys, function, senten
 def test_code_to_run_must_be_named(files):
     with pytest.raises(ValueError, match="There is no code to run: name your function in"):
         read_with_table(files / "run.pt", files / "table.yaml", run_code=True)
-    with pytest.raises(UsageError, match="--from fairseq does not take --run-code"):
-        convert.parse(["--from", "fairseq", "a", "b", "--run-code"])
 
 
 def test_all_misfits_are_listed_at_once(scratch, files):

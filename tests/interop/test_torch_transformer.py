@@ -102,12 +102,6 @@ def test_what_the_weights_do_not_show_must_be_given(tmp_path):
     for positions in ("learned", "rope", "none:pe", "learned:a,b,c"):
         with pytest.raises(ValueError, match="`positions` is"):
             read(source, tmp_path / "run.pt", positions=positions)
-    for words, message in (
-        (["--heads", "4"], "--from torch needs --source-embedding, --target-embedding"),
-        (["--from", "table", "--table", "t", "--heads", "4"], "does not take --heads"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            run_subcommand("convert", ["--from", "torch", *words, "run.pt", "out"])
 
 
 def test_left_over_weights_and_two_transformers_are_refused(tmp_path):

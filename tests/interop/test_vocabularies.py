@@ -80,20 +80,18 @@ def test_what_lies_beside_the_model_becomes_its_tokenizer(pieces, tmp_path):
     words = words_of(sentencepiece.SentencePieceProcessor(str(pieces)))
     vocabularies = align_vocabularies(words, words, SETTINGS)
     (tmp_path / "sentencepiece.model").write_bytes(pieces.read_bytes())
-    made = make_tokenizer(vocabularies, tmp_path)
-    assert (
-        made.notes[-1] == "Its texts are cut by sentencepiece.model; sources do not end with </s>."
-    )
-    ids = made.tokenizer("the model", text_target="the model")
+    tokenizer, notes = make_tokenizer(vocabularies, tmp_path)
+    assert notes[-1] == "Its texts are cut by sentencepiece.model; sources do not end with </s>."
+    ids = tokenizer("the model", text_target="the model")
     assert ids["labels"] == [*ids["input_ids"], 3]
-    assert made.tokenizer.decode(ids["labels"], skip_special_tokens=True) == "the model"
-    given = make_tokenizer(vocabularies, Path("nowhere"), given=pieces)
-    assert given.tokenizer("the model")["input_ids"] == ids["input_ids"]
+    assert tokenizer.decode(ids["labels"], skip_special_tokens=True) == "the model"
+    given, _ = make_tokenizer(vocabularies, Path("nowhere"), given=pieces)
+    assert given("the model")["input_ids"] == ids["input_ids"]
     for name in ("source.spm", "target.spm"):
         (tmp_path / name).write_bytes(pieces.read_bytes())
-    assert "source.spm and target.spm" in make_tokenizer(vocabularies, tmp_path).notes[-1]
+    assert "source.spm and target.spm" in make_tokenizer(vocabularies, tmp_path)[1][-1]
     (tmp_path / "target.spm").unlink()  # two models, and nothing tells which
-    assert "between spaces" in make_tokenizer(vocabularies, tmp_path).notes[-1]
+    assert "between spaces" in make_tokenizer(vocabularies, tmp_path)[1][-1]
     with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
         make_tokenizer(vocabularies, tmp_path, given=tmp_path)
     (tmp_path / "broken.model").write_bytes(b"\xffno model")
@@ -145,7 +143,7 @@ def test_sources_end_as_the_config_says(tmp_path):
             "add_source_bos": begins,
             "add_source_eos": ends,
         }
-        made = make_tokenizer(align_vocabularies(words, words, settings), tmp_path)
-        assert made.tokenizer("a")["input_ids"] == expected, name
-        assert made.tokenizer(text_target="a")["input_ids"] == [4, 2]
-    assert json.loads(made.tokenizer.backend_tokenizer.to_str())["model"]["type"] == "WordLevel"
+        tokenizer, _ = make_tokenizer(align_vocabularies(words, words, settings), tmp_path)
+        assert tokenizer("a")["input_ids"] == expected, name
+        assert tokenizer(text_target="a")["input_ids"] == [4, 2]
+    assert json.loads(tokenizer.backend_tokenizer.to_str())["model"]["type"] == "WordLevel"

@@ -11,7 +11,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartTokenizer, T
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.commands import vocabulary
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.interop.trimmed_tokenizers import read_tables
@@ -244,5 +243,3 @@ def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
         before, after = (int(number.replace(",", "")) for number in rows[name])
         assert after < before
     assert "equal to the bit" in printed
-    with pytest.raises(UsageError, match="OUT is missing"):
-        vocabulary.parse([str(source), "--keep-for", str(files[0])])

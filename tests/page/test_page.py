@@ -4,7 +4,6 @@ import json
 import shutil
 import signal
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 
 import forks
 import gradio as gr
@@ -76,13 +75,6 @@ def test_a_program_gets_what_the_page_shows(client, trained):
     assert "VanillaTransformerEncoder" in shapes
 
 
-def test_bad_input_gets_a_message_that_names_the_cause(client, trained):
-    found = run(client, "a" * 1_000_000, trained.name)
-    assert 'role="alert"' in found[0]
-    assert "1,000,000 characters, and the page takes 2,000" in found[0]
-    assert "Nothing to show yet" in found[3]
-
-
 def test_half_of_a_surrogate_pair_is_named(address, trained):
     """As a browser sends it: the client in Python refuses to."""
     data = ["a \ud83d b", trained.name, "transformers", 2, 2, 0, 0, -1, "Cross-attention", 0]
@@ -93,17 +85,6 @@ def test_half_of_a_surrogate_pair_is_named(address, trained):
         event = json.load(reply)["event_id"]
     with urllib.request.urlopen(f"{call}/{event}", timeout=60) as reply:
         assert "half of a surrogate pair (U+D83D)" in reply.read().decode()
-
-
-def test_several_users_at_once_get_their_own_outputs(address, trained):
-    def ask(noun):
-        own = Client(address, verbose=False, analytics_enabled=False)
-        return run(own, f"a {noun} likes a bird .", trained.name)[1]
-
-    nouns = {"dog": "Hund", "cat": "Katze", "child": "Kind", "boat": "Boot"}
-    with ThreadPoolExecutor(4) as pool:
-        for found, german in zip(pool.map(ask, nouns), nouns.values(), strict=True):
-            assert f"{german} mag Vogel ." in found
 
 
 def test_the_page_refers_to_no_other_host(address):
@@ -154,21 +135,6 @@ def test_a_port_that_is_taken_is_named(address, trained):
         f"vanilla-transformer page: error: The page cannot listen at '127.0.0.1', port {port} "
         "(Address already in use): choose another --port or --host.\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("argv", "status", "message"),
-    [
-        (["no/such/model/here"], 1, "does not exist"),
-        (["x/y", "x/y"], 2, "a model is given twice"),
-        (["x/y", "--port", "70000"], 2, "--port 70000: give 1 to 65535"),
-        (["x/y", "--host", "203.0.113.7"], 1, "cannot listen at '203.0.113.7'"),
-    ],
-)
-def test_wrong_options_are_named_at_once(argv, status, message):
-    done = command("page", *argv)
-    assert done.returncode == status
-    assert message in done.stderr
 
 
 @pytest.fixture

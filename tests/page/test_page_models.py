@@ -101,9 +101,9 @@ def test_every_kind_is_drawn_and_a_layer_that_is_missing_is_named(models, reques
         assert drawn.heads.count("· off") == (kind == "Encoder self-attention")
     assert "With all heads" in drawn.ablation
     drawn = draw_found(found, Choice(3, MEAN, "Cross-attention", 4))
-    assert "There is no layer 3 here" in drawn.alignment
-    assert "There is no layer 4 here" in drawn.heads
-    assert "There is no head 9 here" in draw_found(found, Choice(0, 9, kind, 0)).alignment
+    assert "is 3: choose 0 to" in drawn.alignment
+    assert "is 4: choose 0 to" in drawn.heads
+    assert "is 9: choose 0 to" in draw_found(found, Choice(0, 9, kind, 0)).alignment
 
 
 def test_a_line_too_long_for_maps_has_outputs_and_a_reason(models, request_for):

@@ -7,7 +7,6 @@ import pytest
 from vanilla_transformer.inference.results import Details
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.serving import models
-from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.models import Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, Settings, parse_models
@@ -78,22 +77,6 @@ def test_short_and_long_requests_and_every_search_get_their_own_outputs(make_mod
     assert found[20:] == [[f"\n{text}\n"] for text in expected * 2]
     asked_again = asyncio.run(ask_all())  # with plans that are known
     assert asked_again == found
-
-
-def test_a_model_without_room_says_so(make_model):
-    model = make_model(queue_size=1)
-
-    async def ask_both():
-        first = asyncio.ensure_future(model.answer([LINE], query()))
-        await asyncio.sleep(0)
-        assert model.batcher.is_full
-        with pytest.raises(RequestError, match="The queue is full") as refused:
-            await model.answer([LINE], query())
-        assert refused.value.status_code == 503
-        return texts_of(await first)
-
-    assert asyncio.run(ask_both()) == [OUTPUT]
-    assert not model.batcher.is_full
 
 
 def test_a_server_starts_without_a_warning(trained, heard):

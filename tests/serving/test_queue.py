@@ -143,18 +143,6 @@ def test_the_work_of_a_client_that_leaves_is_dropped(server, gate):
     wait_until(lambda: any(line.get("status") == 499 for line in server.logs()))
 
 
-def test_other_searches_wait_for_a_batch_of_their_own(server, gate):
-    batches = server.metric("batch_segments_count")
-    with clients() as pool:
-        first = accept(server, pool, [SLOW])
-        gate.wait_for_a_batch()
-        others = accept(server, pool, [LINE, LINE])
-        others += accept(server, pool, [LINE, LINE], alternatives=1)
-        gate.open()
-        assert {one.result()[0] for one in [*first, *others]} == {200}
-    assert server.metric("batch_segments_count") - batches == 3
-
-
 def test_a_request_that_takes_too_long_is_given_up(trained, tmp_path):
     with gated_server(trained, tmp_path, "--timeout", 0.5) as (server, gate):
         status, _, found = server.translate(SLOW)

@@ -402,34 +402,6 @@ def test_the_log_has_a_json_object_per_request_and_no_text(server):
     assert "dog" not in written
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "the following arguments are required: MODEL"),
-        (["no/such/model"], "The model directory 'no/such/model' does not exist"),
-        (["=x"], "names no model"),
-        (["english=x"], "'english' in 'english=x' is not a direction"),
-        (["pt-BR-en=x"], "write a colon between the two codes"),
-        (["x", "x"], "the name or the direction of another model"),
-        (["x", "--port", "70000"], "--port: 70000 is above 65535"),
-        (["x", "--queue-size", "0"], "0 is below 1"),
-        (["x", "--timeout", "nan"], "nan is not a finite number"),
-        (["x", "--api-keys", "no-file"], "No such file"),
-    ],
-)
-def test_wrong_options_end_in_one_line(words, message, capsys):
-    from vanilla_transformer.commands.program import main
-
-    try:
-        status = main(["serve", *words])
-    except SystemExit as ended:
-        status = ended.code
-    said = capsys.readouterr().err
-    assert status in (1, 2)
-    assert message in said
-    assert said.count("\n") == 1
-
-
 def test_a_port_that_is_taken_is_named(server, trained, cache):
     done = command("serve", trained, "--port", server.port, environment=cache)
     assert done.returncode == 1

@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
     check_output,
@@ -33,9 +32,6 @@ from vanilla_transformer.data.word_alignment import (
     format_links,
     parse_gold_links,
 )
-
-if TYPE_CHECKING:
-    from vanilla_transformer.inference.results import Alignment
 
 SUMMARY = "Aligns the words of source lines and given target lines, in Pharaoh's format."
 EXAMPLES = """
@@ -111,17 +107,13 @@ def run(options: argparse.Namespace) -> None:
             with named_lines(options.source, first):
                 pairs = translator.align(sources, targets, batch_tokens=options.batch_tokens)
             for alignment in pairs:
-                print(_format_alignment(alignment, options), file=stream)
+                links = format_links(alignment.tokens if options.tokens else alignment.words)
+                described = json.dumps(asdict(alignment), ensure_ascii=False)
+                print(described if options.json else links, file=stream)
                 if options.gold:
                     found.append(alignment.words)
     if options.gold:
         _report_error_rate(found, options.gold)
-
-
-def _format_alignment(alignment: "Alignment", options: argparse.Namespace) -> str:
-    if options.json:
-        return json.dumps(asdict(alignment), ensure_ascii=False)
-    return format_links(alignment.tokens if options.tokens else alignment.words)
 
 
 def _report_error_rate(found: list[Links], gold: str) -> None:

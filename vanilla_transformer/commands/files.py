@@ -52,11 +52,7 @@ def data_files(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
-    """Returns the lines to work on; a file and standard input are read as a stream.
-
-    Raises:
-        ValueError: If standard input is needed and closed.
-    """
+    """Returns the lines to work on; a file and standard input are read as a stream."""
     if lines:
         return list(lines)
     if file:
@@ -197,9 +193,6 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     Yields:
         The stream. After an error in the `with` block an older file is as it was. Standard output,
         devices and pipes get each line as it is printed.
-
-    Raises:
-        ValueError: If standard output is needed and closed.
     """
     if path is None:
         if sys.stdout is None:
@@ -231,9 +224,6 @@ def open_resumable(
 
     Yields:
         The stream, and the number of complete lines that it holds already.
-
-    Raises:
-        ValueError: If the interrupted file was made from something else.
     """
     if not options.resume:
         with open_output(options.output) as stream:
@@ -258,11 +248,7 @@ def open_resumable(
 
 
 def check_done_lines(output: str, lines: Iterable[str]) -> None:
-    """Refuses an interrupted output of sources and outputs whose sources are not these lines.
-
-    Raises:
-        ValueError: If a line begins with another source.
-    """
+    """Refuses an interrupted output of sources and outputs whose sources are not these lines."""
     unfinished = _unfinished_file(output)
     for number, (found, line) in enumerate(zip_longest(read_lines(unfinished), lines), start=1):
         if found is None or line is None or not found.startswith(f"{as_cell(line)}\t"):
@@ -283,11 +269,7 @@ def _unfinished_file(output: str) -> Path:
 
 
 def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
-    """Returns whether `--resume` finds a complete file, and says what is not known of it.
-
-    Raises:
-        ValueError: If they do not have as many lines.
-    """
+    """Returns whether `--resume` finds a complete file, and says what is not known of it."""
     path = options.output
     if not options.resume or options.overwrite or not Path(path).exists():
         return False
@@ -319,11 +301,7 @@ def file_identity(path: str) -> list[Any]:
 
 
 def check_identity(output: Path, record: Path, identity: Mapping[str, Any]) -> None:
-    """Refuses an output that was made from something else than its record says.
-
-    Raises:
-        ValueError: If anything of the identity differs. The error names it.
-    """
+    """Refuses an output that was made from something else than its record says."""
     try:
         recorded = read_object(record)
     except ValueError:

@@ -198,13 +198,13 @@ def run(options: argparse.Namespace) -> None:
     elif options.view == "heads":
         _show_heads(model, options)
     elif options.view == "cost":
-        from vanilla_transformer.inspection.cost import cost, training_cost
+        from vanilla_transformer.inspection.cost import TrainingCost, cost
 
         found = cost(model, options.source_length, options.target_length, options.batch)
         print(found)
         if options.pairs:
             sizes = (model.config.vocab_size, getattr(model.config, "decoder_vocab_size", 0) or 0)
-            print(training_cost(found, options.gpus or 1, options.pairs, vocab_size=max(sizes)))
+            print(TrainingCost(found, options.gpus or 1, options.pairs, vocab_size=max(sizes)))
     else:
         from vanilla_transformer.inspection.position_figures import plot_positions
 

@@ -304,9 +304,6 @@ def print_outputs(
 
     Args:
         sources: The same texts again, which are read as the outputs come.
-
-    Raises:
-        ValueError: If there are fewer outputs than texts.
     """
     outputs = translator.translate(
         texts,

@@ -305,11 +305,7 @@ def sees_gpu(device: str) -> bool:
 
 
 def cache_directory() -> Path:
-    """Returns the folder of the exports: `$VANILLA_TRANSFORMER_CACHE`, or one in `~/.cache`.
-
-    Raises:
-        CacheError: If neither variables nor the system name a folder.
-    """
+    """Returns the folder of the exports: `$VANILLA_TRANSFORMER_CACHE`, or one in `~/.cache`."""
     if given := os.environ.get("VANILLA_TRANSFORMER_CACHE"):
         return Path(given, "ctranslate2")
     try:

@@ -177,9 +177,6 @@ def with_int8_weights(model: Any) -> Any:
 
     Returns:
         The quantized model, in evaluation mode. It cannot be trained or saved.
-
-    Raises:
-        ValueError: If the model is not on the CPU.
     """
     if model.device.type != "cpu":
         raise ValueError(

@@ -211,10 +211,6 @@ def metric_by_name(metric: str | Metric) -> Metric:
 
     It serves minimum Bayes risk (Kumar and Byrne 2004): the output that is most similar to the
     others.
-
-    Raises:
-        ValueError: If the name is unknown.
-        ModuleNotFoundError: If sacreBLEU is not installed. The message tells how to install it.
     """
     if callable(metric):
         return metric

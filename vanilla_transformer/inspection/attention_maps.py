@@ -71,7 +71,7 @@ class AttentionMaps:
         Raises:
             ValueError: If there is no such kind or layer.
         """
-        weights = self._layer_weights(kind, layer)
+        weights = self.heads_of(kind, layer)
         title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"
         return plot_heads(weights, *self.axes_of(kind), title=title)
 
@@ -86,12 +86,12 @@ class AttentionMaps:
         Raises:
             ValueError: If there is no such kind, layer or head.
         """
-        weights = self._layer_weights(kind, layer)
+        weights = self.heads_of(kind, layer)
         if head is not None and head not in range(len(weights)):
             raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
         return weights.mean(0) if head is None else weights[head]
 
-    def _layer_weights(self, kind: str, layer: int) -> torch.Tensor:
+    def heads_of(self, kind: str, layer: int) -> torch.Tensor:
         """Returns the weights of a layer, of shape (heads, query_len, key_len)."""
         if kind not in _OUTPUT_FIELDS:
             raise ValueError(f"`kind` is {kind!r}: choose one of {list(_OUTPUT_FIELDS)}.")

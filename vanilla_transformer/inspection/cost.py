@@ -123,27 +123,25 @@ class Cost:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What an epoch costs on several GPUs. `str()` makes a table.
+    """What an epoch of pairs costs on several GPUs. `str()` makes a table.
 
     Attributes:
-        pairs: Number of training pairs, of the lengths of the cost.
-        teraflops: What a GPU computes in a second, in 10¹² FLOPs.
-        epoch_flops: FLOPs of an epoch, without padding.
-        state_bytes: Memory of weights, gradients and AdamW, which DDP needs on each GPU.
-        corpus_bytes: Disk for the encoded pairs: 2 bytes for a token, or 4 with more than 65,536
-            tokens, and 8 for the lengths of a pair.
-        checkpoint_bytes: Disk for a checkpoint: the weights, and AdamW's moments.
+        model: The cost of the model, for a batch of pairs of the mean lengths.
+        teraflops: What a GPU computes in a second, in 10¹² FLOPs. docs/scale.md has published
+            values.
+        vocab_size: Number of tokens of the larger vocabulary.
     """
 
+    model: Cost
     gpus: int
     pairs: int
-    teraflops: float
-    epoch_flops: float
-    state_bytes: int
-    gradient_bytes: int
-    weight_bytes: int
-    corpus_bytes: int
-    checkpoint_bytes: int
+    teraflops: float = 200.0
+    vocab_size: int = 32000
+
+    @property
+    def epoch_flops(self) -> float:
+        """FLOPs of an epoch, without padding."""
+        return self.pairs / self.model.batch * self.model.training_step_flops
 
     @property
     def epoch_hours(self) -> float:
@@ -151,58 +149,47 @@ class TrainingCost:
         return self.epoch_flops / (self.gpus * self.teraflops * 1e12) / 3600
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Disk for a checkpoint: the weights, and AdamW's moments."""
+        return self.model.weight_bytes + self.model.optimizer_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of weights, gradients and AdamW, which DDP needs on each GPU."""
+        return self.checkpoint_bytes + self.model.gradient_bytes
+
+    @property
+    def corpus_bytes(self) -> int:
+        """Disk for the encoded pairs: 2 bytes a token, or 4, and 8 for the lengths of a pair."""
+        tokens = self.model.source_length + self.model.target_length
+        return self.pairs * ((2 if self.vocab_size <= 2**16 else 4) * tokens + 8)
+
+    @property
     def ddp_traffic(self) -> float:
         """Bytes that each GPU sends in a step with DDP."""
-        return 2 * self.gradient_bytes * (self.gpus - 1) / self.gpus
+        return 2 * self.model.gradient_bytes * (self.gpus - 1) / self.gpus
 
     @property
     def fsdp_traffic(self) -> float:
         """Bytes that each GPU sends in a step with FSDP."""
-        both = 2 * self.weight_bytes + self.gradient_bytes
+        both = 2 * self.model.weight_bytes + self.model.gradient_bytes
         return both * (self.gpus - 1) / self.gpus
 
     def __str__(self) -> str:
         """Returns a table with a line for each figure."""
-        return _make_table(self._table_rows())
-
-    def _table_rows(self) -> Iterator[tuple[str, str, str]]:
-        yield f"an epoch of {self.pairs:,} pairs on {self.gpus} GPUs", "", ""
-        yield "  FLOPs", _with_unit(self.epoch_flops, 1000), ""
-        note = f"at {self.teraflops:g} TFLOP/s a GPU"
-        yield "  hours", f"{self.epoch_hours:,.3g}", note
         note = "weights, gradients, AdamW; activations come on top"
-        yield "  bytes on a GPU, DDP", _with_unit(self.state_bytes, 1024), note
-        yield "  bytes on a GPU, FSDP", _with_unit(self.state_bytes / self.gpus, 1024), ""
-        note = "sent by each GPU, in a step"
-        yield "  network, DDP", _with_unit(self.ddp_traffic, 1024), note
-        yield "  network, FSDP", _with_unit(self.fsdp_traffic, 1024), ""
-        yield "  disk, encoded pairs", _with_unit(self.corpus_bytes, 1024), ""
-        yield "  disk, a checkpoint", _with_unit(self.checkpoint_bytes, 1024), ""
-
-
-def training_cost(
-    found: Cost, gpus: int, pairs: int, teraflops: float = 200.0, vocab_size: int = 32000
-) -> TrainingCost:
-    """Computes what an epoch of pairs costs on several GPUs.
-
-    Args:
-        found: The cost of the model, for a batch of pairs of the mean lengths.
-        teraflops: What a GPU computes in a second, in 10¹² FLOPs. docs/scale.md has published
-            values.
-        vocab_size: Number of tokens of the larger vocabulary.
-    """
-    tokens = found.source_length + found.target_length
-    return TrainingCost(
-        gpus=gpus,
-        pairs=pairs,
-        teraflops=teraflops,
-        epoch_flops=pairs / found.batch * found.training_step_flops,
-        state_bytes=found.weight_bytes + found.gradient_bytes + found.optimizer_bytes,
-        gradient_bytes=found.gradient_bytes,
-        weight_bytes=found.weight_bytes,
-        corpus_bytes=pairs * ((2 if vocab_size <= 2**16 else 4) * tokens + 8),
-        checkpoint_bytes=found.weight_bytes + found.optimizer_bytes,
-    )
+        rows = [
+            (f"an epoch of {self.pairs:,} pairs on {self.gpus} GPUs", "", ""),
+            ("  FLOPs", _with_unit(self.epoch_flops, 1000), ""),
+            ("  hours", f"{self.epoch_hours:,.3g}", f"at {self.teraflops:g} TFLOP/s a GPU"),
+            ("  bytes on a GPU, DDP", _with_unit(self.state_bytes, 1024), note),
+            ("  bytes on a GPU, FSDP", _with_unit(self.state_bytes / self.gpus, 1024), ""),
+            ("  network, DDP", _with_unit(self.ddp_traffic, 1024), "sent by each GPU, in a step"),
+            ("  network, FSDP", _with_unit(self.fsdp_traffic, 1024), ""),
+            ("  disk, encoded pairs", _with_unit(self.corpus_bytes, 1024), ""),
+            ("  disk, a checkpoint", _with_unit(self.checkpoint_bytes, 1024), ""),
+        ]
+        return _make_table(rows)
 
 
 def cost(

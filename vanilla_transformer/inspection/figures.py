@@ -28,9 +28,6 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
     Args:
         size: Width and height in inches.
         is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
-
-    Raises:
-        ModuleNotFoundError: If matplotlib is not installed.
     """
     with optional_packages():
         from matplotlib.figure import Figure

@@ -127,10 +127,6 @@ def read_training(run: str | Path | Entries, name: str = "run") -> TrainingLog:
     Args:
         run: As in `plot_training`.
         name: Name of a run that is given by its entries.
-
-    Raises:
-        FileNotFoundError: If there is no trainer_state.json.
-        ValueError: If a file is damaged.
     """
     if not isinstance(run, str | Path):
         entries = list(run)

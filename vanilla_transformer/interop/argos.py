@@ -27,6 +27,7 @@ from unicodedata import normalize
 import torch
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_words import tokens_of_ids, vocabulary_of
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
@@ -48,10 +49,7 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
     """Reads a package of Argos Translate: see `interop.formats`."""
     folder = TemporaryDirectory()  # lives as long as what computes the logits of the source
     with opened_package(source) as package:
-        for name, member in package.files.items():
-            path = Path(folder.name, name)
-            path.parent.mkdir(exist_ok=True)
-            package.extract(member, path)
+        package.extract(Path(folder.name))
     metadata = read_metadata(Path(folder.name, "metadata.json"), source)
     pieces, engine = Path(folder.name, "sentencepiece.model"), Path(folder.name, "model")
     settings = read_object(engine / "config.json") if (engine / "config.json").is_file() else {}
@@ -105,50 +103,37 @@ class Package:
             is_link = stat.S_ISLNK(member.external_attr >> 16)
             if place.is_absolute() or ".." in place.parts or "\\" in member.filename or is_link:
                 raise self.error(f"it holds {member.filename!r}, which leads out of its folder")
-        roots = [
-            PurePosixPath(m.filename).parent for m in members if _name_of(m) == "metadata.json"
-        ]
+        places = [PurePosixPath(member.filename) for member in members]
+        roots = [place.parent for place in places if place.name == "metadata.json"]
         roots.sort(key=lambda root: len(root.parts))
         if not roots or len(roots[0].parts) > 1:
             raise self.error("it holds no metadata.json")
-        for member in members:
-            place = PurePosixPath(member.filename)
-            if place.is_relative_to(roots[0]):
-                name = str(place.relative_to(roots[0]))
-                if _NEEDED.fullmatch(name):
-                    self.files[name] = member
+        for place, member in zip(places, members, strict=True):
+            name = str(place).removeprefix(f"{roots[0]}/")
+            if place.is_relative_to(roots[0]) and _NEEDED.fullmatch(name):
+                self.files[name] = member
         if "model/model.bin" not in self.files:
             raise self.error("it holds no model of CTranslate2 (model/model.bin)")
         size = sum(member.file_size for member in self.files.values())
         if size > _SMALL + _LARGEST_RATIO * path.stat().st_size:
             raise self.error(f"its files would have {size:,} bytes")
 
-    def extract(self, member: zipfile.ZipInfo, target: Path) -> None:
-        """Writes a file."""
-        with self.archive.open(member) as packed, target.open("wb") as file:
-            copyfileobj(packed, file)
+    def extract(self, folder: Path) -> None:
+        """Writes the files into a folder."""
+        for name, member in self.files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            with self.archive.open(member) as packed, (folder / name).open("wb") as file:
+                copyfileobj(packed, file)
 
     def error(self, problem: str) -> ValueError:
         """Returns the error for a file that is no package."""
         return ValueError(f"{str(self.path)!r} is no package of Argos Translate: {problem}.")
 
 
-def _name_of(member: zipfile.ZipInfo) -> str:
-    return PurePosixPath(member.filename).name
-
-
 @contextmanager
 def opened_package(path: str | Path) -> Iterator[Package]:
-    """Opens a package, and checks what it holds.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is no package, is damaged, or holds files that lead out of it or that are
-            far larger than the package.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The package {str(path)!r} does not exist as a file.")
+    """Opens a package, and checks what it holds."""
+    path = existing_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             yield Package(archive, path)
@@ -167,11 +152,7 @@ def opened_package(path: str | Path) -> Iterator[Package]:
 
 
 def read_metadata(path: Path, source: str | Path) -> dict[str, Any]:
-    """Reads what a package says about itself.
-
-    Raises:
-        ValueError: If it is damaged, or if the package does not translate.
-    """
+    """Reads what a package says about itself."""
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -272,9 +253,6 @@ def _check_pieces(pieces: bytes, tokenizer: Any) -> tuple[bool, bool]:
 
     Returns:
         Whether the tokenizer begins and ends a source with a special token.
-
-    Raises:
-        ValueError: If it cuts or joins one otherwise, apart from spaces.
     """
     with optional_packages():
         import sentencepiece

@@ -15,6 +15,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from vanilla_transformer.data.text_files import existing_file
+
 
 def read_state_dict(path: str | Path, key: str | None = None) -> dict[str, torch.Tensor]:
     """Reads names and weights from a file. Code that the file may hold is never run.
@@ -68,10 +70,6 @@ def read_training_checkpoint(path: str | Path, inert: Sequence[str] = ()) -> dic
     Returns:
         The content. `argparse.Namespace` and objects of inert classes have become dictionaries,
         and an object of an inert class that was made from one value has become that value.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file cannot be read, or needs other classes.
     """
     path = Path(path)
     safe: list[Any] = [Namespace]
@@ -119,8 +117,7 @@ def _to_plain(value: Any) -> Any:
 
 def _load_tensors(path: Path) -> Any:
     """Loads a safetensors file or a torch file without running its code."""
-    if not path.is_file():
-        raise FileNotFoundError(f"The checkpoint {str(path)!r} does not exist as a file.")
+    existing_file(path)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -153,11 +150,7 @@ class RefusedPickleError(ValueError):
 
 @contextmanager
 def explained_pickle(path: str | Path) -> Iterator[None]:
-    """Names the class of an object that pickled weights may not hold.
-
-    Raises:
-        RefusedPickleError: In place of torch's error, which advises to run the code.
-    """
+    """Names the class of an object that pickled weights may not hold."""
     try:
         yield
     except Exception as error:
@@ -181,47 +174,27 @@ def reason_of(error: Exception) -> str:
 
 
 def read_yaml(path: str | Path) -> Any:
-    """Reads a YAML file.
+    """Reads a YAML file."""
+    path = existing_file(path)
+    return parse_yaml(path.read_bytes(), repr(str(path)), yaml.SafeLoader)
 
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is not YAML.
+
+def parse_yaml(text: str | bytes, name: str, loader: Any = None) -> Any:
+    """Reads YAML; the error for what is no YAML gives the name.
+
+    Args:
+        loader: What makes values of it. None: they stay texts, as `no`, a word of a vocabulary;
+            no alias is multiplied.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The file {str(path)!r} does not exist.")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{str(path)!r} is not valid YAML: {error}") from error
-
-
-def parse_yaml(text: str, name: str) -> Any:
-    """Reads YAML whose values stay texts: `no` is a word of a vocabulary, and not False.
-
-    No value stands for code, and no alias is multiplied.
-
-    Raises:
-        ValueError: If it is not YAML; the error gives the name.
-    """
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    try:
-        return yaml.load(text, loader)  # a base loader makes texts, lists and dictionaries only
+        return yaml.load(text, loader or getattr(yaml, "CBaseLoader", yaml.BaseLoader))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         problem = " ".join(str(error).split())
         raise ValueError(f"{name} is not valid YAML: {problem}") from error
 
 
 def read_rename_rules(path: str | Path) -> dict[str, str | None]:
-    """Reads the rules that rename weights from a YAML file.
-
-    Args:
-        path: YAML file that maps regular expressions to names, or to null.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not YAML, or not a mapping of strings.
-    """
+    """Reads the rules that rename weights from a YAML file."""
     rules = read_yaml(path)
     if not isinstance(rules, dict) or not all(isinstance(name, str) for name in rules):
         raise ValueError(

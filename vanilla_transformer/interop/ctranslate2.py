@@ -17,10 +17,10 @@ from typing import Any, cast
 import torch
 from ctranslate2.converters import transformers as converters
 from ctranslate2.specs import common_spec, transformer_spec
-from torch import nn
 from transformers.utils import logging
 
-from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS
+from vanilla_transformer.interop.ctranslate2_variables import ACTIVATIONS, STACKS, layer_parts
+from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.supported_fields import fields_beyond
 from vanilla_transformer.interop.vocabularies import vocabularies_of
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
@@ -130,10 +130,7 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
     def get_model_spec(self, model: Any) -> Any:
         """Copies the weights of a model into a specification."""
         config = model.config
-        if problems := problems_for_ctranslate2(config):
-            raise ValueError(
-                "CTranslate2 cannot compute this model:" + "".join(f"\n- {p}" for p in problems)
-            )
+        raise_problems("CTranslate2 cannot compute this model", problems_for_ctranslate2(config))
         stacks = model.model.encoder, model.model.decoder
         aligning = aligning_heads(config)
         if aligning is None:
@@ -145,15 +142,15 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         decoder = transformer_spec.TransformerDecoderSpec(
             **_spec_options(config, "decoder"), **(aligning.spec_options if aligning else {})
         )
-        for spec, stack in zip((encoder, decoder), stacks, strict=True):
+        for spec, stack, name in zip((encoder, decoder), stacks, STACKS, strict=True):
             spec.pre_norm = config.norm_placement == "pre"
+            layers = list(stack.layers)
+            if name == "decoder" and aligning is not None and aligning.order is not None:
+                layers[aligning.layer] = _with_head_order(layers[aligning.layer], aligning.order)
             self._set_stack(spec, stack)
-        if aligning is not None and aligning.order is not None:
-            attention = stacks[1].layers[aligning.layer].encoder_attn
-            ordered = _with_head_order(attention, aligning.order)
-            spec = decoder.layer[aligning.layer].attention
-            _set_attention(spec, ordered, _residual_scale(stacks[1].layers[0]), is_self=False)
-        _set_linear(decoder.projection, model.lm_head)
+            for layer_spec, layer in zip(spec.layer, layers, strict=True):
+                _set_layer(layer_spec, layer, name, config)
+        _set_module(decoder.projection, [model.lm_head])
         return transformer_spec.TransformerSpec(encoder, decoder)
 
     def get_vocabulary(self, model: Any, tokenizer: Any) -> tuple[list[str], list[str]]:
@@ -182,11 +179,9 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         if config.position_embedding_type != "rope":
             spec.position_encodings.encodings = self._position_table(stack)
         if config.normalize_embedding:
-            _set_norm(spec.layernorm_embedding, stack.embed_norm)
+            _set_module(spec.layernorm_embedding, [stack.embed_norm])
         if config.final_layer_norm:
-            _set_norm(spec.layer_norm, stack.final_norm)
-        for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-            _set_layer(layer_spec, layer)
+            _set_module(spec.layer_norm, [stack.final_norm])
 
     def _position_table(self, stack: Any) -> torch.Tensor:
         limit = self.positions or POSITIONS
@@ -279,71 +274,45 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
     return options
 
 
-def _set_layer(spec: Any, layer: Any) -> None:
+def _set_layer(spec: Any, layer: Any, stack: str, config: VanillaTransformerConfig) -> None:
     """Copies a layer of either stack; the factor of the residual goes into the last weights."""
-    scale = _residual_scale(layer)
-    _set_attention(spec.self_attention, layer.self_attn, scale, is_self=True)
-    _set_norm(spec.self_attention.layer_norm, layer.self_attn_pre_norm, layer.self_attn_post_norm)
-    if hasattr(layer, "encoder_attn"):
-        _set_attention(spec.attention, layer.encoder_attn, scale, is_self=False)
-        _set_norm(
-            spec.attention.layer_norm, layer.encoder_attn_pre_norm, layer.encoder_attn_post_norm
-        )
-    feed_forward = layer.feed_forward
-    if hasattr(feed_forward, "gate"):
-        _set_linear(spec.ffn.linear_0, feed_forward.gate)
-        _set_linear(spec.ffn.linear_0_noact, feed_forward.fc1)
-    else:
-        _set_linear(spec.ffn.linear_0, feed_forward.fc1)
-    _set_linear(spec.ffn.linear_1, feed_forward.fc2, scale)
-    _set_norm(spec.ffn.layer_norm, layer.feed_forward_pre_norm, layer.feed_forward_post_norm)
+    scale = float(getattr(layer.dropout, "scale", 1.0))
+    for place, names in layer_parts(stack, config.gated_ffn, config.norm_placement).items():
+        if config.fused_qkv and names[0] == "self_attn.q_proj":
+            names = ("self_attn.qkv_proj",)
+        sublayer, _, part = place.partition("/")
+        inner = getattr(spec, sublayer)
+        name, _, number = part.rpartition("_")
+        target = getattr(inner, part, None) or getattr(inner, name)[int(number)]
+        is_last = names[0].endswith(("out_proj", "fc2"))
+        modules = [layer.get_submodule(one) for one in names]
+        _set_module(target, modules, scale if is_last else 1.0)
 
 
-def _residual_scale(layer: Any) -> float:
-    return float(getattr(layer.dropout, "scale", 1.0))
+def _set_module(spec: Any, modules: Sequence[Any], scale: float = 1.0) -> None:
+    """Copies a norm, or linear maps whose rows lie one after the other."""
+    parts = ("gamma", "beta") if hasattr(spec, "gamma") else ("weight", "bias")
+    for theirs, ours in zip(parts, ("weight", "bias"), strict=True):
+        if getattr(modules[0], ours, None) is not None:
+            values = torch.cat([_float_copy(getattr(one, ours)) for one in modules])
+            setattr(spec, theirs, values * scale if scale != 1 else values)
 
 
-def _with_head_order(attention: Any, order: Sequence[int]) -> Any:
-    """Returns a copy of cross-attention with its heads in another order: the same function."""
-    ordered = deepcopy(attention)
+def _with_head_order(layer: Any, order: Sequence[int]) -> Any:
+    """Returns a copy of a layer with the heads of cross-attention in another order."""
+    ordered = deepcopy(layer)
+    attention = ordered.encoder_attn
     groups = attention.num_key_value_groups
     key_order = [head // groups for head in order[::groups]]
-    parts = ((ordered.q_proj, order), (ordered.k_proj, key_order), (ordered.v_proj, key_order))
+    parts = (attention.q_proj, order), (attention.k_proj, key_order), (attention.v_proj, key_order)
     for projection, heads in parts:
         for values in (projection.weight, projection.bias):
             if values is not None:
                 by_head = values.data.unflatten(0, (-1, attention.head_dim))
                 values.data = by_head[heads].flatten(0, 1)
-    columns = ordered.out_proj.weight.data.unflatten(1, (-1, attention.head_dim))
-    ordered.out_proj.weight.data = columns[:, order].flatten(1, 2)
+    columns = attention.out_proj.weight.data.unflatten(1, (-1, attention.head_dim))
+    attention.out_proj.weight.data = columns[:, order].flatten(1, 2)
     return ordered
-
-
-def _set_attention(spec: Any, attention: Any, scale: float, is_self: bool) -> None:
-    if hasattr(attention, "qkv_proj"):
-        _set_linear(spec.linear[0], attention.qkv_proj)
-    else:
-        query, key, value = attention.q_proj, attention.k_proj, attention.v_proj
-        groups = ((query, key, value),) if is_self else ((query,), (key, value))
-        for linear, group in zip(spec.linear, groups, strict=False):
-            linear.weight = torch.cat([_float_copy(one.weight) for one in group])
-            if query.bias is not None:
-                linear.bias = torch.cat([_float_copy(one.bias) for one in group])
-    _set_linear(spec.linear[-1], attention.out_proj, scale)
-
-
-def _set_linear(spec: Any, linear: Any, scale: float = 1.0) -> None:
-    spec.weight = _float_copy(linear.weight) * scale if scale != 1 else _float_copy(linear.weight)
-    if linear.bias is not None:
-        spec.bias = _float_copy(linear.bias) * scale
-
-
-def _set_norm(spec: Any, *slots: nn.Module) -> None:
-    """Copies the norm of the slot that is not the identity."""
-    norm: Any = next(slot for slot in slots if not isinstance(slot, nn.Identity))
-    spec.gamma = _float_copy(norm.weight)
-    if getattr(norm, "bias", None) is not None:
-        spec.beta = _float_copy(norm.bias)
 
 
 def _float_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -59,8 +59,8 @@ def read_ctranslate2(
     """
     folder = Path(source)
     file = read_specification(folder)
-    settings = read_settings(folder, file)
     stored = StoredVariables(file)
+    settings = read_settings(folder, stored)
     fields, weights = read_model(stored, settings)
     zero_start = stored.flag("decoder/start_from_zero_embedding", False)
     raise_problems("The model cannot be converted", list(stored.problems()))
@@ -74,8 +74,8 @@ def read_ctranslate2(
             )
     vocabularies = align_vocabularies(*given, settings, zero_start)
     model = build_with_vocabularies(weights, fields, vocabularies, changes)
-    made = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
-    notes = [*vocabularies.notes, *made.notes]
+    made, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
+    notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:
         notes.append(
             "A target begins with a token that the user of CTranslate2 gives, such as its language:"
@@ -85,18 +85,11 @@ def read_ctranslate2(
     if logits is not None and stored.rounded:
         notes.append("Its sinusoids are exact here; the file holds them in 16 bits.")
         logits = partial(_logits_with_exact_positions, logits, model, stored.rounded)
-    return Imported(
-        model, made.tokenizer, library="CTranslate2", source_logits=logits, notes=tuple(notes)
-    )
+    return Imported(model, made, library="CTranslate2", source_logits=logits, notes=tuple(notes))
 
 
 def read_specification(folder: Path) -> ModelBin:
-    """Reads `model.bin` of an encoder-decoder.
-
-    Raises:
-        FileNotFoundError: If the directory holds none.
-        ValueError: If it is damaged, or holds another kind of model.
-    """
+    """Reads `model.bin` of an encoder-decoder."""
     if not (folder / "model.bin").is_file():
         raise FileNotFoundError(
             f"{str(folder)!r} holds no model.bin: give the directory of a CTranslate2 model."
@@ -111,21 +104,18 @@ def read_specification(folder: Path) -> ModelBin:
     return file
 
 
-def read_settings(folder: Path, file: ModelBin) -> dict[str, Any]:
+def read_settings(folder: Path, stored: StoredVariables) -> dict[str, Any]:
     """Reads the special tokens and the epsilon; version 5 stores them as attributes."""
     defaults = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     if (folder / "config.json").is_file():
         return {**defaults, "decoder_start_token": "<s>", **read_object(folder / "config.json")}
-
-    def flag(name: str, default: bool) -> bool:
-        return bool(file.tensor(name).item()) if name in file.variables else default
-
-    start = defaults["bos_token" if flag("with_target_bos", True) else "eos_token"]
+    start = defaults["bos_token" if stored.flag("with_target_bos", True) else "eos_token"]
+    given = stored.flag("user_decoder_start_tokens", False)
     return {
         **defaults,
-        "add_source_bos": flag("with_source_bos", False),
-        "add_source_eos": flag("with_source_eos", False),
-        "decoder_start_token": None if flag("user_decoder_start_tokens", False) else start,
+        "add_source_bos": stored.flag("with_source_bos", False),
+        "add_source_eos": stored.flag("with_source_eos", False),
+        "decoder_start_token": None if given else start,
     }
 
 

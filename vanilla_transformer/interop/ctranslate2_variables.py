@@ -68,6 +68,23 @@ _UNREAD = re.compile(
 _INT16_SCALE = 1000.0  # of weights whose scale is not stored
 
 
+def layer_parts(stack: str, is_gated: bool, slot: str) -> dict[str, tuple[str, ...]]:
+    """Returns our modules in a layer by their place there; rows of several lie in this order."""
+    parts: dict[str, tuple[str, ...]] = {}
+    attentions = {"self_attention": ("self_attn", "qkv"), "attention": ("encoder_attn", "q", "kv")}
+    for theirs in list(attentions)[: 1 if stack == "encoder" else 2]:
+        ours, *groups = attentions[theirs]
+        for number, letters in enumerate(groups):
+            names = tuple(f"{ours}.{letter}_proj" for letter in letters)
+            parts[f"{theirs}/linear_{number}"] = names
+        parts[f"{theirs}/linear_{len(groups)}"] = (f"{ours}.out_proj",)
+        parts[f"{theirs}/layer_norm"] = (f"{ours}_{slot}_norm",)
+    gated = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
+    for theirs, ours in (gated if is_gated else {"linear_0": "fc1", "linear_1": "fc2"}).items():
+        parts[f"ffn/{theirs}"] = (f"feed_forward.{ours}",)
+    return {**parts, "ffn/layer_norm": (f"feed_forward_{slot}_norm",)}
+
+
 # Variables ----------------------------------------------------------------------------------------
 
 
@@ -100,11 +117,7 @@ class StoredVariables:
         return name in self.file.variables
 
     def weight(self, name: str, axes: int) -> torch.Tensor:
-        """Returns a weight with a number of axes; numbers in 8 or 16 bits become floats.
-
-        Raises:
-            ValueError: If it is missing, or has another number of axes.
-        """
+        """Returns a weight with a number of axes; numbers in 8 or 16 bits become floats."""
         variable = self.file.variables.get(name)
         if variable is None or len(variable.shape) != axes:
             found = "is missing" if variable is None else f"has the shape {variable.shape}"
@@ -238,7 +251,7 @@ class _Stack:
         found: Weights = {f"{ours}.embed_tokens.weight": table}
         for name, our_name in (("layernorm_embedding", "embed_norm"), ("layer_norm", "final_norm")):
             if stored.has(f"{self.name}/{name}/gamma"):
-                found |= self._norm_weights(f"{self.name}/{name}", f"{ours}.{our_name}")
+                found |= self._module_weights(f"{self.name}/{name}", [f"{ours}.{our_name}"])
         for number in range(self.layers):
             found |= self._layer_weights(f"{self.name}/layer_{number}", f"{ours}.layers.{number}")
         first = f"{self.name}/layer_0"
@@ -278,29 +291,22 @@ class _Stack:
 
     def _layer_weights(self, place: str, ours: str) -> Weights:
         """Reads a layer."""
+        is_gated = self.stored.has(f"{place}/ffn/linear_0_noact/weight")
         slot = "pre" if self.is_pre_norm else "post"
         found: Weights = {}
-        parts = (("self_attention", "self_attn"), ("attention", "encoder_attn"))
-        for name, our_name in parts[: 1 if self.name == "encoder" else 2]:
-            found |= self._attention_weights(f"{place}/{name}", f"{ours}.{our_name}")
-            found |= self._norm_weights(
-                f"{place}/{name}/layer_norm", f"{ours}.{our_name}_{slot}_norm"
-            )
-        inner = {"linear_0": "fc1", "linear_1": "fc2"}
-        if self.stored.has(f"{place}/ffn/linear_0_noact/weight"):
-            inner = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
-        for name, our_name in inner.items():
-            found |= self._linear_weights(
-                f"{place}/ffn/{name}", [f"{ours}.feed_forward.{our_name}"]
-            )
-        found |= self._norm_weights(f"{place}/ffn/layer_norm", f"{ours}.feed_forward_{slot}_norm")
+        for part, modules in layer_parts(self.name, is_gated, slot).items():
+            rows = None
+            if len(modules) > 1:
+                sizes = self._attention_sizes(f"{place}/{part.partition('/')[0]}")
+                rows = [sizes[module.partition(".")[2]] for module in modules]
+            names = [f"{ours}.{module}" for module in modules]
+            found |= self._module_weights(f"{place}/{part}", names, rows)
         return found
 
-    def _attention_weights(self, place: str, ours: str) -> Weights:
-        """Reads an attention, and notes its scale and its number of keys."""
-        stored, is_self = self.stored, ours.endswith("self_attn")
-        last = f"{place}/linear_{1 if is_self else 2}"
-        width = stored.weight(f"{last}/weight", 2).shape[1]
+    def _attention_sizes(self, place: str) -> dict[str, int]:
+        """Returns the rows of the projections, and notes the scale and the number of keys."""
+        stored, is_self = self.stored, place.endswith("self_attention")
+        width = stored.weight(f"{place}/linear_{1 if is_self else 2}/weight", 2).shape[1]
         joined = stored.weight(f"{place}/linear_{0 if is_self else 1}/weight", 2)
         keys = (len(joined) - (width if is_self else 0)) // 2
         self.head_dim = width // self.heads
@@ -311,36 +317,22 @@ class _Stack:
         self._key_heads.add(keys // self.head_dim)
         self._scales.add(stored.number(f"{place}/queries_scale"))
         stored.asked.update((f"{place}/num_heads_kv", f"{place}/head_dim"))
-        query, key, value, out = (f"{ours}.{part}_proj" for part in ("q", "k", "v", "out"))
-        found = self._linear_weights(last, [out])
-        if is_self:
-            found |= self._linear_weights(
-                f"{place}/linear_0", [query, key, value], [width, keys, keys]
-            )
-        else:
-            found |= self._linear_weights(f"{place}/linear_0", [query])
-            found |= self._linear_weights(f"{place}/linear_1", [key, value], [keys, keys])
-        return found
+        return {"q_proj": width, "k_proj": keys, "v_proj": keys}
 
-    def _linear_weights(
+    def _module_weights(
         self, place: str, ours: Sequence[str], rows: Sequence[int] | None = None
     ) -> Weights:
-        """Reads a matrix and its bias; `rows` tells how many of them each name gets."""
+        """Reads a norm, or a matrix with its bias; `rows` tells how many of them each name gets."""
+        is_norm = "norm" in place.rpartition("/")[2]
+        parts = {"gamma": 1, "beta": 1} if is_norm else {"weight": 2, "bias": 1}
         found: Weights = {}
-        for part, axes in (("weight", 2), ("bias", 1)):
-            if part == "weight" or self.stored.has(f"{place}/bias"):
-                values = self.stored.weight(f"{place}/{part}", axes)
+        for (theirs, axes), part in zip(parts.items(), ("weight", "bias"), strict=True):
+            if part == "weight" or self.stored.has(f"{place}/{theirs}"):
+                values = self.stored.weight(f"{place}/{theirs}", axes)
                 if rows is not None and sum(rows) != len(values):
-                    raise ValueError(f"`{place}/{part}` has {len(values)} rows, not {sum(rows)}.")
+                    raise ValueError(f"`{place}/{theirs}` has {len(values)} rows, not {sum(rows)}.")
                 cut = [values] if rows is None else values.split(list(rows))
                 found |= {f"{name}.{part}": one for name, one in zip(ours, cut, strict=True)}
-        return found
-
-    def _norm_weights(self, place: str, ours: str) -> Weights:
-        """Reads a norm, which may have no bias."""
-        found = {f"{ours}.weight": self.stored.weight(f"{place}/gamma", 1)}
-        if self.stored.has(f"{place}/beta"):
-            found[f"{ours}.bias"] = self.stored.weight(f"{place}/beta", 1)
         return found
 
 

@@ -19,6 +19,7 @@ from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     Rules,
     build_model,
+    find_unknown_values,
     fit_weights,
     raise_problems,
     rename_weights,
@@ -74,7 +75,7 @@ OF_A_STACK: dict[str, tuple[Any, ...]] = {
     "layer_types": (None,),
     "num_mtp_heads": (0,),
 }
-"""The values of options of a stack that have a counterpart here. The first is the default."""
+"""The values of options of a stack that have a counterpart here."""
 
 OF_THE_EMBEDDINGS: dict[str, tuple[Any, ...]] = {
     "embedding_type": ("standard",),
@@ -161,11 +162,9 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
         *((f"{stack}.", options, OF_A_STACK) for stack, options in stacks.items()),
     ]
     problems = [
-        f"`{group}{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a "
-        "counterpart"
-        for group, options, expected in groups
-        for name, known in expected.items()
-        if name in options and options[name] not in known
+        problem
+        for place, options, known in groups
+        for problem in find_unknown_values(options, known, place)
     ]
     for name, default in SAME_IN_BOTH.items():
         first, second = (options.get(name, default) for options in stacks.values())
@@ -187,18 +186,16 @@ def _read_fields(
     """Returns the config fields that the options mean; sizes are read from the weights."""
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
-    encoder, decoder = (_stack_options(config, stack) for stack in ("encoder", "decoder"))
+    stacks = {stack: _stack_options(config, stack) for stack in ("encoder", "decoder")}
+    decoder = stacks["decoder"]
     positions = embeddings.get("position_encoding_type", "SinusoidalInterleaved")
     kind = "none" if positions is None else {**POSITIONS, "Learned": "learned"}[positions]
     scaling = decoder.get("attn_scaling")
     return {
-        "encoder_attention_heads": encoder["heads"],
-        "decoder_attention_heads": decoder["heads"],
-        "encoder_num_key_value_heads": encoder.get("heads_kv") or encoder["heads"],
-        "decoder_num_key_value_heads": decoder.get("heads_kv") or decoder["heads"],
         **common_fields(
             model,
             training,
+            stacks,
             weights,
             ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")],
             ["src_emb.embeddings.weight", "tgt_emb.embeddings.weight", "generator.weight"],

@@ -34,7 +34,6 @@ class Draft:
     """Fields and weights of a model that is being rewritten.
 
     Attributes:
-        fields: Values by name of a config field.
         weights: Weights by name, float32 or wider. Tied matrices stand under all of their names.
     """
 
@@ -246,11 +245,6 @@ def add_zero_relative_biases(draft: Draft) -> Draft:
     buckets = draft.fields["relative_attention_num_buckets"]
     tables = {_TABLE.format(s): torch.zeros(buckets, draft.heads_of(s)) for s in _STACKS}
     return draft.with_weights(tables).with_fields(position_embedding_type="relative")
-
-
-def leave_end_to_generation(draft: Draft) -> Draft:
-    """Empties the field for the token at the maximum length, which the generation config holds."""
-    return draft.with_fields(forced_eos_token_id=None)
 
 
 def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
-from vanilla_transformer.data.atomic_files import replaced_directory
+from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.interop.formats import SOURCES
 from vanilla_transformer.interop.probe import (
     OWN_SOURCE,
@@ -26,6 +26,8 @@ from vanilla_transformer.interop.probe import (
 from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.model.sharing import current_versions
 
+VERIFY = "`vanilla-transformer verify` computes the stored probe again."
+
 
 @dataclass(frozen=True)
 class Imported:
@@ -36,7 +38,6 @@ class Imported:
         library: Name and version of the library that `source_logits` runs.
         source_logits: Computes the logits of the source. None: its library cannot run.
         source_model: The source, if it is a model of transformers: its greedy output is compared.
-        notes: Sentences for the model card and the user.
         comparison: How far the saved model is from its source. None: not saved, or not compared.
         outcome: A sentence on the comparison, once the model is saved. Before: why the source does
             not run; empty: it does, or nothing more is to be said.
@@ -61,8 +62,6 @@ def convert(
         kind: Name of the source's format: a key of `interop.formats.SOURCES`.
         source: File or directory of the source, or its name on the Hub.
         output_dir: Directory of the new model. After an error it is as it was.
-        overwrite: Whether the new model may replace what is in that directory.
-        **options: Options of the format.
 
     Returns:
         The model as it was loaded from its directory, in float32, with the comparison.
@@ -76,76 +75,42 @@ def convert(
     """
     if kind not in SOURCES:
         raise ValueError(f"There is no `kind` {kind!r}: choose one of {list(SOURCES)}.")
-    output = Path(output_dir)
-    if not overwrite and output.exists() and (output.is_file() or any(output.iterdir())):
-        raise ValueError(f"`output_dir` {str(output)!r} is not empty: choose another directory.")
+    check_output_directory(str(output_dir), overwrite, [str(source)])
     imported = SOURCES[kind].load()(source, **options)
-    with replaced_directory(output) as unfinished:
-        imported = save_imported(imported, unfinished)  # only one of both models stays in memory
-        return prove_imported(imported, kind, source, unfinished)
-
-
-def save_imported(imported: Imported, folder: str | Path) -> Imported:
-    """Saves a model with its tokenizer.
-
-    Raises:
-        ValueError: If the saved tokenizer differs from that of the source.
-    """
-    imported.model.save_pretrained(folder)
-    if imported.tokenizer is not None:
-        save_tokenizer(imported.tokenizer, folder)
-    return replace(imported, model=type(imported.model).from_pretrained(folder))
-
-
-def prove_imported(
-    imported: Imported, kind: str, source: str | Path, folder: str | Path
-) -> Imported:
-    """Compares a saved model with its source, and writes a probe and a card.
-
-    Args:
-        source: What was converted. The card names the last part of a path only.
-
-    Raises:
-        ValueError: If the source and what was saved compute different logits.
-    """
-    imported = compare_with_source(imported)
-    compared = imported.comparison
-    store_probe(
-        imported.model,
-        folder,
-        None if compared is None else compared.expected,
-        OWN_SOURCE if compared is None else compared.library,
-    )
-    is_path = Path(source).exists()
-    name = Path(source).resolve().name if is_path else str(source)
-    auto_class = "AutoModelForSeq2SeqLM" if hasattr(imported.model, "lm_head") else "AutoModel"
-    versions = ", ".join(f"{name} {number}" for name, number in current_versions().items())
-    write_card(
-        folder,
-        title=f"{name}, converted",
-        text=f"`vanilla-transformer convert --from {kind}` made this model from `{name}`. It is a "
-        'vanilla Transformer ("Attention Is All You Need", Vaswani et al. 2017) with '
-        f"{imported.model.num_parameters():,} parameters.",
-        load=f"""\
-from transformers import {auto_class}, AutoTokenizer
-
-path = "{Path(folder).name}"
-model = {auto_class}.from_pretrained(path, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof=f"{imported.outcome} `vanilla-transformer verify` computes the stored probe again.",
-        notes=[*imported.notes, f"Versions: {versions}."],
-        base_model=None if is_path else name,
-        tag=f"converted-from-{kind}",
-    )
+    with replaced_directory(output_dir) as folder:
+        imported.model.save_pretrained(folder)
+        if imported.tokenizer is not None:
+            save_tokenizer(imported.tokenizer, folder)
+        # Only one of both models stays in memory.
+        imported = replace(imported, model=type(imported.model).from_pretrained(folder))
+        imported = compare_with_source(imported)
+        compared = imported.comparison
+        auto_class = "AutoModelForSeq2SeqLM" if hasattr(imported.model, "lm_head") else "AutoModel"
+        versions = ", ".join(f"{name} {number}" for name, number in current_versions().items())
+        store_probe(
+            imported.model,
+            folder,
+            None if compared is None else compared.expected,
+            OWN_SOURCE if compared is None else compared.library,
+        )
+        write_card(
+            folder,
+            source,
+            title="converted",
+            text=f"`vanilla-transformer convert --from {kind}` made this model from "
+            f"`{name_of(source)}`. It is a vanilla Transformer "
+            '("Attention Is All You Need", Vaswani et al. 2017) with '
+            f"{imported.model.num_parameters():,} parameters.",
+            auto_class=auto_class,
+            proof=f"{imported.outcome} {VERIFY}",
+            notes=[*imported.notes, f"Versions: {versions}."],
+            tag=f"converted-from-{kind}",
+        )
     return imported
 
 
 def compare_with_source(imported: Imported) -> Imported:
-    """Runs source and model on random input.
-
-    Raises:
-        ValueError: If the logits differ.
-    """
+    """Runs source and model on random input."""
     if imported.source_model is not None:
         compared = compare_models(imported.source_model, imported.model)
     elif imported.source_logits is None:
@@ -165,11 +130,7 @@ def compare_with_source(imported: Imported) -> Imported:
 
 
 def check_agreement(compared: Comparison) -> None:
-    """Raises an error if a model computes something else than its source.
-
-    Raises:
-        ValueError: If the logits or the outputs differ.
-    """
+    """Raises an error if a model computes something else than its source."""
     if not compared.agrees:
         raise ValueError(
             f"The model differs from its source. {compared.describe()} Check the options that the "
@@ -178,43 +139,51 @@ def check_agreement(compared: Comparison) -> None:
         )
 
 
+def name_of(source: str | Path) -> str:
+    """Returns the name of a model on the Hub, or the last part of a path."""
+    return Path(source).resolve().name if Path(source).exists() else str(source)
+
+
 def write_card(
-    output_dir: str | Path,
+    folder: str | Path,
+    source: str | Path,
     *,
     title: str,
     text: str,
-    load: str,
     proof: str,
-    notes: Sequence[str] = (),
-    base_model: str | None = None,
     tag: str,
+    notes: Sequence[str] = (),
+    auto_class: str = "AutoModelForSeq2SeqLM",
+    needs_code: bool = True,
 ) -> None:
     """Writes README.md of a converted or exported model.
 
     Args:
-        text: Where the model comes from.
-        load: Lines of Python that load it.
-        proof: How far it is from its source.
-        notes: Sentences on what a user must know.
-        base_model: Name of the source on the Hub. None: it is not there.
+        source: What the model was made from, a path or a name on the Hub.
         tag: Tag of the conversion, beside "vanilla-transformer" and "encoder-decoder".
+        needs_code: Whether that needs the code of this package.
     """
     data = ModelCardData(
         library_name="transformers",
-        base_model=base_model,
+        base_model=None if Path(source).exists() else str(source),
         tags=["vanilla-transformer", "encoder-decoder", tag],
     )
     listed = "".join(f"- {note}\n" for note in notes)
+    trust = ", trust_remote_code=True" if needs_code else ""
     content = f"""---
 {data.to_yaml()}
 ---
 
-# {title}
+# {name_of(source)}, {title}
 
 {text}
 
 ```python
-{load}
+from transformers import {auto_class}, AutoTokenizer
+
+path = "{Path(folder).name}"
+model = {auto_class}.from_pretrained(path{trust})
+tokenizer = AutoTokenizer.from_pretrained(path{trust})
 ```
 
 ## Proof
@@ -222,4 +191,4 @@ def write_card(
 {proof}
 
 {listed}"""
-    ModelCard(content).save(Path(output_dir) / "README.md")
+    ModelCard(content).save(Path(folder) / "README.md")

@@ -12,34 +12,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
-import torch
 from tokenizers import Tokenizer, pre_tokenizers
-from torch import nn
 from transformers import AutoTokenizer
 
-from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
+from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.file_contents import read_object
-from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.interop.sentencepiece_models import (
     NEVER,
     read_sentencepiece,
     sentencepiece_backend,
 )
-from vanilla_transformer.interop.tokenizers import save_tokenizer
 from vanilla_transformer.interop.trimmed_tokenizers import (
     BackendTable,
     PieceTable,
-    Table,
     read_tables,
 )
 from vanilla_transformer.interop.vocabulary import (
+    Plan,
     check_texts,
     load_model_and_tokenizer,
     read_texts,
+    save_changed_model,
     set_rows,
-    write_vocabulary_card,
 )
 
 _GAIN = 1e-3  # score of a new unigram piece above that of its two parts together
@@ -86,42 +82,52 @@ def grow_vocabulary(
     known = tokenizer.get_vocab()
     if present := [token for token in tokens if token in known]:
         raise ValueError(f"{present[0]!r} is a token of the model already: leave it out.")
-    pieces_of_tokens = [_cut_on_both_sides(tokenizer, token) for token in tokens]
+    cut: dict[str, list[list[int]]] = {
+        side: [
+            tokenizer(**{argument: token}, add_special_tokens=False, verbose=False)["input_ids"]
+            or [tokenizer.unk_token_id]
+            for token in tokens
+        ]
+        for side, argument in (("source", "text"), ("target", "text_target"))
+    }
     shape = model.config.vocab_size, model.config.decoder_vocab_size
     with TemporaryDirectory() as name:
         folder = Path(name)
         tokenizer.save_pretrained(folder)
         learnt = [
-            _learn_tokens(table, files, count) for table in (read_tables(folder) if count else ())
+            _learn_pieces(table, files, count)
+            if isinstance(table, PieceTable)
+            else _learn_subwords(table, files, count)
+            for table in (read_tables(folder) if count else ())
         ]
         load: Any = AutoTokenizer.from_pretrained
-        larger = load(folder)
-        _add_tokens(larger, tokens)
-        plans = [
-            _plan_rows(size, learnt[-1 if side else 0] if learnt else None)
-            for side, size in enumerate(shape)
-        ]
-        for number, token in enumerate(tokens):
-            for side, plan in enumerate(plans):
-                _place_row(plan, _id_of(larger, token, side), pieces_of_tokens[number][side])
-        grow_model(model, *plans)
-        with replaced_directory(output_dir) as unfinished:
-            model.save_pretrained(unfinished)
-            save_tokenizer(larger, unfinished)
-            subwords = [list(one.pieces) for one in learnt]
-            after = len(plans[0]), len(plans[1])
-            done = Grown(subwords, list(tokens), (shape, after))
-            added = sum(map(len, subwords)) + len(tokens)
-            write_vocabulary_card(
-                unfinished,
-                path,
-                "larger",
-                f"It has {added:,} new tokens, whose rows are the means of the pieces that they "
-                "were cut into: train it.",
-                "Logits of old tokens are those of the source for texts that are cut as before.",
-            )
-            store_probe(load_for_probe(unfinished), unfinished)
-    return done
+        larger, plans = load(folder), list[Plan]()
+        for side, size in zip(cut, shape, strict=True):
+            at = {"side": side} if getattr(larger, "separate_vocabularies", False) else {}
+            if tokens and (at or side == "source"):
+                larger.add_tokens(list(tokens), special_tokens=True, **at)
+            rows: Plan = [[index] for index in range(size)]
+            if learnt:
+                new = learnt[0 if side == "source" else -1]
+                rows[new.start : new.start] = list(new.pieces.values())
+            for token, pieces in zip(tokens, cut[side], strict=True):
+                index = int(larger.convert_tokens_to_ids(token, **at))
+                rows += [pieces] * (index + 1 - len(rows))  # or it is a row that no token has used
+                rows[index] = pieces
+            plans.append(rows)
+        set_rows(model, *plans)
+        subwords = [list(one.pieces) for one in learnt]
+        added = sum(map(len, subwords)) + len(tokens)
+        save_changed_model(
+            (model, larger),
+            output_dir,
+            path,
+            "larger",
+            f"It has {added:,} new tokens, whose rows are the means of the pieces that they were "
+            "cut into: train it.",
+            "Logits of old tokens are those of the source for texts that are cut as before.",
+        )
+    return Grown(subwords, list(tokens), (shape, (len(plans[0]), len(plans[1]))))
 
 
 # Subwords ----------------------------------------------------------------------------------------
@@ -138,12 +144,6 @@ class Learnt:
 
     start: int
     pieces: dict[str, list[int]]
-
-
-def _learn_tokens(table: Table, files: Sequence[str | Path], count: int) -> Learnt:
-    if isinstance(table, PieceTable):
-        return _learn_pieces(table, files, count)
-    return _learn_subwords(cast(BackendTable, table), files, count)
 
 
 def _learn_pieces(table: PieceTable, files: Sequence[str | Path], count: int) -> Learnt:
@@ -308,67 +308,3 @@ def _append_subwords(
     if "merges" in model:
         model["merges"] += [list(pair) for pair in merges.values()]
     path.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-
-
-# Whole tokens ------------------------------------------------------------------------------------
-
-
-def _cut_on_both_sides(tokenizer: Any, token: str) -> tuple[list[int], list[int]]:
-    """Returns the ids that a tokenizer cuts a token into, as a source and as a target."""
-    options = {"add_special_tokens": False, "verbose": False}
-    source = tokenizer(text=token, **options)["input_ids"]
-    target = tokenizer(text_target=token, **options)["input_ids"]
-    unknown = [tokenizer.unk_token_id]
-    return source or unknown, target or unknown
-
-
-def _add_tokens(tokenizer: Any, tokens: Sequence[str]) -> None:
-    if tokens:
-        tokenizer.add_tokens(list(tokens), special_tokens=True)
-        if getattr(tokenizer, "separate_vocabularies", False):
-            tokenizer.add_tokens(list(tokens), special_tokens=True, side="target")
-
-
-def _id_of(tokenizer: Any, token: str, side: int) -> int:
-    if getattr(tokenizer, "separate_vocabularies", False):
-        return int(tokenizer.convert_tokens_to_ids(token, side=("source", "target")[side]))
-    return int(tokenizer.convert_tokens_to_ids(token))
-
-
-# The model ---------------------------------------------------------------------------------------
-
-Plan = list[list[int]]
-"""The old rows that each new row is the mean of."""
-
-
-def _plan_rows(size: int, learnt: Learnt | None) -> Plan:
-    rows: Plan = [[index] for index in range(size)]
-    if learnt is not None:
-        rows[learnt.start : learnt.start] = list(learnt.pieces.values())
-    return rows
-
-
-def _place_row(plan: Plan, index: int, pieces: list[int]) -> None:
-    """Sets the row of a new token, which may be one that no token has used."""
-    plan += [pieces] * (index + 1 - len(plan))
-    plan[index] = pieces
-
-
-def grow_model(model: Any, source: Plan, target: Plan) -> None:
-    """Gives a model more rows, in place.
-
-    Args:
-        source: The old rows that each row of the source is the mean of.
-        target: The same of the target, and of the source if the embedding is shared.
-    """
-    new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
-    set_rows(model, source, target, new, _mean_rows)
-
-
-def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
-    old = values.detach()
-    rows = old[torch.tensor([pieces[0] for pieces in plan])]
-    for index, pieces in enumerate(plan):
-        if len(pieces) > 1:
-            rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
-    return nn.Parameter(rows, values.requires_grad)

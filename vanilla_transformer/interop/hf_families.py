@@ -11,30 +11,20 @@ T5 v1.0 and v1.1, mT5, Flan-T5 and ByT5 are pre-norm models with relative positi
 compute the scores without a scale, and with tied embeddings (v1.0) they scale the logits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from transformers import (
-    BartConfig,
     BartForConditionalGeneration,
-    BlenderbotConfig,
     BlenderbotForConditionalGeneration,
-    FSMTConfig,
     FSMTForConditionalGeneration,
-    M2M100Config,
     M2M100ForConditionalGeneration,
-    MarianConfig,
     MarianMTModel,
-    MBartConfig,
     MBartForConditionalGeneration,
-    MT5Config,
     MT5ForConditionalGeneration,
-    PegasusConfig,
     PegasusForConditionalGeneration,
-    PreTrainedConfig,
     PreTrainedModel,
-    T5Config,
     T5ForConditionalGeneration,
 )
 
@@ -97,14 +87,13 @@ def _names_with(slot: str) -> Rules:
 
 
 def _make_family(
-    kind: str,
     model_class: type[PreTrainedModel],
-    config_class: type[PreTrainedConfig],
     positions: str,
     *,
     pre_norm: bool = False,
     embedding_norm: bool = False,
     more_fields: Callable[[Any], dict[str, Any]] = lambda config: {},
+    ignored: Collection[str] = (),
 ) -> Family:
     """Describes one of these classes.
 
@@ -114,6 +103,7 @@ def _make_family(
             stand after the sublayers.
         embedding_norm: Whether a norm follows the embeddings.
         more_fields: Computes our fields beyond these from its config.
+        ignored: Its options without effect beyond those of all classes.
     """
     slot, sinusoids = "pre" if pre_norm else "post", positions.startswith("sinusoidal")
     fields = {
@@ -123,9 +113,7 @@ def _make_family(
         "position_embedding_type": positions,
     }
     return Family(
-        kind=kind,
         model_class=model_class,
-        config_class=config_class,
         options=_OPTIONS,
         read_fields=lambda config: {**fields, **more_fields(config)},
         write_options=lambda ours: {  # all three matrices are one, or none is tied
@@ -134,7 +122,7 @@ def _make_family(
             )
         },
         names={**_names_with(slot), **(_COMPUTED_TABLES if sinusoids else {})},
-        ignored=_IGNORED,
+        ignored={*_IGNORED, *ignored},
         fixed={  # options of old checkpoints, which the classes ignore, with what they compute
             "normalize_before": pre_norm,
             "add_final_layer_norm": pre_norm,
@@ -142,11 +130,6 @@ def _make_family(
             "static_position_embeddings": sinusoids,
         },
     )
-
-
-def _from_row_2(config: Any) -> dict[str, Any]:
-    """BART's tables of positions have two unused first rows."""
-    return {"position_offset": 2}
 
 
 def _after_padding(config: Any) -> dict[str, Any]:
@@ -175,62 +158,48 @@ def _write_vocabularies_of_marian(config: VanillaTransformerConfig) -> dict[str,
 
 MARIAN = replace(
     _make_family(
-        "marian",
         MarianMTModel,
-        MarianConfig,
         "sinusoidal_half",
         more_fields=_read_vocabularies_of_marian,
+        ignored=("decoder_vocab_size", "share_encoder_decoder_embeddings"),
     ),
     write_options=_write_vocabularies_of_marian,
-    ignored={*_IGNORED, "decoder_vocab_size", "share_encoder_decoder_embeddings"},
 )
-PEGASUS = _make_family(
-    "pegasus", PegasusForConditionalGeneration, PegasusConfig, "sinusoidal_half", pre_norm=True
-)
+PEGASUS = _make_family(PegasusForConditionalGeneration, "sinusoidal_half", pre_norm=True)
 BART = _make_family(
-    "bart",
     BartForConditionalGeneration,
-    BartConfig,
     "learned",
     embedding_norm=True,
-    more_fields=_from_row_2,
+    more_fields=lambda config: {"position_offset": 2},  # its tables have two unused first rows
 )
 MBART = _make_family(
-    "mbart",
     MBartForConditionalGeneration,
-    MBartConfig,
     "learned",
     pre_norm=True,
     embedding_norm=True,
-    more_fields=_from_row_2,
+    more_fields=lambda config: {"position_offset": 2},
 )
-BLENDERBOT = replace(
-    _make_family(
-        "blenderbot",
-        BlenderbotForConditionalGeneration,
-        BlenderbotConfig,
-        "learned",
-        pre_norm=True,
-    ),
-    ignored={*_IGNORED, "encoder_no_repeat_ngram_size"},  # part of the generation config
+BLENDERBOT = _make_family(
+    BlenderbotForConditionalGeneration,
+    "learned",
+    pre_norm=True,
+    ignored=("encoder_no_repeat_ngram_size",),  # part of the generation config
 )
 M2M100 = _make_family(
-    "m2m100",
     M2M100ForConditionalGeneration,
-    M2M100Config,
     "sinusoidal_fairseq",
     pre_norm=True,
     more_fields=_after_padding,
 )
 _POST_NORM_OF_FAIRSEQ = _make_family(
-    "fsmt",
     FSMTForConditionalGeneration,
-    FSMTConfig,
     "sinusoidal_fairseq",
     more_fields=lambda config: {
         "share_encoder_decoder_embeddings": False,
         **_after_padding(config),
     },
+    # The languages, and parts of the generation config.
+    ignored=("langs", "early_stopping", "length_penalty", "max_length", "num_beams"),
 )
 FSMT = replace(
     _POST_NORM_OF_FAIRSEQ,
@@ -238,15 +207,6 @@ FSMT = replace(
     names={
         r"model\.decoder\.output_projection\.weight": "lm_head.weight",
         **_POST_NORM_OF_FAIRSEQ.names,
-    },
-    ignored={
-        *_IGNORED,
-        "langs",
-        # parts of the generation config
-        "early_stopping",
-        "length_penalty",
-        "max_length",
-        "num_beams",
     },
 )
 
@@ -336,27 +296,22 @@ def _write_options_of_t5(config: VanillaTransformerConfig) -> dict[str, Any]:
     }
 
 
-_IGNORED_BY_T5 = {
-    "classifier_dropout",
-    "d_ff",
-    "dropout_rate",
-    "feed_forward_proj",
-    "initializer_factor",
-    "is_decoder",
-    "is_encoder_decoder",
-    "num_heads",
-    "tie_word_embeddings",
-}
-
-
 T5 = Family(
-    kind="t5",
     model_class=T5ForConditionalGeneration,
-    config_class=T5Config,
     options=_OPTIONS_OF_T5,
     read_fields=_read_fields_of_t5,
     write_options=_write_options_of_t5,
     names=_NAMES_OF_T5,
-    ignored=_IGNORED_BY_T5,
+    ignored={
+        "classifier_dropout",
+        "d_ff",
+        "dropout_rate",
+        "feed_forward_proj",
+        "initializer_factor",
+        "is_decoder",
+        "is_encoder_decoder",
+        "num_heads",
+        "tie_word_embeddings",
+    },
 )
-MT5 = replace(T5, model_class=MT5ForConditionalGeneration, config_class=MT5Config)
+MT5 = replace(T5, model_class=MT5ForConditionalGeneration)

@@ -17,7 +17,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -52,25 +52,31 @@ class Family:
     """A class of transformers that computes what a config here can express.
 
     Attributes:
-        kind: Name of the family on the command line.
         options: Its options by name of our field, where both mean the same.
         read_fields: Computes our other fields from its config.
         write_options: Computes its other options from our config.
-        names: Rules that turn names of its weights into ours.
         ignored: Its options that do not change what a trained model computes.
         fixed: What checkpoints may still say about options that the class ignores, with the values
             that it computes.
     """
 
-    kind: str
     model_class: type[PreTrainedModel]
-    config_class: type[PreTrainedConfig]
     options: Mapping[str, str]
     read_fields: Callable[[Any], dict[str, Any]]
     write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
     names: Rules
     ignored: Collection[str] = ()
     fixed: Mapping[str, Any] | None = None
+
+    @property
+    def config_class(self) -> type[PreTrainedConfig]:
+        """Class of its config."""
+        return cast(type[PreTrainedConfig], self.model_class.config_class)
+
+    @property
+    def kind(self) -> str:
+        """The `model_type` of its config."""
+        return self.config_class.model_type
 
     @property
     def class_name(self) -> str:

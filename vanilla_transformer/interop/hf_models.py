@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, Pr
 from vanilla_transformer.interop import exact_rewrites as rewrites
 from vanilla_transformer.interop.checkpoint_files import reason_of
 from vanilla_transformer.interop.exact_rewrites import Draft, Rewrite, draft_of
-from vanilla_transformer.interop.funnel import Imported, check_agreement, write_card
+from vanilla_transformer.interop.funnel import Imported, check_agreement, name_of, write_card
 from vanilla_transformer.interop.hf_families import (
     BART,
     BLENDERBOT,
@@ -66,11 +66,7 @@ TOKENIZER_PACKAGES = {"fsmt": ("sacremoses",), "bart": (), "blenderbot": ()}
 
 
 def read_hf_model(source: str | Path, kind: str) -> Imported:
-    """Reads a model of transformers, with its tokenizer: see `interop.formats`.
-
-    Args:
-        kind: Key of `FAMILIES`.
-    """
+    """Reads a model of transformers, with its tokenizer: see `interop.formats`."""
     family = _find_family(kind, source)
     tokenizer = load_tokenizer(source, TOKENIZER_PACKAGES.get(kind, ("sentencepiece",)))
     theirs = _load_source(family, source)
@@ -140,9 +136,6 @@ class ExportTarget:
     """A class of transformers that models can be exported to.
 
     Attributes:
-        family: The class, and how its options and weights are named.
-        rewrites: What is rewritten before, in this order.
-        output_bias: Whether the class has a bias on the logits.
         counts_tokens: Whether it computes positions from the ids, so that a padding token among
             the decoder's tokens has none.
         counts_padding: Whether padding on the left takes positions; in our models it does not.
@@ -175,7 +168,7 @@ _LIKE_T5 = (
     rewrites.fold_embedding_scale,
     rewrites.drop_zero_biases,
     rewrites.add_zero_relative_biases,
-    rewrites.leave_end_to_generation,
+    lambda draft: draft.with_fields(forced_eos_token_id=None),  # the generation config holds it
 )
 _LIKE_FAIRSEQ: dict[str, Any] = {
     "rewrites": _LIKE_BART,
@@ -256,32 +249,25 @@ def export_to_transformers(
     written = load(output_dir)
     comparison = compare_models(written, model)
     check_agreement(comparison)
-    is_directory = Path(name).is_dir()
-    title = Path(name).resolve().name if is_directory else name
     family = next(one for one in TARGETS if one.family.model_class is type(written))
     write_card(
         output_dir,
-        title=f"{title}, without code",
-        text=f"`vanilla-transformer export --to hf` wrote `{title}` as a "
+        name,
+        title="without code",
+        text=f"`vanilla-transformer export --to hf` wrote `{name_of(name)}` as a "
         f"`{type(written).__name__}` of\ntransformers. It computes the same function and generates "
         "with the same settings. It needs neither\nthe package `vanilla_transformer` nor "
         f"`trust_remote_code`.{f' {_PADDING}' if family.counts_padding else ''}",
-        load="from transformers import AutoModelForSeq2SeqLM\n\n"
-        f'model = AutoModelForSeq2SeqLM.from_pretrained("{Path(output_dir).name}")',
         proof=comparison.describe(),
-        notes=notes,
-        base_model=None if is_directory else title,
         tag="exported-from-vanilla-transformer",
+        notes=notes,
+        needs_code=False,
     )
     return Exported(type(written).__name__, comparison, notes)
 
 
 def find_problems(target: ExportTarget, draft: Draft) -> list[str]:
-    """Lists what hinders a class from computing a rewritten model, one sentence each.
-
-    Raises:
-        ValueError: If the class refuses the config.
-    """
+    """Lists what hinders a class from computing a rewritten model, one sentence each."""
     fields, kind = draft.fields, target.family.kind
     layers = fields["encoder_layers"], fields["decoder_layers"]
     pad, start = fields["pad_token_id"], fields["decoder_start_token_id"]

@@ -29,12 +29,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     Weights,
+    find_unknown_values,
     raise_problems,
 )
 from vanilla_transformer.interop.sentencepiece_models import UNKNOWN, read_sentencepiece
@@ -62,7 +64,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     "ulr": (False,),
     "lemma-dim-emb": (0,),
 }
-"""The values of options that have a counterpart here. The first is the default."""
+"""The values of options that have a counterpart here."""
 
 DECODERS = {
     "rnn": "a recurrent network, such as the SSRU in the students of Firefox and Bergamot",
@@ -117,23 +119,18 @@ def read_marian(
     aligned = align_vocabularies(*words, settings, zero_start=True)
     model = build_with_vocabularies(weights, fields, aligned, changes)
     cut = [file for file in files if file.suffix == ".spm"]
-    made = make_tokenizer(aligned, path.parent, cut or None)
-    notes = [*aligned.notes, *made.notes]
+    made, about = make_tokenizer(aligned, path.parent, cut or None)
+    notes = [*aligned.notes, *about]
     if options.get("transformer-ffn-activation") == "gelu":
         notes.append(
             f"Its activation is {fields['activation_function']}, as its version of Marian "
             f"({options.get('version')}) computes GELU."
         )
-    return Imported(model, made.tokenizer, notes=tuple(notes))
+    return Imported(model, made, notes=tuple(notes))
 
 
 def find_model(source: Path) -> Path:
-    """Returns the file of a model, which may be given as its directory.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If there are several.
-    """
+    """Returns the file of a model, which may be given as its directory."""
     if not source.is_dir():
         return source
     found = [path for path in sorted(source.glob("*.npz")) if ".optimizer." not in path.name]
@@ -194,10 +191,7 @@ def _find_unknown_options(options: Mapping[str, Any]) -> Iterator[str]:
             f"its decoder is no Transformer: `transformer-decoder-autoreg` is {decoder!r}{cell}, "
             f"{DECODERS.get(decoder, 'which is unknown here')}"
         )
-    for name, known in KNOWN.items():
-        if (value := options.get(name, known[0])) not in known:
-            listed = " or ".join(map(repr, known))
-            yield f"`{name}` is {value!r}: only {listed} has a counterpart"
+    yield from find_unknown_values(options, KNOWN)
     pair = _operations_of(options, "preprocess"), _operations_of(options, "postprocess", "dan")
     norm = "r" if "r" in "".join(pair) else "n"
     if pair not in PLACEMENTS:
@@ -302,11 +296,7 @@ def is_transposed(name: str) -> bool:
 def _read_weights(
     stored: Mapping[str, torch.Tensor], options: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Weights:
-    """Returns the weights under our names.
-
-    Raises:
-        ValueError: If one is missing, left over or of another shape.
-    """
+    """Returns the weights under our names."""
     tied = options.get("transformer-tied-layers") or range(1, options["dec-depth"] + 1)
     layers = {"encoder": range(1, options["enc-depth"] + 1), "decoder": tied}
     if max(map(len, layers.values())) > len(stored):
@@ -338,11 +328,7 @@ def _read_weights(
 
 
 def _find_vocabularies(path: Path) -> list[Path]:
-    """Returns the files of the vocabularies beside a model: one, or the source's and the target's.
-
-    Raises:
-        FileNotFoundError: If there is no clear one.
-    """
+    """Returns the files of the vocabularies: one, or the source's and the target's."""
     folder = path.parent
     for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
         if (folder / name).is_file():
@@ -373,14 +359,8 @@ def read_vocabulary(path: str | Path, rows: int) -> list[str]:
         path: A YAML or JSON file of ids by word, a model of SentencePiece (`.spm`), or a text file
             with a word on each line.
         rows: Number of rows of the embedding. Further words have no row, as in Marian.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is no vocabulary, or lacks `</s>` or `<unk>`.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The file {str(path)!r} does not exist.")
+    path = existing_file(path)
     words = [f"<row{number}>" for number in range(rows)]
     for word, index in _read_ids(path).items():
         if index < rows:
@@ -425,15 +405,8 @@ _SMALL = 1 << 20  # bytes that no ratio is asked of
 
 
 def read_npz(path: str | Path) -> Mapping[str, torch.Tensor]:
-    """Reads the arrays of a file by their names.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is damaged, or holds something else than arrays of numbers.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The file {str(path)!r} does not exist.")
+    """Reads the arrays of a file by their names."""
+    path = existing_file(path)
     arrays: dict[str, torch.Tensor] = {}
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:

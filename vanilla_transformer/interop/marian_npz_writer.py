@@ -22,6 +22,7 @@ from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     Weights,
+    raise_problems,
     split_self_attention,
 )
 from vanilla_transformer.interop.supported_fields import fields_beyond
@@ -84,10 +85,7 @@ def export_to_marian(
             vocabulary lacks a token that Marian needs.
     """
     config = model.config
-    if problems := problems_for_marian(model):
-        raise ValueError(
-            "Marian cannot compute this model:" + "".join(f"\n- {p}" for p in problems)
-        )
+    raise_problems("Marian cannot compute this model", problems_for_marian(model))
     words = vocabularies_of(config, tokenizer)
     kept = [[n for n in range(len(side)) if n != config.pad_token_id] for side in words]
     for side in words:

@@ -74,9 +74,7 @@ class RenamedWeights:
     """Weights under their new names.
 
     Attributes:
-        weights: Weights by new name.
         origins: Old name by new name.
-        problems: What went wrong, one sentence for each problem.
     """
 
     weights: Mapping[str, torch.Tensor]
@@ -115,21 +113,30 @@ def raise_problems(summary: str, problems: Sequence[str], remedy: str = "") -> N
     Args:
         summary: What is wrong, without a full stop.
         problems: One sentence for each problem, without a full stop.
-
-    Raises:
-        ValueError: If there is a problem.
     """
     if problems:
         listed = "".join(f"\n- {problem}" for problem in problems)
         raise ValueError(f"{summary}: {len(problems)} problem(s). {remedy}".rstrip() + listed)
 
 
-def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
-    """Raises an error if fields that no weight shows are not given.
+def find_unknown_values(
+    options: Mapping[str, Any], known: Mapping[str, Sequence[Any]], place: str = ""
+) -> list[str]:
+    """Returns a sentence for each option of a source that has no counterpart here.
 
-    Raises:
-        ValueError: If one is missing.
+    Args:
+        place: What stands before the names of the options.
     """
+    return [
+        f"`{place}{name}` is {options[name]!r}: only {' or '.join(map(repr, values))} has a "
+        "counterpart"
+        for name, values in known.items()
+        if name in options and options[name] not in values
+    ]
+
+
+def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
+    """Raises an error if fields that no weight shows are not given."""
     missing = [f"`{name}` is missing" for name in HIDDEN_FIELDS if name not in fields]
     raise_problems("Fields that no weight shows are not given", missing, remedy)
 
@@ -140,14 +147,8 @@ def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
 def rename_weights(state_dict: Mapping[str, torch.Tensor], *rule_sets: Rules) -> RenamedWeights:
     """Applies sets of rules to weights, one set after another.
 
-    Args:
-        *rule_sets: Sets of rules. The first matching rule of each set is applied.
-
     Returns:
         The weights under their new names. Two weights that get the same name are a problem.
-
-    Raises:
-        ValueError: If a rule is no regular expression with names.
     """
     renamed = RenamedWeights(state_dict, {name: name for name in state_dict})
     for rules in rule_sets:
@@ -316,11 +317,7 @@ def _find_matrix(renamed: RenamedWeights, names: Sequence[str]) -> torch.Tensor 
 def expected_weights(
     config: VanillaTransformerConfig,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the shape of each weight of a model, and its tied weights as {target: source}.
-
-    Args:
-        config: Config of a `VanillaTransformerForConditionalGeneration`.
-    """
+    """Returns the shape of each weight of a model, and its tied weights as {target: source}."""
     with torch.device("meta"):
         model = VanillaTransformerForConditionalGeneration(config)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -408,9 +405,6 @@ def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> 
     Returns:
         The weights or biases of each part, of shape (heads · head_dim, d_model) or
         (heads · head_dim).
-
-    Raises:
-        ValueError: If the number of rows is not a multiple of `num_heads` times `num_parts`.
     """
     rows = stacked.shape[0]
     if rows % (num_heads * num_parts):

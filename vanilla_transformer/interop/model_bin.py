@@ -28,6 +28,8 @@ from typing import Any
 
 import torch
 
+from vanilla_transformer.data.text_files import existing_file
+
 TYPES = (
     torch.float32,
     torch.int8,
@@ -133,15 +135,8 @@ class _Cursor:
 
 
 def read_model_bin(path: str | Path) -> ModelBin:
-    """Reads names, types and shapes of a file; the values stay on the disk.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If it is damaged, cut off, or of another version.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"The file {str(path)!r} does not exist.")
+    """Reads names, types and shapes of a file; the values stay on the disk."""
+    path = existing_file(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{str(path)!r} is empty: copy it again.")
     with path.open("rb") as file:

@@ -106,7 +106,12 @@ def export_to_onnx(
     check_agreement(comparison)
     if quantization == "int8":
         quantize_graphs(folder)
-        notes = (_describe_quantized(model, folder), *notes)
+        rounded = compare_models(model, OnnxModel.load(folder))
+        note = (
+            f"In 8 bits, the largest difference of two logits is {rounded.difference:.1e}, and the "
+            f"greedy output is {'equal' if rounded.equal_output else 'different'}."
+        )
+        notes = (note, *notes)
     return Exported("OnnxModel", comparison, notes)
 
 
@@ -283,9 +288,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
             input_ids: The source, of shape (batch, source_len); not needed with `encoder_outputs`.
             attention_mask: 1 for a token of the source, 0 for padding. None: no padding.
             decoder_input_ids: The tokens that are not in the cache, of shape (batch, target_len).
-            encoder_outputs: What the encoder returned.
             past_key_values: Keys and values of earlier tokens; this call puts its own there.
-            **kwargs: Options that have no effect, such as `return_dict`.
 
         Returns:
             `logits` of shape (batch, target_len, vocab), and `past_key_values`.
@@ -356,7 +359,6 @@ class OnnxEncoder(nn.Module):
         Args:
             input_ids: Of shape (batch, source_len).
             attention_mask: 1 for a token, 0 for padding. None: no padding.
-            **kwargs: As in `OnnxModel.forward`.
 
         Returns:
             `last_hidden_state`.
@@ -441,14 +443,6 @@ def _graph_path(folder: Path, name: str, kind: str) -> Path:
 def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
     content = {**fields, _JS_CONFIG: {"dtype": TYPES[kind][0]}}
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _describe_quantized(model: Any, folder: Path) -> str:
-    found = compare_models(model, OnnxModel.load(folder))
-    return (
-        f"In 8 bits, the largest difference of two logits is {found.difference:.1e}, and the "
-        f"greedy output is {'equal' if found.equal_output else 'different'}."
-    )
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from vanilla_transformer.interop.match_weights import (
     Rules,
     are_equal,
     build_model,
+    find_unknown_values,
     fit_weights,
     layer_rules,
     raise_problems,
@@ -78,7 +79,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "lora_layers": ([],),
     "quant_layers": ([],),
 }
-"""The values of options that have a counterpart here. An option that is missing has the first."""
+"""The values of options that have a counterpart here. An option that is empty has the first."""
 
 PROJECTIONS = {
     "linear_query": "q",
@@ -99,11 +100,7 @@ _REMEDY_FOR_OLD_FILES = (
 
 
 def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
-    """Reads a checkpoint of an OpenNMT-py transformer: see `interop.formats`.
-
-    Args:
-        source: The checkpoint, such as `model_step_100000.pt`, of version 3.
-    """
+    """Reads a checkpoint of an OpenNMT-py transformer: see `interop.formats`."""
     try:
         checkpoint = read_training_checkpoint(source)
     except ValueError as error:
@@ -122,7 +119,9 @@ def read_opennmt(source: str | Path, changes: Mapping[str, Any] | None = None) -
     weights = {**checkpoint["model"], **{f"generator.{n}": tensor for n, tensor in output.items()}}
     options = checkpoint["opt"]
     vocabularies = (checkpoint["vocab"].get("src"), checkpoint["vocab"].get("tgt"))
-    problems = [*_find_unknown_options(options), *find_vocabulary_problems(vocabularies)]
+    given = {name: value or EXPECTED.get(name, [None])[0] for name, value in options.items()}
+    problems = [*find_unknown_values(given, EXPECTED), *find_vocabulary_problems(vocabularies)]
+    problems += [] if options.get("heads") else ["`heads` is missing"]
     raise_problems("The model cannot be converted", problems)
     fields = {**_read_fields(options, weights, checkpoint["vocab"]), **(changes or {})}
     trained = without_sinusoids(weights, fields["position_embedding_type"], f"(en|de){_PE}")
@@ -145,18 +144,6 @@ def _read_weights_beside(path: Path) -> dict[str, Any]:
         part = "generator" if name.startswith("generator.") else "model"
         parts[part][name.removeprefix("generator.")] = tensor
     return parts if found else {}
-
-
-def _find_unknown_options(options: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each option that has no counterpart here."""
-    problems = [
-        f"`{name}` is {options[name]!r}: only {' or '.join(map(repr, known))} has a counterpart"
-        for name, known in EXPECTED.items()
-        if name in options and (options[name] or known[0]) not in known
-    ]
-    if not options.get("heads"):
-        problems.append("`heads` is missing")
-    return problems
 
 
 def find_vocabulary_problems(
@@ -187,15 +174,13 @@ def _read_fields(
     """Returns the config fields that the options mean; sizes are read from the weights."""
     has_positions = bool(options.get("position_encoding"))
     kind = POSITIONS[options.get("position_encoding_type") or "SinusoidalInterleaved"]
-    heads, shared = options["heads"], options.get("num_kv") or options["heads"]
+    heads = options["heads"]
+    both = {"heads": heads, "heads_kv": options.get("num_kv")}
     return {
-        "encoder_attention_heads": heads,
-        "decoder_attention_heads": heads,
-        "encoder_num_key_value_heads": shared,
-        "decoder_num_key_value_heads": shared,
         **common_fields(
             options,
             options,
+            {"encoder": both, "decoder": both},
             weights,
             ACTIVATIONS[options.get("pos_ffn_activation_fn") or "relu"],
             [_embedding_of("encoder"), _embedding_of("decoder"), "generator.weight"],
@@ -213,6 +198,7 @@ def _read_fields(
 def common_fields(
     model: Mapping[str, Any],
     training: Mapping[str, Any],
+    stacks: Mapping[str, Mapping[str, Any]],
     weights: Mapping[str, torch.Tensor],
     activation: tuple[str, bool],
     tables: Sequence[str],
@@ -220,12 +206,16 @@ def common_fields(
     """Returns the config fields that OpenNMT-py and Eole express alike.
 
     Args:
+        stacks: `heads` and perhaps `heads_kv` of both stacks.
         activation: The activation, and whether it is gated.
         tables: Names of the source's and the target's embedding, and of the output projection.
     """
     source, target, output = (weights.get(name) for name in tables)
     dropout = _first_value(training.get("dropout"))
+    keys = {name: one.get("heads_kv") or one["heads"] for name, one in stacks.items()}
     return {
+        **{f"{name}_attention_heads": one["heads"] for name, one in stacks.items()},
+        **{f"{name}_num_key_value_heads": count for name, count in keys.items()},
         "activation_function": activation[0],
         "gated_ffn": activation[1],
         "norm_placement": "pre",
@@ -289,9 +279,6 @@ def without_sinusoids(
     Args:
         scheme: The `position_embedding_type`. Tables of learned positions are kept.
         tables: Expression for the names of the tables.
-
-    Raises:
-        ValueError: If a table holds something else.
     """
     if scheme not in SINUSOIDS:
         return dict(weights)
@@ -336,12 +323,7 @@ def _name_rules(gated: bool) -> Rules:
 
 
 def stack_rules(layer: str, names: Mapping[str, str]) -> Rules:
-    """Returns the rules for stacks and output projection, named alike by OpenNMT-py and Eole.
-
-    Args:
-        layer: As for `layer_rules`.
-        names: The modules that they name differently, as for `layer_rules`.
-    """
+    """Returns the rules for stacks and output projection, named alike by OpenNMT-py and Eole."""
     attentions = {
         rf"{theirs}\.{part}": f"{ours}.{letter}_proj"
         for theirs, ours in (("self_attn", "self_attn"), ("context_attn", "encoder_attn"))

@@ -39,9 +39,6 @@ _FILES = (
 )
 """The files that loading a model or its tokenizer reads."""
 
-_FILES_OF_OLD_PROBES = (
-    *("*.safetensors", "*.safetensors.index.json", "tokenizer.json", "target_tokenizer.json"),
-)
 _COLUMNS = 16
 _SOURCE_LENS, _TARGET_LEN = (40, 7, 4), 12
 
@@ -148,7 +145,6 @@ def store_probe(
     Args:
         expected: Outputs of the library that the model was converted from. None: those of the
             model.
-        source: Name and version of that library.
     """
     folder, inputs = Path(directory), probe_inputs(model.config)
     outputs = compute_outputs(model, inputs) if expected is None else expected.float()
@@ -231,8 +227,8 @@ def _read_probe(path: Path) -> dict[str, Any]:
         )
     try:
         probe = read_object(path)
-        missing = {"source", "versions", "dtype", "inputs", "outputs", "files"} - probe.keys()
-        if missing:
+        needed = {"source", "versions", "dtype", "inputs", "outputs", "files", "patterns"}
+        if missing := needed - probe.keys():
             raise ValueError(f"it lacks {sorted(missing)}")
     except ValueError as error:
         raise ValueError(
@@ -243,7 +239,7 @@ def _read_probe(path: Path) -> dict[str, Any]:
 
 
 def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
-    stored, patterns = probe["files"], probe.get("patterns", _FILES_OF_OLD_PROBES)
+    stored, patterns = probe["files"], probe["patterns"]
     present = {path.name: path for path in _files_in(folder, patterns)}
     for name, expected in stored.items():
         if name not in present:
@@ -259,11 +255,7 @@ def _changed_files(folder: Path, probe: Mapping[str, Any]) -> Iterator[str]:
 
 
 def load_for_probe(folder: Path) -> Any:
-    """Loads a saved model of any of the package's classes in float32.
-
-    Raises:
-        ValueError: If the weights do not fit the config, or cannot be read.
-    """
+    """Loads a saved model of any of the package's classes in float32."""
     config = VanillaTransformerConfig.from_pretrained(folder)
     name = (config.architectures or ["VanillaTransformerForConditionalGeneration"])[0]
     kind = getattr(vanilla_transformer, name)
@@ -339,7 +331,6 @@ def compare_logits(
     """Compares the logits of a model with those of its source for the inputs of the probe.
 
     Args:
-        library: Library, version and class of the source.
         limit: Longest row in tokens. None: as many as the model's config says.
     """
     inputs = probe_inputs(model.config, limit)

@@ -3,12 +3,12 @@
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.names import MODEL_TYPE
@@ -100,12 +100,7 @@ def recognise(path: str | Path) -> Recognised:
 
 
 def recognised_kind(path: str | Path) -> str:
-    """Returns the kind of a source, if there is only one.
-
-    Raises:
-        FileNotFoundError: If it does not exist.
-        ValueError: If it is damaged, unknown, or one of several kinds.
-    """
+    """Returns the kind of a source, if there is only one."""
     kinds = recognise(path).kinds
     if len(kinds) == 1 and kinds[0] not in (OWN, GRAPHS):
         return kinds[0]
@@ -168,7 +163,7 @@ def _look_at_ctranslate2(folder: Path) -> Recognised:
     facts["beside it"] = ", ".join(others)
     distinct = {each.start: each for each in variables.values()}.values()
     weights = (each for each in distinct if each.shape)
-    facts |= _count_by_type((str(each.dtype), each.count) for each in weights)
+    facts |= _count_by_type((str(each.dtype), each.shape) for each in weights)
     is_known = file.specification == "TransformerSpec"
     return Recognised(("ctranslate2",) if is_known else (), facts)
 
@@ -178,9 +173,7 @@ def _look_at_argos(path: Path) -> Recognised:
 
     with TemporaryDirectory() as name, opened_package(path) as package:
         folder = Path(name)
-        (folder / "model").mkdir()
-        for place, member in package.files.items():
-            package.extract(member, folder / place)
+        package.extract(folder)
         metadata = read_metadata(folder / "metadata.json", path)
         inside = _look_at_ctranslate2(folder / "model").facts
         cut = [each for each in package.files if each in ("sentencepiece.model", "bpe.model")]
@@ -218,7 +211,7 @@ def _look_at_marian(path: Path) -> Recognised:
              "transformer-postprocess", "version")  # fmt: skip
     facts = {"file": path.name, **{n: str(options[n]) for n in named if n in options}, **tables}
     del shapes[OPTIONS]
-    return Recognised(("marian-npz",), {**facts, **_count_by_type(_sizes_by_type(shapes))})
+    return Recognised(("marian-npz",), {**facts, **_count_by_type(shapes.values())})
 
 
 def _look_at_checkpoint(path: Path) -> Recognised:
@@ -241,12 +234,12 @@ def _look_at_checkpoint(path: Path) -> Recognised:
         if hasattr(value, "dtype") and hasattr(value, "shape")
     }
     if {"opt", "vocab"} <= content.keys():
-        return Recognised(("opennmt-py",), {**facts, **_count_by_type(_sizes_by_type(shapes))})
+        return Recognised(("opennmt-py",), {**facts, **_count_by_type(shapes.values())})
     options = content.get("cfg") or content.get("args")
     if options and "model" in content:
         named = options.get("model", options) if isinstance(options, dict) else {}
         arch = {"architecture": str(named.get("arch", named.get("_name", "")))}
-        return Recognised(("fairseq",), {**arch, **facts, **_count_by_type(_sizes_by_type(shapes))})
+        return Recognised(("fairseq",), {**arch, **facts, **_count_by_type(shapes.values())})
     return _look_at_weights(shapes, facts)
 
 
@@ -263,16 +256,16 @@ def _look_at_weights(
     if shapes and not kinds:
         kinds = ["table"]
     first = {"first weights": ", ".join(f"{n} {s[1]}" for n, s in list(shapes.items())[:4])}
-    return Recognised(tuple(kinds), {**facts, **first, **_count_by_type(_sizes_by_type(shapes))})
+    return Recognised(tuple(kinds), {**facts, **first, **_count_by_type(shapes.values())})
 
 
 # Weights ------------------------------------------------------------------------------------------
 
 
-def _read_headers(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yields type and count of each weight in the safetensors files of a directory."""
-    headers = (_read_header(path) for path in sorted(folder.glob("*.safetensors")))
-    return chain.from_iterable(_sizes_by_type(header) for header in headers)
+def _read_headers(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields type and shape of each weight in the safetensors files of a directory."""
+    for path in sorted(folder.glob("*.safetensors")):
+        yield from _read_header(path).values()
 
 
 def _read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -287,15 +280,9 @@ def _read_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         raise ValueError(f"{str(path)!r} is damaged ({error}): copy it again.") from error
 
 
-def _sizes_by_type(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterator[tuple[str, int]]:
-    from math import prod
-
-    return ((kind, prod(shape)) for kind, shape in shapes.values())
-
-
-def _count_by_type(weights: Any) -> dict[str, str]:
-    """Returns how many numbers of each type there are."""
+def _count_by_type(weights: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, str]:
+    """Returns how many numbers of each type there are, for types and shapes."""
     counts: Counter[str] = Counter()
-    for kind, count in weights:
-        counts[kind.removeprefix("torch.")] += count
+    for kind, shape in weights:
+        counts[kind.removeprefix("torch.")] += prod(shape)
     return {"numbers": ", ".join(f"{n:,} {kind}" for kind, n in counts.most_common()) or "none"}

@@ -63,7 +63,6 @@ class RenameTable:
     """A table for one model: see the module's docstring.
 
     Attributes:
-        rules: What becomes of the weights, by expression, in their order.
         zeros: Expressions for names of this package whose weights are zero in the source.
         compare: Module and name of the function that runs the source: "module:name". None: none.
     """
@@ -108,11 +107,7 @@ def read_with_table(
 
 
 def _run_source(name: str, folder: Path, source: str | Path, config: Any) -> torch.Tensor:
-    """Runs the user's own function on the inputs of the probe.
-
-    Raises:
-        ValueError: If it cannot be found, fails, or returns anything but logits.
-    """
+    """Runs the user's own function on the inputs of the probe."""
     module, function = name.split(":")
     inputs = probe_inputs(config)
     shape = (*inputs["decoder_input_ids"].shape, config.decoder_vocab_size or config.vocab_size)

@@ -26,13 +26,7 @@ NEVER = -1e6
 
 
 def read_sentencepiece(path: str | Path) -> Any:
-    """Reads a model of SentencePiece.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ModuleNotFoundError: If the extra `convert` is not installed.
-        ValueError: If the file is no such model, or one that cuts at words or characters.
-    """
+    """Reads a model of SentencePiece."""
     with optional_packages():
         from google.protobuf.message import DecodeError
     model = _empty_model()
@@ -66,9 +60,6 @@ def sentencepiece_backend(
 
     Returns:
         The backend, and pieces that have no id. Texts are cut without them.
-
-    Raises:
-        ValueError: As `read_sentencepiece`, or if fewer than half of the pieces have an id.
     """
     model = read_sentencepiece(path)
     ids = {word: index for index, word in enumerate(words)}
@@ -80,7 +71,9 @@ def sentencepiece_backend(
             "vocabulary of the model: give the model of SentencePiece that it was trained with."
         )
     if model.trainer_spec.model_type == 1:
-        backend = Tokenizer(_make_unigram(model, words, ids[unk_token], usable))
+        scores = [(word, usable[word].score if word in usable else NEVER) for word in words]
+        byte_fallback = model.trainer_spec.byte_fallback
+        backend = Tokenizer(models.Unigram(scores, ids[unk_token], byte_fallback))
     else:
         backend = Tokenizer(_make_bpe(model, ids, unk_token, usable))
     spec = model.normalizer_spec
@@ -122,13 +115,6 @@ def _keep_apart(words: Sequence[str], usable: Mapping[str, Any]) -> list[Any]:
         if word not in usable and unknown is not None:
             steps.append(normalizers.Replace(word, word.replace(unknown, unknown + _BREAK, 1)))
     return steps
-
-
-def _make_unigram(
-    model: Any, words: Sequence[str], unk_id: int, usable: Mapping[str, Any]
-) -> models.Unigram:
-    scores = [(word, usable[word].score if word in usable else NEVER) for word in words]
-    return models.Unigram(scores, unk_id, model.trainer_spec.byte_fallback)
 
 
 def _make_bpe(
@@ -175,9 +161,6 @@ def sentencepiece_of(backend: Tokenizer, unk_token: str) -> Any:
     Returns:
         A `ModelProto`. Texts lose spaces at both ends and beside other spaces; they are not brought
         into the normal form C.
-
-    Raises:
-        ValueError: If there is no such model.
     """
     content = json.loads(backend.to_str())
     table = content["model"]

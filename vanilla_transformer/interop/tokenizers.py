@@ -55,11 +55,7 @@ def load_tokenizer(source: str | Path, packages: tuple[str, ...] = ()) -> Any:
 
 
 def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
-    """Saves a tokenizer beside a model, and checks that the Auto classes find the same.
-
-    Raises:
-        ValueError: If the saved tokenizer encodes a text otherwise.
-    """
+    """Saves a tokenizer beside a model, and checks that the Auto classes find the same."""
     tokenizer.save_pretrained(output_dir)
     load: Any = AutoTokenizer.from_pretrained
     saved, problems = load(output_dir), []
@@ -93,12 +89,7 @@ def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> To
     vocab = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocab, unk_token=unk_token))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    end = "" if suffix is None else f" {suffix}"
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"$A{end}",
-        pair=f"$A{end} $B:1{end and end + ':1'}",
-        special_tokens=[] if suffix is None else [(suffix, vocab[suffix])],
-    )
+    set_ends(backend, None, suffix)
     if any(word.startswith("▁") for word in words):
         steps = [decoders.Fuse(), decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)]
     else:
@@ -112,6 +103,19 @@ def word_backend(words: Sequence[str], unk_token: str, suffix: str | None) -> To
     return backend
 
 
+def set_ends(backend: Tokenizer, first: str | None, last: str | None) -> None:
+    """Sets the tokens around each sequence."""
+    begin, end = (f"{first} " if first else ""), (f" {last}" if last else "")
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{begin}$A{end}",
+        pair=f"{begin}$A{end} $B:1{end and end + ':1'}",
+        special_tokens=[
+            (token, backend.token_to_id(token))
+            for token in dict.fromkeys(filter(None, (first, last)))
+        ],
+    )
+
+
 # Without code of this package --------------------------------------------------------------------
 
 
@@ -123,9 +127,6 @@ def save_plain_tokenizer(tokenizer: Any, output_dir: str | Path) -> tuple[str, .
 
     Returns:
         What a user must know, one sentence each.
-
-    Raises:
-        ValueError: If a saved tokenizer encodes or decodes a text otherwise.
     """
     if not isinstance(tokenizer, VanillaTransformerTokenizer):
         save_tokenizer(tokenizer, output_dir)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
 
@@ -23,34 +23,8 @@ _TAG = re.compile(r">>\S+<<")
 _CONFIG = "tokenizer_config.json"
 
 
-class Table(Protocol):
-    """A vocabulary of a saved tokenizer."""
-
-    @property
-    def ids(self) -> Mapping[str, int]:
-        """The id of each token, added tokens included."""
-
-    @property
-    def required(self) -> set[int]:
-        """Ids that every smaller vocabulary keeps: special and added tokens, bytes, and a few."""
-
-    def parents(self, token: str) -> Iterable[str]:
-        """Returns tokens that a token is merged from."""
-
-    def write(self, new_ids: Mapping[int, int]) -> None:
-        """Writes the files of the smaller vocabulary over the old ones.
-
-        Args:
-            new_ids: The new id of each id that is kept, in the order of the old ones.
-        """
-
-
-def read_tables(folder: Path) -> list[Table]:
-    """Reads the tables of a saved tokenizer: one, or the source's and the target's.
-
-    Raises:
-        ValueError: If the tokenizer is of another kind, or a file is damaged.
-    """
+def read_tables(folder: Path) -> list["Table"]:
+    """Reads the tables of a saved tokenizer: one, or the source's and the target's."""
     paths = [folder / "tokenizer.json", folder / "target_tokenizer.json"]
     if paths[0].is_file():
         return [BackendTable(path) for path in paths if path.is_file()]
@@ -70,7 +44,7 @@ def read_tables(folder: Path) -> list[Table]:
     )
 
 
-def close_under_parents(table: Table, kept: Iterable[int]) -> set[int]:
+def close_under_parents(table: "Table", kept: Iterable[int]) -> set[int]:
     """Adds to ids those of all tokens that their tokens are merged from."""
     tokens = {index: token for token, index in table.ids.items()}
     closed, waiting = set[int](), list(kept)
@@ -83,7 +57,7 @@ def close_under_parents(table: Table, kept: Iterable[int]) -> set[int]:
     return closed
 
 
-def characters_of(table: Table, used: Iterable[int]) -> set[int]:
+def characters_of(table: "Table", used: Iterable[int]) -> set[int]:
     """Returns the ids of the single characters that tokens consist of."""
     tokens = {index: token for token, index in table.ids.items()}
     signs = set().union(*(tokens.get(index, "") for index in used))
@@ -104,7 +78,7 @@ class BackendTable:
 
     @cached_property
     def required(self) -> set[int]:
-        """Ids that every smaller vocabulary keeps."""
+        """Ids that every smaller vocabulary keeps: special and added tokens, bytes, and a few."""
         model = self.state["model"]
         kept = {token["id"] for token in self.state["added_tokens"]}
         kept |= {index for token, index in self.ids.items() if _BYTE.fullmatch(token)}
@@ -132,7 +106,11 @@ class BackendTable:
         return self._token_parents.get(token, ())
 
     def write(self, new_ids: Mapping[int, int]) -> None:
-        """Writes the file of the smaller vocabulary over the old one."""
+        """Writes the file of the smaller vocabulary over the old one.
+
+        Args:
+            new_ids: The new id of each id that is kept, in the order of the old ones.
+        """
         state, model = self.state, self.state["model"]
         new = {token: new_ids[index] for token, index in self.ids.items() if index in new_ids}
         if model["type"] == "Unigram":
@@ -283,3 +261,7 @@ class PieceTable:
 
 def _normal_pieces(proto: Any) -> list[Any]:
     return [piece for piece in proto.pieces if piece.type == NORMAL]
+
+
+Table = BackendTable | PieceTable
+"""A vocabulary of a saved tokenizer."""

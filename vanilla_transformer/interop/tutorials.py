@@ -49,16 +49,17 @@ import torch
 import torch.nn.functional as F
 
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
+from vanilla_transformer.interop.formats import TUTORIALS
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
+    Edit,
     RenamedWeights,
     Rules,
     Weights,
     build_model,
     fit_weights,
-    from_per_head,
     fuse_self_attention,
     layer_rules,
     raise_problems,
@@ -80,19 +81,7 @@ _SPELLINGS: Rules = {
     r"(.*\.)?positions\..*": None,  # the model computes its sinusoids itself
 }
 _ENCODER_ONLY: Rules = {r"((?:layers|norm)\..*)": r"encoder.\1"}
-_NAMES = {
-    r"(\w+)\.embedding\.(\w+)": r"model.\1.embed_tokens.\2",
-    r"(\w+)\.norm\.(\w+)": r"model.\1.final_norm.\2",
-    r"(\w+\.layers\.\d+)\.self_attention\.(\w+)\.(\w+)": r"model.\1.self_attn.\2_proj.\3",
-    r"(\w+\.layers\.\d+)\.cross_attention\.(\w+)\.(\w+)": r"model.\1.encoder_attn.\2_proj.\3",
-    r"(\w+\.layers\.\d+)\.feed_forward\.linear(\d)\.(\w+)": r"model.\1.feed_forward.fc\2.\3",
-    r"(\w+\.layers\.\d+)\.norm1\.(\w+)": r"model.\1.self_attn_SLOT_norm.\2",
-    r"(encoder\.layers\.\d+)\.norm2\.(\w+)": r"model.\1.feed_forward_SLOT_norm.\2",
-    r"(decoder\.layers\.\d+)\.norm2\.(\w+)": r"model.\1.encoder_attn_SLOT_norm.\2",
-    r"(decoder\.layers\.\d+)\.norm3\.(\w+)": r"model.\1.feed_forward_SLOT_norm.\2",
-    r"output\.(\w+)": r"lm_head.\1",
-}
-_FUSED_PROJECTION = re.compile(r".*\.(qkv|kv)_proj\.\w+")
+_IN_LAYERS = r"(encoder|decoder)\.layers\.(\d+)\."
 # An encoder-only system becomes a whole model. Its other parts are as small as possible.
 _SMALLEST_REST = {
     "vocab_size": 3,
@@ -100,46 +89,11 @@ _SMALLEST_REST = {
     "decoder_attention_heads": 1,
     "decoder_ffn_dim": 1,
 }
+_PER_HEAD = ("system-b", "system-c")
+"""The systems with fused projections, whose rows are [q_0, k_0, v_0, q_1, ...]."""
 
-
-@dataclass(frozen=True)
-class System:
-    """Describes the weights of a published system. Its preset describes what it computes.
-
-    Attributes:
-        tutorial: Title and author of the tutorial, as far as they are known.
-        norm_slot: Slot of the norms: "post" or "pre".
-        per_head: Whether the projections are fused, with rows [q_0, k_0, v_0, q_1, ...].
-        encoder_only: Whether embeddings, decoder and output projection are missing.
-    """
-
-    preset: str
-    tutorial: str
-    norm_slot: str = "post"
-    per_head: bool = False
-    encoder_only: bool = False
-
-
-SYSTEMS = {
-    system.preset: system
-    for system in (
-        System("system-a", '"[Transformer] Transformer 코드 리뷰", MongTae'),
-        System(
-            "system-b",
-            '"트랜스포머 인코더 구현하기", Crimsonjoo (Easy-Transformer)',
-            per_head=True,
-            encoder_only=True,
-        ),
-        System(
-            "system-c",
-            '"트랜스포머 디코더 핵심 코드 구현을 통한 동작 메커니즘 이해하기"',
-            per_head=True,
-        ),
-        System("system-d", '"LLM 구현 2편 - Transformer 아키텍처 이해"', norm_slot="pre"),
-        System("system-e", "an untitled notebook: Transformer(encoder, decoder)"),
-    )
-}
-"""The systems by name of their preset."""
+ENCODER_ONLY = "system-b"
+"""The system without embeddings, decoder and output projection."""
 
 
 def read_tutorial(
@@ -162,7 +116,7 @@ def read_tutorial(
     config, weights = convert_tutorial(
         system, read_state_dict(source, key), heads, rules, source_pad, **(changes or {})
     )
-    if not SYSTEMS[system].encoder_only:
+    if system != ENCODER_ONLY:
         return Imported(build_model(config, weights))
     with torch.random.fork_rng():
         torch.manual_seed(0)  # every conversion of B gets the same untrained decoder
@@ -209,63 +163,79 @@ def convert_tutorial(
             is invalid. One error lists all weights that are left over or missing, that have another
             shape, or that differ although the config ties them.
     """
-    if system not in SYSTEMS:
-        raise ValueError(f"There is no `system` {system!r}: choose one of {list(SYSTEMS)}.")
-    description = SYSTEMS[system]
-    prefix = _ENCODER_ONLY if description.encoder_only else {}
-    slot = description.norm_slot
-    names = {old: new.replace("SLOT", slot) for old, new in _NAMES.items()}
-    renamed = rename_weights(state_dict, renames or {}, _SPELLINGS, prefix, names)
-    if description.per_head:
-        renamed = _separate_projections(renamed, num_heads)
-    stacks = ("encoder",) if description.encoder_only else ("encoder", "decoder")
+    if system not in TUTORIALS:
+        raise ValueError(f"There is no `system` {system!r}: choose one of {list(TUTORIALS)}.")
+    is_encoder = system == ENCODER_ONLY
+    stacks = ("encoder",) if is_encoder else ("encoder", "decoder")
     read = {*SIZES} - {"max_position_embeddings"}  # the sizes that the weights show
     fields = {name: value for name, value in PRESETS[system].items() if name not in read}
-    fields |= _SMALLEST_REST if description.encoder_only else {}
+    fields |= _SMALLEST_REST if is_encoder else {}
     fields |= {f"{stack}_attention_heads": num_heads for stack in stacks} | changes
+    renamed = rename_weights(
+        state_dict,
+        renames or {},
+        _SPELLINGS,
+        _ENCODER_ONLY if is_encoder else {},
+        _names_with(PRESETS[system].get("norm_placement", "post")),
+        _rules_per_head(num_heads) if system in _PER_HEAD else {},
+    )
     if source_pad_token_id is not None:
-        pad = {"pad_token_id": VanillaTransformerConfig().pad_token_id, **fields}["pad_token_id"]
-        renamed = _add_padding_row(renamed, source_pad_token_id, pad)
+        renamed = _move_padding(renamed, source_pad_token_id, fields)
     remedy = (
         f"Give `renames` that lead to the names of `{__name__}`, or change fields of the config."
     )
     separate = {**fields, "fused_qkv": False}
     config, weights = fit_weights(renamed, separate, stacks=stacks, remedy=remedy)
-    if source_pad_token_id is not None:
-        weights[SOURCE_TABLE] = _swap_padding_rows(weights, source_pad_token_id, config)
     if fields.get("fused_qkv"):
         config = VanillaTransformerConfig.from_dict({**config.to_dict(), "fused_qkv": True})
         weights = fuse_self_attention(weights)
-    if description.encoder_only:
+    if is_encoder:
         weights = {name.removeprefix("model."): tensor for name, tensor in weights.items()}
     return config, weights
 
 
-def _separate_projections(renamed: RenamedWeights, heads: int) -> RenamedWeights:
-    """Splits fused projections, whose rows lie head by head, into queries, keys and values."""
-    weights: Weights = {}
-    origins, problems = dict(renamed.origins), list(renamed.problems)
-    for name, tensor in renamed.weights.items():
-        match = _FUSED_PROJECTION.fullmatch(name)
-        if match is None:
-            weights[name] = tensor
-            continue
-        try:
-            parts = from_per_head(tensor, heads, len(match[1]))
-        except ValueError as error:
-            problems.append(f"`{origins[name]}`: {error}")
-            continue
-        for letter, part in zip(match[1], parts, strict=True):
-            new = name.replace(f".{match[1]}_proj.", f".{letter}_proj.")
-            if new in renamed.weights:
-                problems.append(f"`{origins[name]}` and `{origins[new]}` both hold `{new}`")
-            weights[new], origins[new] = part, origins[name]
-    return RenamedWeights(weights, origins, tuple(problems))
+def _names_with(slot: str) -> Rules:
+    """Returns the rules for names; norms have the slot "pre" or "post"."""
+    return {
+        r"(\w+)\.embedding\.(\w+)": r"model.\1.embed_tokens.\2",
+        r"(\w+)\.norm\.(\w+)": r"model.\1.final_norm.\2",
+        r"output\.(\w+)": r"lm_head.\1",
+        **layer_rules(
+            _IN_LAYERS,
+            {
+                r"self_attention\.(\w+)": r"self_attn.\3_proj",
+                r"cross_attention\.(\w+)": r"encoder_attn.\3_proj",
+                r"feed_forward\.linear(\d)": r"feed_forward.fc\3",
+                "norm1": f"self_attn_{slot}_norm",
+                "norm3": f"feed_forward_{slot}_norm",
+            },
+            encoder={"norm2": f"feed_forward_{slot}_norm"},
+            decoder={"norm2": f"encoder_attn_{slot}_norm"},
+        ),
+    }
 
 
-def _add_padding_row(renamed: RenamedWeights, source_pad: int, pad: Any) -> RenamedWeights:
-    """Extends the source embedding so that it has a row for the target's padding token."""
+def _rules_per_head(heads: int) -> Rules:
+    """Returns the rules that split fused projections."""
+    return {
+        rf"(.*)\.{fused}_proj\.(\w+)": Edit(
+            tuple(rf"\1.{part}_proj.\2" for part in fused), is_split=True, heads=heads
+        )
+        for fused in ("qkv", "kv")
+    }
+
+
+def _move_padding(
+    renamed: RenamedWeights, source_pad: int, fields: Mapping[str, Any]
+) -> RenamedWeights:
+    """Exchanges the source's rows of both padding tokens; a row that is not there is zero."""
+    pad = fields.get("pad_token_id", VanillaTransformerConfig().pad_token_id)
     table = renamed.weights.get(SOURCE_TABLE)
+    if not isinstance(pad, int) or fields.get("share_encoder_decoder_embeddings", True):
+        raise ValueError(
+            f"`source_pad_token_id` is {source_pad}, which needs a separate source embedding and a "
+            f"`pad_token_id` (got {pad}): leave it out."
+        )
     if table is None or table.dim() != 2:
         return renamed  # reported with the other problems
     if source_pad not in range(len(table)):
@@ -273,24 +243,10 @@ def _add_padding_row(renamed: RenamedWeights, source_pad: int, pad: Any) -> Rena
             f"`source_pad_token_id` is {source_pad}, outside the vocabulary: choose 0 to "
             f"{len(table) - 1}."
         )
-    missing = max(pad + 1 - len(table), 0) if isinstance(pad, int) else 0
-    extended = {SOURCE_TABLE: F.pad(table, (0, 0, 0, missing))}
-    return replace(renamed, weights={**renamed.weights, **extended})
-
-
-def _swap_padding_rows(
-    weights: Weights, source_pad: int, config: VanillaTransformerConfig
-) -> torch.Tensor:
-    """Returns the source embedding with the rows of the two padding tokens swapped."""
-    pad = config.pad_token_id
-    if pad is None or config.share_encoder_decoder_embeddings or SOURCE_TABLE not in weights:
-        raise ValueError(
-            f"`source_pad_token_id` is {source_pad}, which needs a separate source embedding and a "
-            f"`pad_token_id` (got {pad}): leave it out."
-        )
-    order = torch.arange(config.vocab_size)
-    order[[pad, source_pad]] = order[[source_pad, pad]]
-    return weights[SOURCE_TABLE][order]
+    order = list(range(max(len(table), pad + 1)))
+    order[pad], order[source_pad] = source_pad, pad
+    extended = F.pad(table, (0, 0, 0, len(order) - len(table)))
+    return replace(renamed, weights={**renamed.weights, SOURCE_TABLE: extended[order]})
 
 
 # The two layouts that most code follows -----------------------------------------------------------
@@ -310,8 +266,6 @@ class Layout:
     names: Rules
     fields: Mapping[str, Any]
 
-
-_IN_LAYERS = r"(encoder|decoder)\.layers\.(\d+)\."
 
 SEQ2SEQ = Layout(
     "bentrevett's pytorch-seq2seq",
@@ -428,11 +382,6 @@ def read_layout(
         **sharing_fields(ours.weights),
         **(changes or {}),
     }
-    note = f"The layout is that of {layout.title}; its token ids are {_ids_of(fields)}."
+    ids = ", ".join(f"{name} {fields[f'{name}_token_id']}" for name in ("unk", "pad", "bos", "eos"))
+    note = f"The layout is that of {layout.title}; its token ids are {ids}."
     return Imported(build_model(*fit_weights(ours, fields)), notes=(note,))
-
-
-def _ids_of(fields: Mapping[str, Any]) -> str:
-    """Returns the ids of the special tokens as a text."""
-    names = ("unk", "pad", "bos", "eos")
-    return ", ".join(f"{name} {fields[f'{name}_token_id']}" for name in names)

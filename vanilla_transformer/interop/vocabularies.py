@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from tokenizers import Tokenizer, processors
 
 from vanilla_transformer.data.token_words import vocabulary_of
 from vanilla_transformer.interop.match_weights import (
@@ -28,7 +27,7 @@ from vanilla_transformer.interop.sentencepiece_models import (
     sentencepiece_backend,
     sentencepiece_of,
 )
-from vanilla_transformer.interop.tokenizers import load_tokenizer, word_backend
+from vanilla_transformer.interop.tokenizers import load_tokenizer, set_ends, word_backend
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
@@ -104,9 +103,6 @@ def align_vocabularies(
         settings: `unk_token`, `bos_token`, `eos_token`, `decoder_start_token`, `add_source_bos`
             and `add_source_eos`, as CTranslate2 names them.
         zero_start: Whether a target begins with an embedding of zeros, whatever its token.
-
-    Raises:
-        ValueError: If the end or the start is no token of the target.
     """
     is_shared = list(source) == list(target)
     words = [_make_unique(each) for each in (source, target)]
@@ -225,11 +221,7 @@ def build_with_vocabularies(
 def vocabularies_of(
     config: VanillaTransformerConfig, tokenizer: Any
 ) -> tuple[list[str], list[str]]:
-    """Returns the tokens of the source and of the target, in the order of their ids.
-
-    Raises:
-        ValueError: If the tokenizer has more ids than the model.
-    """
+    """Returns the tokens of the source and of the target, in the order of their ids."""
     sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
     vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
     source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
@@ -250,20 +242,12 @@ def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
 # Tokenizers ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Made:
-    """A tokenizer, or None, and what a user must know about it."""
-
-    tokenizer: Any
-    notes: tuple[str, ...]
-
-
 def make_tokenizer(
     vocabularies: Vocabularies,
     folder: Path,
     given: str | Path | Sequence[Path] | None = None,
     source_eos: bool | None = None,
-) -> Made:
+) -> tuple[Any, tuple[str, ...]]:
     """Makes the tokenizer of a model that was stored with vocabularies only.
 
     Args:
@@ -275,7 +259,8 @@ def make_tokenizer(
 
     Returns:
         A tokenizer of transformers if there is one whose ids are those of the vocabulary. Otherwise
-        one of this package, whose texts are cut by SentencePiece or at spaces.
+        one of this package, whose texts are cut by SentencePiece or at spaces; or None. And
+        sentences on what a user must know about it.
 
     Raises:
         OSError: If what was given cannot be loaded.
@@ -290,7 +275,7 @@ def make_tokenizer(
         found = load_tokenizer(place if place.exists() else str(given), ("sentencepiece",))
         differing = _differing_tokens(found, vocabularies.source)
         if not differing:
-            return Made(found, ())
+            return found, ()
         problem = f"The tokenizer of {str(place)!r} has other ids, as of {', '.join(differing[:3])}"
         if given is not None:
             raise ValueError(f"{problem}: give the one that the model was trained with.")
@@ -300,7 +285,7 @@ def make_tokenizer(
     if any(
         special["unk_token"] not in words for words in (vocabularies.source, vocabularies.target)
     ):
-        return Made(None, (*notes, f"The vocabulary lacks {special['unk_token']}."))
+        return None, (*notes, f"The vocabulary lacks {special['unk_token']}.")
     files = pair or find_pieces(place)
     if given is not None and not files:
         raise FileNotFoundError(
@@ -316,7 +301,7 @@ def make_tokenizer(
             backend = word_backend(words, special["unk_token"], None)
         first = special["bos_token"] if vocabularies.begins and side == 0 else None
         last = special["eos_token"] if ends or side == 1 else None
-        _set_ends(backend, words, first, last)
+        set_ends(backend, first, last)
         backends.append(backend)
     is_one = vocabularies.is_shared and ends and not vocabularies.begins
     is_one = is_one and len(set(files)) < 2
@@ -333,7 +318,7 @@ def make_tokenizer(
             f"{len(lost):,} pieces of SentencePiece, such as {lost[0]!r}, are not in the "
             "vocabulary: texts are cut without them."
         )
-    return Made(tokenizer, tuple(notes))
+    return tokenizer, tuple(notes)
 
 
 def pieces_of(
@@ -348,10 +333,6 @@ def pieces_of(
     Returns:
         The model, or that of the source and that of the target; and a sentence on it, if it was
         made.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If there is no such model.
     """
     found = [Path(given)] if given is not None else find_pieces(Path(folder))
     if found:
@@ -390,16 +371,3 @@ def find_pieces(place: Path) -> tuple[Path, ...]:
         return pair
     found = sorted(path for end in ("*.model", "*.spm") for path in place.glob(end))
     return (found[0], found[0]) if len(found) == 1 else ()
-
-
-def _set_ends(
-    backend: Tokenizer, words: Sequence[str], first: str | None, last: str | None
-) -> None:
-    """Sets the tokens around each sequence."""
-    ends = [token for token in (first, last) if token is not None]
-    begin, end = (f"{first} " if first else ""), (f" {last}" if last else "")
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{begin}$A{end}",
-        pair=f"{begin}$A{end} $B:1{end and end + ':1'}",
-        special_tokens=[(token, words.index(token)) for token in dict.fromkeys(ends)],
-    )

@@ -6,7 +6,7 @@ are the same.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.interop.checkpoint_files import explained_pickle
-from vanilla_transformer.interop.funnel import write_card
+from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
 from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
@@ -131,40 +131,32 @@ def trim_vocabulary(
         tables = read_tables(folder)
         orders = _choose_ids(model, tokenizer, tables, texts, keep_frequent)
         for table, order in zip(tables, orders, strict=False):
-            table.write(new_numbers_of(order))
+            table.write({old: new for new, old in enumerate(order)})
         load: Any = AutoTokenizer.from_pretrained
         smaller = load(folder)
-        trimmed = trim_model(model, *orders)
+        trimmed = deepcopy(model)
+        set_rows(trimmed, *([[index] for index in order] for order in orders))
         lines = _compare_ids(tokenizer, smaller, orders, texts)
-        samples = list(islice(read_texts(texts["text"]), _LINES_OF_LOGITS))
-        targets = list(islice(read_texts(texts["text_target"]), len(samples)))
-        encoded = _encode_sample(tokenizer, samples[: len(targets)], targets)
-        difference = _compare_logits(model, trimmed, encoded, orders)
-        with replaced_directory(output_dir) as unfinished:
-            trimmed.save_pretrained(unfinished)
-            save_tokenizer(smaller, unfinished)
-            with TemporaryDirectory() as old:
-                model.save_pretrained(old)
-                sizes = [
-                    _measure_model(
-                        each, Path(where), _to_new_ids(encoded["input_ids"], order, each)
-                    )
-                    for each, where, order in (
-                        (model, old, list(range(model.config.vocab_size))),
-                        (trimmed, unfinished, orders[0]),
-                    )
-                ]
-            done = Trimmed(
-                sizes[0], sizes[1], orders[0], orders[1], lines, len(targets), difference
-            )
-            before, after = sizes
-            text = (
-                f"It has {after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
-                f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} "
-                f"parameters of {before.parameters:,}."
-            )
-            write_vocabulary_card(unfinished, path, "smaller", text, done.describe())
-            store_probe(load_for_probe(unfinished), unfinished)
+        encoded = _encode_sample(tokenizer, texts)
+        renumbered = {
+            "input_ids": _to_new_ids(encoded["input_ids"], orders[0]),
+            "attention_mask": encoded["attention_mask"],
+            "decoder_input_ids": _to_new_ids(encoded["decoder_input_ids"], orders[1]),
+        }
+        difference = _compare_logits(model, trimmed, encoded, renumbered, orders[1])
+        before = _measure_model(model, encoded["input_ids"])
+        after = _measure_model(trimmed, renumbered["input_ids"])
+        done = Trimmed(before, after, *orders, lines, len(encoded["input_ids"]), difference)
+        save_changed_model(
+            (trimmed, smaller),
+            output_dir,
+            path,
+            "smaller",
+            f"It has {after.tokens[0]:,} source and {after.tokens[1]:,} target tokens of "
+            f"{before.tokens[0]:,} and {before.tokens[1]:,}, and {after.parameters:,} parameters "
+            f"of {before.parameters:,}.",
+            done.describe(),
+        )
     return done
 
 
@@ -316,40 +308,19 @@ def renumber_fields(config: Any, new: Mapping[int, int]) -> None:
 # The model ---------------------------------------------------------------------------------------
 
 
-def new_numbers_of(order: Sequence[int]) -> dict[int, int]:
-    """Returns the new id of each old one, given the old ids in their new order."""
-    return {old: new for new, old in enumerate(order)}
+Plan = list[list[int]]
+"""The old rows that each new row is the mean of."""
 
 
-def trim_model(model: Any, source_ids: Sequence[int], target_ids: Sequence[int]) -> Any:
-    """Returns a copy of a model that has some rows of its vocabularies only.
-
-    Args:
-        model: An encoder-decoder model with an output projection. It does not change.
-        source_ids: The old id of each row of the source.
-        target_ids: The old id of each row of the target; the same if the embedding is shared.
-    """
-    smaller = deepcopy(model)
-    set_rows(smaller, source_ids, target_ids, new_numbers_of(target_ids), _select_rows)
-    return smaller
-
-
-def set_rows(
-    model: Any,
-    source: Sequence[Any],
-    target: Sequence[Any],
-    new: Mapping[int, int],
-    make: Callable[[torch.Tensor, Any], nn.Parameter],
-) -> None:
+def set_rows(model: Any, source: Plan, target: Plan) -> None:
     """Replaces the rows of a model's vocabularies, in place; a shared matrix stays one.
 
     Args:
         source: What each row of the source is made of.
         target: The same of the target, and of the source if the embedding is shared.
-        new: The new id of each old id of the target, for the fields of the configs.
-        make: Makes rows from the old ones, of shape (vocab, ...), and one of these plans.
     """
     config, head = model.config, model.lm_head
+    new = {rows[0]: index for index, rows in reversed(list(enumerate(target))) if len(rows) == 1}
     renumber_fields(config, new)
     renumber_fields(model.generation_config, new)
     plans = {"encoder.embed_tokens": source, "decoder.embed_tokens": target}
@@ -359,18 +330,23 @@ def set_rows(
     done: dict[nn.Parameter, nn.Parameter] = {}
     for module, plan in [*tables, (head, target)]:
         if module.weight not in done:
-            done[module.weight] = make(module.weight, plan)
+            done[module.weight] = _mean_rows(module.weight, plan)
         module.weight = done[module.weight]
     for table, plan in tables:
         table.num_embeddings, table.padding_idx = len(plan), config.pad_token_id
     head.out_features = len(target)
     if head.bias is not None:
-        head.bias = make(head.bias, target)
+        head.bias = _mean_rows(head.bias, target)
     config.vocab_size, config.decoder_vocab_size = len(source), len(target)
 
 
-def _select_rows(values: torch.Tensor, order: Sequence[int]) -> nn.Parameter:
-    return nn.Parameter(values.detach()[torch.tensor(order)], values.requires_grad)
+def _mean_rows(values: torch.Tensor, plan: Plan) -> nn.Parameter:
+    old = values.detach()
+    rows = old[torch.tensor([pieces[0] for pieces in plan])]
+    for index, pieces in enumerate(plan):
+        if len(pieces) > 1:
+            rows[index] = old[torch.tensor(pieces)].float().mean(0).to(old.dtype)
+    return nn.Parameter(rows, values.requires_grad)
 
 
 # Proof and measures ------------------------------------------------------------------------------
@@ -397,44 +373,48 @@ def _compare_ids(
     return count
 
 
-def _encode_sample(tokenizer: Any, lines: list[str], targets: list[str]) -> dict[str, torch.Tensor]:
-    options = {"padding": True, "truncation": True, "return_tensors": "pt", "verbose": False}
-    sources = tokenizer(text=lines, max_length=64, **options)
-    outputs = tokenizer(text_target=targets, max_length=64, **options)
+def _encode_sample(
+    tokenizer: Any, texts: Mapping[str, Sequence[str | Path]]
+) -> dict[str, torch.Tensor]:
+    """Returns a batch of the first pairs of lines."""
+    samples = [islice(read_texts(texts[side]), _LINES_OF_LOGITS) for side in _SIDES]
+    lines = zip(*zip(*samples, strict=False), strict=True)
+    options = {"max_length": 64, "padding": True, "truncation": True, "return_tensors": "pt"}
+    source, target = (
+        tokenizer(**{side: list(each)}, verbose=False, **options)
+        for side, each in zip(_SIDES, lines, strict=True)
+    )
     return {
-        "input_ids": sources["input_ids"],
-        "attention_mask": sources["attention_mask"],
-        "decoder_input_ids": outputs["input_ids"],
+        "input_ids": source["input_ids"],
+        "attention_mask": source["attention_mask"],
+        "decoder_input_ids": target["input_ids"],
     }
 
 
-def _to_new_ids(ids: torch.Tensor, order: Sequence[int], model: Any) -> torch.Tensor:
-    """Returns old ids as those of a smaller vocabulary, on the device of a model."""
+def _to_new_ids(ids: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     table = torch.full((max(order) + 1,), -1)
     table[torch.tensor(order)] = torch.arange(len(order))
-    return table[ids].to(model.device)
+    return table[ids]
 
 
 @torch.no_grad()
 def _compare_logits(
-    model: Any, trimmed: Any, encoded: Mapping[str, torch.Tensor], orders: Sequence[list[int]]
+    model: Any,
+    trimmed: Any,
+    encoded: Mapping[str, torch.Tensor],
+    renumbered: Mapping[str, torch.Tensor],
+    target_ids: Sequence[int],
 ) -> float:
     """Returns the largest difference of the logits of kept tokens; raises if it is large."""
-    mask = encoded["attention_mask"]
-    expected = model(**encoded).logits[..., torch.tensor(orders[1])].float()
-    found = trimmed(
-        input_ids=_to_new_ids(encoded["input_ids"], orders[0], trimmed),
-        attention_mask=mask,
-        decoder_input_ids=_to_new_ids(encoded["decoder_input_ids"], orders[1], trimmed),
-    ).logits.float()
-    difference = float((found - expected).abs().max())
+    expected = model(**encoded).logits[..., torch.tensor(target_ids)].float()
+    difference = float((trimmed(**renumbered).logits.float() - expected).abs().max())
     if not difference <= 1e-2 * max(1.0, float(expected.abs().max())):
         raise ValueError(f"The logits of the smaller model differ by {difference:.3g}.")
     return difference
 
 
-def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
-    """Measures a saved model; the speed is the better of two runs of the same number of steps."""
+def _measure_model(model: Any, ids: torch.Tensor) -> Size:
+    """Measures a model; the speed is the better of two runs of the same number of steps."""
     options = {"max_new_tokens": _STEPS, "min_new_tokens": _STEPS, "num_beams": 1}
     times = []
     for _ in range(2):
@@ -442,36 +422,38 @@ def _measure_model(model: Any, folder: Path, ids: torch.Tensor) -> Size:
         with torch.no_grad():
             model.generate(input_ids=ids, do_sample=False, max_length=None, **options)
         times.append(time.perf_counter() - began)
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        file_bytes = sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
     return Size(
         (model.config.vocab_size, model.config.decoder_vocab_size),
         model.num_parameters(),
-        sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+        file_bytes,
         model.get_memory_footprint(),
         len(ids) * _STEPS / min(times),
     )
 
 
-def write_vocabulary_card(folder: Path, path: str, change: str, text: str, proof: str) -> None:
-    """Writes the card of a model with another vocabulary.
+def save_changed_model(
+    pair: tuple[Any, Any], output_dir: str | Path, path: str, change: str, text: str, proof: str
+) -> None:
+    """Saves a model with another vocabulary, its tokenizer, a card and a probe.
 
     Args:
+        pair: The model and the tokenizer.
         path: The model that it was made from.
         change: "smaller" or "larger".
         text: What was changed.
     """
-    is_path = Path(path).exists()
-    name = Path(path).resolve().name if is_path else path
-    write_card(
-        folder,
-        title=f"{name}, with a {change} vocabulary",
-        text=f"`vanilla-transformer vocabulary` made this model from `{name}`. {text}",
-        load=f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-path = "{folder.name}"
-model = AutoModelForSeq2SeqLM.from_pretrained(path, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)""",
-        proof=f"{proof} `vanilla-transformer verify` computes the stored probe again.",
-        base_model=None if is_path else name,
-        tag=f"{change}-vocabulary",
-    )
+    with replaced_directory(output_dir) as folder:
+        pair[0].save_pretrained(folder)
+        save_tokenizer(pair[1], folder)
+        write_card(
+            folder,
+            path,
+            title=f"with a {change} vocabulary",
+            text=f"`vanilla-transformer vocabulary` made this model from `{name_of(path)}`. {text}",
+            proof=f"{proof} {VERIFY}",
+            tag=f"{change}-vocabulary",
+        )
+        store_probe(load_for_probe(folder), folder)

@@ -6,11 +6,11 @@ percent, and the numbers of rows and columns.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import exp
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.attention_maps import AttentionMaps
@@ -180,32 +180,32 @@ def draw_found(found: Found, choice: Choice) -> Drawings:
         return Drawings(problem, problem, ablation, problem)
     maps = found.view.maps
     return Drawings(
-        _draw_alignment(maps, choice),
-        _draw_heads(result.request.heads_off, maps, choice),
+        _or_problem(_draw_alignment, maps, choice),
+        _or_problem(_draw_heads, maps, choice, result.request.heads_off),
         ablation,
         shapes_html(found.view.walk, found.view.sizes),
     )
 
 
 def _draw_alignment(maps: AttentionMaps, choice: Choice) -> str:
-    if choice.align_layer >= len(maps.cross):
-        return problem_html(f"There is no layer {choice.align_layer} here: choose another layer.")
-    weights = maps.cross[choice.align_layer]  # (heads, target_len, source_len)
-    if choice.align_head >= len(weights):
-        return problem_html(f"There is no head {choice.align_head} here: choose another head.")
-    chosen = weights.mean(0) if choice.align_head == MEAN else weights[choice.align_head]
-    return alignment_html(maps.source, maps.predicted, chosen.tolist())
+    head = None if choice.align_head == MEAN else choice.align_head
+    weights = maps.weights_of("cross", choice.align_layer, head)
+    return alignment_html(maps.source, maps.predicted, weights.tolist())
 
 
-def _draw_heads(heads_off: HeadsOff, maps: AttentionMaps, choice: Choice) -> str:
+def _draw_heads(maps: AttentionMaps, choice: Choice, heads_off: HeadsOff) -> str:
     module, field = KINDS[choice.kind]
-    weights = getattr(maps, field)  # (layers, heads, query_len, key_len)
-    if choice.layer >= len(weights):
-        return problem_html(f"There is no layer {choice.layer} here: choose another layer.")
-    rows = maps.source if field == "encoder" else maps.predicted
-    columns = maps.fed if field == "decoder" else maps.source
+    weights = maps.heads_of(field, choice.layer)
     off = {head for name, layer, head in heads_off if (name, layer) == (module, choice.layer)}
-    return heads_html(rows, columns, weights[choice.layer].tolist(), off)
+    return heads_html(*maps.axes_of(field), weights.tolist(), off)
+
+
+def _or_problem(draw: Callable[..., str], *arguments: Any) -> str:
+    """Draws a part, or writes why it cannot be drawn: there is no such layer or head."""
+    try:
+        return draw(*arguments)
+    except ValueError as error:
+        return problem_html(str(error))
 
 
 def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:

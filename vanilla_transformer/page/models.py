@@ -297,11 +297,7 @@ def _translate_lines(
 
 
 def find(models: PageModels, request: PageRequest) -> Found:
-    """Computes the outputs of a request, and looks into the best output of the first line.
-
-    Raises:
-        ValueError: If the request cannot be computed.
-    """
+    """Computes the outputs of a request, and looks into the best output of the first line."""
     return look_into(models, Found(models.answer(request)), 0, 0)
 
 

@@ -215,19 +215,11 @@ def _length_limit(other: str) -> Callable[[_Chosen], int | None]:
     return limit
 
 
-def _optimizer_name(chosen: _Chosen) -> str | None:
-    return None if chosen.facts.is_sharded else MUON
-
-
 def _learning_rate(chosen: _Chosen) -> float | None:
     optimizer = chosen["optim"] or _ADAMW
     if chosen["lr_scheduler_type"] == NOAM or not optimizer.startswith((MUON, _ADAMW)):
         return None
     return chosen.sizes.learning_rate if optimizer == MUON else chosen.sizes.adamw_rate
-
-
-def _number_of_epochs(chosen: _Chosen) -> int | None:
-    return None if (chosen["max_steps"] or -1) > 0 else chosen.sizes.num_train_epochs
 
 
 def _eval_strategy(chosen: _Chosen) -> str | None:
@@ -296,10 +288,13 @@ DEFAULTS = (
         lambda chosen: chosen["max_tokens"] or chosen.sizes.max_tokens,
         ("per_device_eval_batch_size",),
     ),
-    Default("num_train_epochs", _number_of_epochs),
+    Default(
+        "num_train_epochs",
+        lambda chosen: None if (chosen["max_steps"] or -1) > 0 else chosen.sizes.num_train_epochs,
+    ),
     Default(
         "optim",
-        _optimizer_name,
+        lambda chosen: None if chosen.facts.is_sharded else MUON,
         ("optim_args", "fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
     ),
     Default(

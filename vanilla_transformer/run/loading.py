@@ -200,11 +200,7 @@ def _side_vocabulary(tokenizer: Any, side: str) -> dict[str, int]:
 def make_config(
     changes: dict[str, Any], tokenizer: Any, init_from: str | None
 ) -> VanillaTransformerConfig:
-    """Loads the config of the saved model with changes, or makes one for the tokenizer.
-
-    Raises:
-        ValueError: If the changes or the tokenizer do not fit the saved model.
-    """
+    """Loads the config of the saved model with changes, or makes one for the tokenizer."""
     if init_from is None:
         return new_config(tokenizer, changes)
     saved = AutoConfig.from_pretrained(init_from)
@@ -280,9 +276,6 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
     """Loads the weights that the run starts from, or initialises a new model.
 
     The generation config of the model holds the search of the run.
-
-    Raises:
-        ValueError: If the weights cannot be read, or do not fit the config.
     """
     if plan.init_from is None:
         model: Any = VanillaTransformerForConditionalGeneration(config)

@@ -195,11 +195,7 @@ class RunArguments:
             check_rules(STREAMING_RULES, self)
 
     def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
-        """Returns a copy in which chosen values stand for options that are not given.
-
-        Raises:
-            ValueError: If the options contradict each other.
-        """
+        """Returns a copy in which chosen values stand for options that are not given."""
         topics = _make_topics(self.given, defaults.options if defaults else {}, tuple(TOPICS))
         return replace(self, **topics, defaults=defaults)
 
@@ -287,11 +283,7 @@ def _read_given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def architecture_changes(options: Any) -> dict[str, Any]:
-    """Returns the fields of `ArchitectureArguments` that are not None, by name.
-
-    Raises:
-        ValueError: If `rope_parameters` is not valid JSON.
-    """
+    """Returns the fields of `ArchitectureArguments` that are not None, by name."""
     changes = {name: value for name, value in asdict(options).items() if value is not None}
     if isinstance(text := changes.get("rope_parameters"), str):
         try:

@@ -92,12 +92,7 @@ class RunPlan:
 def splits_in_use(
     training: TokenBudgetTrainingArguments, data: DatasetDict, init_from: str | None
 ) -> DatasetDict:
-    """Returns those of the loaded splits that `do_train`, `do_eval` and `do_predict` allow.
-
-    Raises:
-        ValueError: If a split is missing, if nothing is left to do, or if nothing is trained and
-            there is no saved model to score, or nothing to push to the Hub.
-    """
+    """Returns those of the loaded splits that `do_train`, `do_eval` and `do_predict` allow."""
     wanted = {
         "train": ("`do_train`", training.do_train),
         "validation": ("`do_eval` or `eval_strategy`", training.do_eval),
@@ -187,10 +182,6 @@ def plan_search(
 
     The settings of a saved model, or of the file in `training.generation_config`, are kept unless
     `training` has others.
-
-    Raises:
-        ValueError: If the settings ask for several outputs per source, if `Search` refuses them, or
-            if they could not be saved with the model.
     """
     settings = deepcopy(settings)
     given: Any = training.generation_config

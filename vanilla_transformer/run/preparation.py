@@ -71,12 +71,9 @@ class Preparation:
     """What a run has before it makes its model; one process makes it for all of a machine.
 
     Attributes:
-        directory: Where the run writes to, and what it resumes.
         given: The options that are given; prepared data give further ones.
         defaults: The options that the run has chosen itself; None: none.
         texts: The splits in use. Those of prepared training data may be the first ones alone.
-        tokenizer: The tokenizer, with its own limit of length.
-        encoded: The splits as token ids.
         inputs: What a resumed run compares; empty if nothing is trained.
     """
 
@@ -93,12 +90,7 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     """Loads the data of a run, trains its tokenizer and encodes the data; or opens prepared data.
 
     Args:
-        arguments: Options of the run.
         data: Splits that a program passes; None: the data that the options name.
-        report: Takes what is being done.
-
-    Raises:
-        ValueError: As in `run`.
     """
     directory = resolve_output_directory(arguments)
     if (init_from := _saved_model(arguments, directory)) is not None:
@@ -121,7 +113,7 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
     return _encode_splits(arguments, directory, texts, tokenizer, report)
 
 
-def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) -> None:
+def prepare_directory(arguments: RunArguments) -> None:
     """Prepares the data that options name in `output_dir`, for any number of runs.
 
     What a killed preparation has left there is used.
@@ -136,11 +128,8 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         if not (folder / MANIFEST).exists():
             check_room_before_reading(folder, arguments.data)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
-        directory, init_from = (
-            OutputDirectory(folder, None, False),
-            arguments.model.model_name_or_path,
-        )
-        report("read the data")
+        directory = OutputDirectory(folder, None, False)
+        init_from = arguments.model.model_name_or_path
         data = _load_data(arguments, None)
         if (sample := _sample_of(arguments, data)) is None:
             raise ValueError("A preparation needs training data: give them.")
@@ -150,7 +139,6 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
         facts = Facts.of(pairs, sample, "validation" in data, use_cpu)
         arguments = _with_facts(arguments, directory, facts)
         texts = splits_in_use(arguments.training, data, init_from)
-        report(f"make the tokenizer for {_number_of_pairs(texts)}")
         asked = [sample._fingerprint, asdict(arguments.tokenizer), init_from]
         key, path = text_digest(json.dumps(asked)), folder / _TOKENIZER
         if begun.get("tokenizer_of") != key or not path.is_dir():
@@ -160,7 +148,7 @@ def prepare_directory(arguments: RunArguments, report: Report = lambda _: None) 
             begun = {"request": request, "tokenizer_of": key, "complete": False}
             _write_manifest(folder, begun)
         tokenizer = load_tokenizer(str(path))
-        made = _encode_splits(arguments, directory, texts, tokenizer, report, folder)
+        made = _encode_splits(arguments, directory, texts, tokenizer, lambda _: None, folder)
         plan, _ = plan_run(arguments, directory, texts, tokenizer)
         whole = arguments.subwords.enabled
         first = texts["train"].select(range(min(_FIRST_TEXTS, len(texts["train"]))))
@@ -196,11 +184,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _begun_manifest(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the manifest of a preparation that goes on; empty for a new one.
-
-    Raises:
-        ValueError: If the directory holds something else.
-    """
+    """Returns the manifest of a preparation that goes on; empty for a new one."""
     if not (folder / MANIFEST).is_file():
         if any(folder.iterdir()):
             raise ValueError(

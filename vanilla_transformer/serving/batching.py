@@ -116,9 +116,6 @@ class Batcher:
 
         Args:
             key: Names the search: equal keys may share a batch.
-
-        Raises:
-            ComputationError: If the computation of this request fails.
         """
         if not segments:
             return []

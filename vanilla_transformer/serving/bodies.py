@@ -51,9 +51,6 @@ def content_type(request: Request, takes_forms: bool = False) -> str:
 
     Args:
         takes_forms: Whether it may be a form; without a type, values are in the address alone.
-
-    Raises:
-        RequestError: With status 415 if it is something else.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if is_json(kind) or (takes_forms and kind in (FORM, MULTIPART, "")):
@@ -95,12 +92,7 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 
 
 async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
-    """Reads the values of a body, and of the address where the body may be a form.
-
-    Raises:
-        RequestError: With status 400 if the body is not what its type says, 415 if its type is
-            missing.
-    """
+    """Reads the values of a body, and of the address where the body may be a form."""
     if is_json(kind):
         return _parse_json(body)
     if kind == "" and body:
@@ -128,9 +120,6 @@ def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Give
         values: What `parse_body` returned. In JSON, null counts as not given; in a form, so does a
             blank text.
         kind: What `content_type` returned; the texts of a form may mean numbers.
-
-    Raises:
-        RequestValidationError: If a field is unknown, is missing, or has a wrong value.
     """
     blank = None if is_json(kind) else ""
     given = {

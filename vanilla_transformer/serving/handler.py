@@ -56,12 +56,7 @@ class EndpointHandler:
 
 
 def write_handler(directory: str) -> list[Path]:
-    """Writes this file and the versions of its packages beside a saved model; returns the files.
-
-    Raises:
-        FileNotFoundError: If it holds no saved model.
-        FileExistsError: If it holds one of the files with other content.
-    """
+    """Writes this file and the versions of its packages beside a saved model; returns the files."""
     folder = Path(directory)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{directory!r} holds no config.json: it is not a saved model.")

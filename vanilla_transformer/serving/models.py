@@ -171,11 +171,7 @@ class Models:
         self.by_name: Mapping[str, ServedModel] = {model.source.name: model for model in models}
 
     def named(self, name: str | None) -> ServedModel:
-        """Returns a model by its name; None is enough where there is one model.
-
-        Raises:
-            RequestError: With status 400 if a name is needed, 404 if there is no such model.
-        """
+        """Returns a model by its name; None is enough where there is one model."""
         names = ", ".join(self.by_name)
         if name is None:
             if len(self.by_name) > 1:
@@ -235,12 +231,7 @@ class Models:
 
 
 def load_models(settings: Settings, metrics: Metrics) -> Models:
-    """Loads each model once, and computes a short text with it.
-
-    Raises:
-        ValueError: If a model or an option cannot be used.
-        OSError: If a directory holds no model.
-    """
+    """Loads each model once, and computes a short text with it."""
     loaded: dict[str, Translator] = {}
     computation: Computation = settings.computation
     for source in settings.models:

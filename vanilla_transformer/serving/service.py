@@ -35,11 +35,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def count(self, client: str) -> None:
-        """Counts a request of a client: an address, or the number of a key.
-
-        Raises:
-            RequestError: With status 429 and `Retry-After` if the client asks too often.
-        """
+        """Counts a request of a client: an address, or the number of a key."""
         if self._per_minute is None:
             return
         rate, now = self._per_minute / 60, self._clock()
@@ -110,11 +106,7 @@ class Service:
     async def answer(
         self, request: Request, model: ServedModel, texts: list[str], query: Query
     ) -> Answers:
-        """Computes the outputs of the texts of a request; see `ServedModel.answer`.
-
-        Raises:
-            RequestError: As `finish_in_time` and `ServedModel.answer`.
-        """
+        """Computes the outputs of the texts of a request; see `ServedModel.answer`."""
         characters = sum(map(len, texts))
         note_fields(request, model=model.source.name, texts=len(texts), characters=characters)
         answers = await self.finish_in_time(request, model.answer(texts, query))
