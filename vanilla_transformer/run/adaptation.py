@@ -118,7 +118,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     if not shows_bars():
         disable_progress_bars()
     processes = parse_arguments([f"--output_dir={folder}"]).training
-    start = made_once(processes, lambda _: _prepare(options))
+    start = made_once(processes, lambda _: _prepare_start(options))
     before, after = start.before, folder / "training"
     training = _Training(options, start, is_main=processes.process_index == 0)
     seconds = training.run(after, training.find_rate(), command)["train_runtime"]
@@ -146,7 +146,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 # The start ----------------------------------------------------------------------------------------
 
 
-def _prepare(options: AdaptArguments) -> _PreparedStart:
+def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     identity, folder = check_adaptation(options), Path(options.output_dir)
     splits = split_data(options)  # before anything is written
