@@ -46,6 +46,7 @@ _VALUES = {
         "none",
     ),
     "activation_function": tuple(ACTIVATIONS),
+    "qk_norm": ("none", "self"),  # it reads norms of cross-attention, and does not compute them
     "is_encoder_decoder": (True,),
 }
 _FREE_FIELDS = (
@@ -263,6 +264,8 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "num_heads_kv": None if key_value_heads == heads else key_value_heads,
         "head_dim": (head_dim := config.head_dim_with(heads)),
     }
+    if config.qk_norm != "none":
+        options["qk_norm"] = True
     if config.position_embedding_type == "rope":
         rope = cast(dict[str, Any], config.rope_parameters)
         width = int(head_dim * rope.get("partial_rotary_factor", 1.0))
@@ -330,6 +333,13 @@ def _set_attention(spec: Any, attention: Any, scale: float, is_self: bool) -> No
             if query.bias is not None:
                 linear.bias = torch.cat([_float_copy(one.bias) for one in group])
     _set_linear(spec.linear[-1], attention.out_proj, scale)
+    for name in ("q_norm", "k_norm") if hasattr(spec, "q_norm") else ():
+        if is_self:
+            norm = getattr(attention, name)
+            setattr(spec, name, common_spec.LayerNormSpec(rms_norm=isinstance(norm, nn.RMSNorm)))
+            _set_norm(getattr(spec, name), norm)
+        else:
+            delattr(spec, name)
 
 
 def _set_linear(spec: Any, linear: Any, scale: float = 1.0) -> None:

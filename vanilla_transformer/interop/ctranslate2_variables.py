@@ -44,7 +44,7 @@ WITHOUT_COUNTERPART = {
     r".*/rotary_(long|short|low|high)_.*|.*/rotary_scaling_(long|short)_.*": (
         "rotary positions of the type Su or Llama 3"
     ),
-    r".*/[qkv]_norm/.*": "norms of queries, keys or values",
+    r".*/(attention/[qk]|self_attention/v)_norm/.*": "norms of values, or of cross-attention",
     r".*/project_(in|out)/.*": "projections between embeddings and layers",
     r".*/(input|post_attention|pre_feedforward|post_feedforward|shared)_layer_norm/.*": (
         "norms before and after each sublayer, or sublayers side by side"
@@ -171,7 +171,7 @@ def read_model(
         **decoder.fields,
         "norm_type": norm_type,
         "layer_norm_eps": default if epsilon is None else epsilon,
-        "attention_bias": any("_attn." in name for name in biased),
+        "attention_bias": any("_proj." in name for name in biased),
         "ffn_bias": any(".fc" in name or ".gate." in name for name in biased),
         "logit_scale": stored.number("decoder/scale_outputs", 1.0),
         "alignment_heads": _aligning_heads(stored, decoder),
@@ -255,6 +255,7 @@ class _Stack:
             "gated_ffn": stored.has(f"{first}/ffn/linear_0_noact/weight"),
             "norm_placement": "pre" if self.is_pre_norm else "post",
             "final_layer_norm": f"{ours}.final_norm.weight" in found,
+            "qk_norm": "self" if f"{ours}.layers.0.self_attn.q_norm.weight" in found else "none",
             "normalize_embedding": f"{ours}.embed_norm.weight" in found,
             "scale_embedding": self._scales_embedding(table.shape[1]),
             "head_dim": None if width * self.heads == table.shape[1] else width,
@@ -317,6 +318,9 @@ class _Stack:
             found |= self._linear_weights(
                 f"{place}/linear_0", [query, key, value], [width, keys, keys]
             )
+            for norm in ("q_norm", "k_norm"):
+                if stored.has(f"{place}/{norm}/gamma"):
+                    found |= self._norm_weights(f"{place}/{norm}", f"{ours}.{norm}")
         else:
             found |= self._linear_weights(f"{place}/linear_0", [query])
             found |= self._linear_weights(f"{place}/linear_1", [key, value], [keys, keys])
