@@ -18,6 +18,12 @@ VARIANTS = {
     "pre-norm": {"norm_placement": "pre"},
     "pre-norm without final norms": {"norm_placement": "pre", "final_layer_norm": False},
     "rms norm": {"norm_type": "rms_norm", "layer_norm_eps": 1e-2},
+    "normalised queries": {"qk_norm": "self", "position_embedding_type": "rope"},
+    "rms of queries": {
+        "qk_norm": "self",
+        "norm_type": "rms_norm",
+        "decoder_num_key_value_heads": 2,
+    },
     "embedding norm": {"normalize_embedding": True, "scale_embedding": False},
     "half sinusoids": {"position_embedding_type": "sinusoidal_half"},
     "fairseq's sinusoids": {"position_embedding_type": "sinusoidal_fairseq", "position_offset": 2},
@@ -58,7 +64,7 @@ def load(model, tokenizer, folder, **options):
 def test_every_field_in_the_way_is_named(shared_words, tmp_path):
     changes = {
         "norm_placement": "none",
-        "norm_type": "unbiased_std",
+        "qk_norm": "all",
         "position_embedding_type": "alibi",
         "activation_function": "relu2",
     }

@@ -127,7 +127,7 @@ def test_a_model_leaves_and_comes_back(kind, fields):
 @pytest.mark.parametrize(
     ("fields", "nearest", "problems"),
     [
-        ({"norm_type": "rms_norm", "qk_norm": True}, "marian", ["norm_type", "qk_norm"]),
+        ({"norm_type": "rms_norm", "qk_norm": "all"}, "marian", ["norm_type", "qk_norm"]),
         ({"layer_norm_eps": 1e-6, **PRE}, "pegasus", ["layer_norm_eps"]),
         ({"final_layer_norm": True, "gated_ffn": True}, "marian",
          ["final_layer_norm", "gated_ffn"]),

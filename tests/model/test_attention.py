@@ -91,7 +91,7 @@ def test_normalised_self_attention_is_that_of_qwen3(tiny_config):
         attn_implementation="eager",
         position_embedding_type="rope",
         attention_bias=False,
-        qk_norm=True,
+        qk_norm="all",
         norm_type="rms_norm",
         layer_norm_eps=1e-2,
     )
@@ -114,7 +114,7 @@ def test_normalised_self_attention_is_that_of_qwen3(tiny_config):
 def test_normalised_cross_attention_scores_by_the_angle(tiny_config):
     config = tiny_config(
         attn_implementation="eager",
-        qk_norm=True,
+        qk_norm="all",
         norm_type="rms_norm",
         layer_norm_eps=1e-12,
         attention_scale=0.7,
@@ -189,7 +189,7 @@ def test_the_cache_holds_key_value_heads(
 @pytest.mark.parametrize("lens", [(7, 4, 6), (7, 7, 7)])
 def test_flex_with_grouped_queries_and_positions_is_eager(tiny_model, tiny_batch, scheme, lens):
     batch, changes = tiny_batch(lens, lens), {"decoder_num_key_value_heads": 2, "fused_qkv": True}
-    changes |= {"position_embedding_type": scheme, "qk_norm": True}
+    changes |= {"position_embedding_type": scheme, "qk_norm": "all"}
     with torch.no_grad():
         expected = tiny_model(attention="eager", norm_placement="pre", **changes)(**batch).logits
         model = tiny_model(attention="flex_attention", norm_placement="pre", **changes)

@@ -105,7 +105,7 @@ DEEPNORM = {"initializer": "deepnorm", "norm_placement": "post"}
 ONE_HEAD = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
 RELATIVE = {"position_embedding_type": "relative"}
 BROKEN_PAIRS = {
-    "`qk_norm` True.*'unbiased_std'": {"qk_norm": True, "norm_type": "unbiased_std"},
+    "`qk_norm` 'self'.*'unbiased_std'": {"qk_norm": "self", "norm_type": "unbiased_std"},
     "`position_offset`.*'rope'": {"position_embedding_type": "rope", "position_offset": 2},
     "`position_offset`.*got 1": {**RELATIVE, "position_offset": 1},
     r"`d_model` \(2\).* 4": {"d_model": 2, **ONE_HEAD}

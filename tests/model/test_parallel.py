@@ -16,7 +16,7 @@ from vanilla_transformer import (
 SCRIPT = Path(__file__).with_name("parallel_run.py")
 MODELS = {
     "shared": {},
-    "separate": {"decoder_vocab_size": 52, "norm_placement": "pre", "qk_norm": True},
+    "separate": {"decoder_vocab_size": 52, "norm_placement": "pre", "qk_norm": "all"},
     "untied": {"tie_word_embeddings": False, "lm_head_bias": True},
 }
 SPLIT = ("_proj.weight", "fc1.weight", "fc2.weight", "shared.weight", "embed_tokens.weight")

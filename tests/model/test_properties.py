@@ -93,7 +93,8 @@ def draw_config(seed):
     left_out = () if fits_all else POST_NORM_INITIALIZERS
     names = [name for name in CHOICES["initializer"] if name not in left_out]
     fields["initializer"] = rng.choice(names)
-    fields["qk_norm"] = flag() and fields["norm_type"] != "unbiased_std"
+    fits_any = fields["norm_type"] != "unbiased_std"
+    fields["qk_norm"] = rng.choice(CHOICES["qk_norm"] if fits_any else ("none",))
     aligned = ([[0, 0]],) if fields["decoder_layers"] else ()
     return fields | {"alignment_heads": rng.choice((None, *aligned))}
 

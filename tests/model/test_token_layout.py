@@ -74,7 +74,7 @@ CHOICES = {
     "learned": {"position_embedding_type": "learned", "scale_embedding": False},
     "alibi": {"position_embedding_type": "alibi"},
     "relative": {"position_embedding_type": "relative", "logit_scale": 0.5},
-    "rope, qk_norm": {"position_embedding_type": "rope", "qk_norm": True},
+    "rope, qk_norm": {"position_embedding_type": "rope", "qk_norm": "all"},
     "dynamic": {
         "position_embedding_type": "rope",
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},

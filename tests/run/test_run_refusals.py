@@ -147,11 +147,13 @@ def test_weights_that_nobody_trained_are_not_scored(corpus, tmp_path):
         main(arguments(corpus, tmp_path / "out", do_train=False))
 
 
-@pytest.mark.parametrize("needed", ["model", "data", "recipe"])
+@pytest.mark.parametrize("needed", ["model", "teacher", "data", "recipe"])
 def test_overwriting_does_not_delete_what_the_run_needs(copy, corpus, needed):
     argv = arguments(corpus, copy, "validation", overwrite=True)
     if needed == "model":
         argv += ["--model_name_or_path", str(copy)]
+    if needed == "teacher":
+        argv += ["--model_name_or_path", str(corpus), "--teacher", str(copy)]
     if needed == "data":
         shutil.copy(corpus / "val.en", copy)
         argv += ["--test_source", str(copy / "val.en"), "--test_target", str(corpus / "val.de")]

@@ -1,7 +1,7 @@
 """Trains on the same tokens in one process or two; test_processes.py runs it.
 
-Arguments: the folder for the reports, then kinds of runs: plain, rdrop, fsdp, accelerate, average,
-budget, guided, muon.
+Arguments: the folder for the reports, then kinds of runs: plain, rdrop, simcut, fsdp, accelerate,
+average, budget, guided, muon.
 """
 
 import os
@@ -32,6 +32,7 @@ ADAPTIVE = ("accelerate", "muon")
 SAME_PAIRS = {"train_sampling_strategy": "sequential"}
 OPTIONS = {
     "rdrop": {"rdrop_alpha": 1.0},  # adds nothing without dropout, if it is divided right
+    "simcut": {"simcut_alpha": 1.0, "simcut_cutoff": 0.0},  # likewise
     "average": {"save_strategy": "steps", "save_steps": 1},
     # one process takes two batches a step, or two processes one each
     "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},

@@ -38,7 +38,7 @@ def weights_of(net, inputs, layer):
 ARCHITECTURES = {
     "default": {},
     "grouped": {"decoder_attention_heads": 4, "decoder_num_key_value_heads": 2},
-    "pre": {"norm_placement": "pre", "fused_qkv": True, "qk_norm": True},
+    "pre": {"norm_placement": "pre", "fused_qkv": True, "qk_norm": "all"},
     "wide": {"head_dim": 12, "attention_scale": 0.7, "position_embedding_type": "relative"},
 }
 

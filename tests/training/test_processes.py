@@ -14,7 +14,7 @@ from toy import REPOSITORY
 from transformers import AutoModelForSeq2SeqLM
 
 PROGRAM = Path(__file__).with_name("processes_run.py")
-KINDS_OF_RUNS = ("rdrop", "average", "budget", "guided", "fsdp", "accelerate", "muon")
+KINDS_OF_RUNS = ("rdrop", "simcut", "average", "budget", "guided", "fsdp", "accelerate", "muon")
 SHARDED = ("fsdp", "accelerate")
 CONFIGS = REPOSITORY / "scripts" / "accelerate"
 MODEL_CODE = REPOSITORY / "vanilla_transformer" / "model"
@@ -47,7 +47,7 @@ def two(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS_OF_RUNS)
 def test_two_processes_compute_what_one_does(one, two, kind):
     """In "fsdp" transformers shards the weights by the model's plan, in "accelerate" Accelerate."""
-    alone = "plain" if kind in ("rdrop", "fsdp") else kind
+    alone = "plain" if kind in ("rdrop", "simcut", "fsdp") else kind
     (expected,), found = read_reports(one, alone), read_reports(two, kind)
     assert [report["processes"] for report in found] == [2, 2]
     for report in found:

@@ -46,6 +46,7 @@ _VALUES = {
         "none",
     ),
     "activation_function": tuple(ACTIVATIONS),
+    "qk_norm": ("none", "self"),  # it reads norms of cross-attention, and does not compute them
     "is_encoder_decoder": (True,),
 }
 _FREE_FIELDS = (
@@ -258,6 +259,8 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
         "num_heads_kv": None if key_value_heads == heads else key_value_heads,
         "head_dim": (head_dim := config.head_dim_with(heads)),
     }
+    if config.qk_norm != "none":
+        options["qk_norm"] = True
     if config.position_embedding_type == "rope":
         rope = cast(dict[str, Any], config.rope_parameters)
         width = int(head_dim * rope.get("partial_rotary_factor", 1.0))
@@ -277,7 +280,14 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
 def _set_layer(spec: Any, layer: Any, stack: str, config: VanillaTransformerConfig) -> None:
     """Copies a layer of either stack; the factor of the residual goes into the last weights."""
     scale = float(getattr(layer.dropout, "scale", 1.0))
-    for place, names in layer_parts(stack, config.gated_ffn, config.norm_placement).items():
+    has_qk_norm = config.qk_norm != "none"
+    for name in ("q_norm", "k_norm") if has_qk_norm else ():
+        norm = common_spec.LayerNormSpec(rms_norm=config.norm_type == "rms_norm")
+        setattr(spec.self_attention, name, norm)
+        if stack == "decoder":
+            delattr(spec.attention, name)
+    parts = layer_parts(stack, config.gated_ffn, config.norm_placement, has_qk_norm)
+    for place, names in parts.items():
         if config.fused_qkv and names[0] == "self_attn.q_proj":
             names = ("self_attn.qkv_proj",)
         sublayer, _, part = place.partition("/")

@@ -44,7 +44,7 @@ WITHOUT_COUNTERPART = {
     r".*/rotary_(long|short|low|high)_.*|.*/rotary_scaling_(long|short)_.*": (
         "rotary positions of the type Su or Llama 3"
     ),
-    r".*/[qkv]_norm/.*": "norms of queries, keys or values",
+    r".*/(attention/[qk]|self_attention/v)_norm/.*": "norms of values, or of cross-attention",
     r".*/project_(in|out)/.*": "projections between embeddings and layers",
     r".*/(input|post_attention|pre_feedforward|post_feedforward|shared)_layer_norm/.*": (
         "norms before and after each sublayer, or sublayers side by side"
@@ -68,7 +68,9 @@ _UNREAD = re.compile(
 _INT16_SCALE = 1000.0  # of weights whose scale is not stored
 
 
-def layer_parts(stack: str, is_gated: bool, slot: str) -> dict[str, tuple[str, ...]]:
+def layer_parts(
+    stack: str, is_gated: bool, slot: str, has_qk_norm: bool
+) -> dict[str, tuple[str, ...]]:
     """Returns our modules in a layer by their place there; rows of several lie in this order."""
     parts: dict[str, tuple[str, ...]] = {}
     attentions = {"self_attention": ("self_attn", "qkv"), "attention": ("encoder_attn", "q", "kv")}
@@ -82,6 +84,8 @@ def layer_parts(stack: str, is_gated: bool, slot: str) -> dict[str, tuple[str, .
     gated = {"linear_0": "gate", "linear_0_noact": "fc1", "linear_1": "fc2"}
     for theirs, ours in (gated if is_gated else {"linear_0": "fc1", "linear_1": "fc2"}).items():
         parts[f"ffn/{theirs}"] = (f"feed_forward.{ours}",)
+    for name in ("q_norm", "k_norm") if has_qk_norm else ():
+        parts[f"self_attention/{name}"] = (f"self_attn.{name}",)
     return {**parts, "ffn/layer_norm": (f"feed_forward_{slot}_norm",)}
 
 
@@ -184,7 +188,7 @@ def read_model(
         **decoder.fields,
         "norm_type": norm_type,
         "layer_norm_eps": default if epsilon is None else epsilon,
-        "attention_bias": any("_attn." in name for name in biased),
+        "attention_bias": any("_proj." in name for name in biased),
         "ffn_bias": any(".fc" in name or ".gate." in name for name in biased),
         "logit_scale": stored.number("decoder/scale_outputs", 1.0),
         "alignment_heads": _aligning_heads(stored, decoder),
@@ -268,6 +272,7 @@ class _Stack:
             "gated_ffn": stored.has(f"{first}/ffn/linear_0_noact/weight"),
             "norm_placement": "pre" if self.is_pre_norm else "post",
             "final_layer_norm": f"{ours}.final_norm.weight" in found,
+            "qk_norm": "self" if f"{ours}.layers.0.self_attn.q_norm.weight" in found else "none",
             "normalize_embedding": f"{ours}.embed_norm.weight" in found,
             "scale_embedding": self._scales_embedding(table.shape[1]),
             "head_dim": None if width * self.heads == table.shape[1] else width,
@@ -292,9 +297,10 @@ class _Stack:
     def _layer_weights(self, place: str, ours: str) -> Weights:
         """Reads a layer."""
         is_gated = self.stored.has(f"{place}/ffn/linear_0_noact/weight")
+        has_qk_norm = self.stored.has(f"{place}/self_attention/q_norm/gamma")
         slot = "pre" if self.is_pre_norm else "post"
         found: Weights = {}
-        for part, modules in layer_parts(self.name, is_gated, slot).items():
+        for part, modules in layer_parts(self.name, is_gated, slot, has_qk_norm).items():
             rows = None
             if len(modules) > 1:
                 sizes = self._attention_sizes(f"{place}/{part.partition('/')[0]}")

@@ -129,6 +129,9 @@ class AttentionCore(nn.Module):
             (Shazeer 2019). None: as many as heads.
     """
 
+    normalised_with: tuple[str, ...] = ("all",)
+    """The values of `config.qk_norm` that normalise queries and keys here."""
+
     def __init__(
         self,
         config: VanillaTransformerConfig,
@@ -150,7 +153,7 @@ class AttentionCore(nn.Module):
         self._make_projections(config, query_dim, num_key_value_heads * self.head_dim)
         self.q_norm, self.k_norm = (
             make_norm(config.norm_type, self.head_dim, config.layer_norm_eps)
-            if config.qk_norm
+            if config.qk_norm in self.normalised_with
             else nn.Identity()
             for _ in range(2)
         )
@@ -193,6 +196,8 @@ class AttentionCore(nn.Module):
 
 class SelfAttention(AttentionCore):
     """Each token attends to the tokens of its own sequence; the cache grows with every call."""
+
+    normalised_with = ("self", "all")
 
     def forward(
         self, hidden_states: torch.Tensor, context: CallContext

@@ -59,6 +59,7 @@ CHOICES = {
         "relative",
         "none",
     ),
+    "qk_norm": ("none", "self", "all"),
 }
 """The legal values of each field that is a choice between names."""
 
@@ -213,8 +214,8 @@ RULES: tuple[Rule, ...] = (
         "number has no sample standard deviation.",
     ),
     Rule(
-        lambda config: config.qk_norm and config.norm_type == "unbiased_std",
-        "`qk_norm` {config.qk_norm} needs `norm_type` 'layer_norm' or 'rms_norm', got "
+        lambda config: config.qk_norm != "none" and config.norm_type == "unbiased_std",
+        "`qk_norm` {config.qk_norm!r} needs `norm_type` 'layer_norm' or 'rms_norm', got "
         "{config.norm_type!r}: change one of them.",
     ),
     _rule_of_division("d_model", "encoder_attention_heads"),
@@ -330,12 +331,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
             (Raffel et al. 2020, `d_kv`).
         attention_scale: Positive factor on the attention scores. None: 1/sqrt(width of a head)
             (§3.2.1). T5 uses 1.
-        qk_norm: Whether attention normalises the queries and keys of each head, before rotation, so
-            that scores cannot grow without limit (Henry et al. 2020). The norms are of `norm_type`,
-            over the width of a head, and all heads of a layer share their parameters: "rms_norm"
-            makes them those of Qwen3 (Yang et al. 2025), and "layer_norm" those of ViT-22B
-            (Dehghani et al. 2023) with a bias. The scores start as `attention_scale` times the
-            width of a head times a cosine.
+        qk_norm: Which attention normalises the queries and keys of each head, before rotation, so
+            that scores cannot grow without limit (Henry et al. 2020): "none", "self" for
+            self-attention, which CTranslate2 can compute, or "all" for cross-attention too. The
+            norms are of `norm_type`, over the width of a head, and all heads of a layer share their
+            parameters: "rms_norm" makes them those of Qwen3 (Yang et al. 2025), and "layer_norm"
+            those of ViT-22B (Dehghani et al. 2023) with a bias. The scores start as
+            `attention_scale` times the width of a head times a cosine.
         fused_qkv: Whether one matrix, `self_attn.qkv_proj`, computes the three projections of
             self-attention; `interop.match_weights` converts between both layouts. Cross-attention
             reads two inputs and keeps separate matrices.
@@ -481,7 +483,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     decoder_num_key_value_heads: int | None = None
     head_dim: int | None = field(default_factory=lambda: None)
     attention_scale: float | int | None = None
-    qk_norm: bool = False
+    qk_norm: str = "none"
     fused_qkv: bool = False
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
