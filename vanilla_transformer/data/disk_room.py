@@ -98,7 +98,7 @@ def _bytes_of_source(args: DataArguments) -> float:
         if (rows := _number_of_rows(args, stream)) is None:
             return 0.0
         pair = _bytes_of_pair(stream.first_texts(_PAIRS_OF_A_SAMPLE))
-    except (OSError, ValueError):  # loading the data tells it, or can read them nevertheless
+    except Exception:  # of the data or the network: loading tells it, or can read nevertheless
         return 0.0
     return min(rows, args.max_train_samples or rows) * pair
 
