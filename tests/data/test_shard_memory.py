@@ -58,7 +58,8 @@ def peak(shards):
 
 def test_the_memory_does_not_grow_with_the_pairs(tmp_path):
     (pairs, memory), (more, much) = (
-        peak(linked(tmp_path / str(count), count)) for count in (17, 51)
+        peak(linked(tmp_path / str(count), count))
+        for count in (32, 96)  # whole blocks
     )
     assert pairs > 2**20
     assert memory / pairs < 100  # the arrays of a block of a million pairs

@@ -84,20 +84,18 @@ def _load_rows(corpus: Corpus, split: str) -> Dataset:
 
 def arguments_of(corpus: Corpus, split: str) -> DataArguments | None:
     """Returns the options that name the data of a split of a corpus; None: it has none."""
-    source, target = (corpus.columns or ("source", "target"))[:2]
-    options: dict[str, Any] = {"source_column": str(source), "target_column": str(target)}
-    if corpus.dataset is not None:
-        return DataArguments(dataset_name=corpus.dataset, **options)
-    match corpus.paths(split):
-        case [one, other]:
-            return DataArguments(**{f"{split}_source": one, f"{split}_target": other})
-        case [file] if file == corpus.monolingual:
-            return DataArguments(**{f"{split}_source": file, f"{split}_target": file})
-        case [file] if suffix_of(file) == ".tsv":  # whose columns have no names
-            return DataArguments(**{f"{split}_file": file})
-        case [file]:
-            return DataArguments(**{f"{split}_file": file}, **options)
-    return None
+    options: dict[str, Any]
+    paths = [] if corpus.dataset is not None else corpus.paths(split)
+    if corpus.dataset is None and not paths:
+        return None
+    if len(paths) == 2 or paths == [corpus.monolingual]:
+        options = {f"{split}_source": paths[0], f"{split}_target": paths[-1]}
+    else:
+        options = {f"{split}_file": paths[0]} if paths else {"dataset_name": corpus.dataset}
+        if not paths or suffix_of(paths[0]) != ".tsv":  # whose columns have no names
+            columns = map(str, (corpus.columns or ("source", "target"))[:2])
+            options |= dict(zip(("source_column", "target_column"), columns, strict=True))
+    return DataArguments(**options)
 
 
 def corpus_rows(corpus: Corpus, split: str, held_out: frozenset[int]) -> Iterator[CorpusRow]:

@@ -3,6 +3,7 @@
 Only the lengths are looked at, block by block, so that the memory does not grow with the corpus.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,7 +98,7 @@ class LargeOrder:
                 tokens = np.add(self.source[part], self.target[part], dtype=np.int64)
                 sums.append(np.add.reduceat(tokens, np.arange(0, len(tokens), length)))
             variance += draws * float(np.concatenate(sums).var())
-        return variance**0.5 / max(1, int((self._counts * sum(self._widths)).sum()))
+        return math.sqrt(variance) / max(1, int((self._counts * sum(self._widths)).sum()))
 
     def _count_buckets(self, epoch: int) -> Ints:
         """Returns how many pairs of an epoch each bucket has."""
@@ -123,7 +124,9 @@ class LargeOrder:
 
     def _buckets_of(self, source: NDArray[Any], target: NDArray[Any]) -> Ints:
         """Returns the bucket of each pair."""
-        return self._first_bucket[target] + self._direction[target] * self._band[source]
+        buckets: Ints = self._direction[target] * self._band[source]
+        buckets += self._first_bucket[target]
+        return buckets
 
     def epoch(self, rng: np.random.Generator, number: int) -> Iterator[Ints]:
         """Yields the batches of an epoch, counted from 0."""
