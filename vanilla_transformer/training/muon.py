@@ -22,7 +22,6 @@ _SETTINGS = {
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
-_OBLONG = 1.5  # columns to rows from which the products of small matrices are fewer operations
 _NUMBERS_AT_ONCE = {"cpu": 2**18}  # what stays in a core's cache; elsewhere the number below
 _MOST_NUMBERS_AT_ONCE = 2**26
 
@@ -32,12 +31,11 @@ _Group = dict[str, Any]
 def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
     """Moves the singular values of matrices to about 1 and keeps their singular vectors.
 
-    Five Newton-Schulz iterations X <- (aI + bA + cA²)X with A = XXᵀ, after a division by the
+    Five Newton-Schulz iterations X <- aX + (bA + cA²)X with A = XXᵀ, after a division by the
     Frobenius norm (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks").
     They end with singular values of about 0.7 to 1.2. They run in bfloat16, as in
     `torch.optim.Muon`, or in float32 on processors that lack instructions for bfloat16, where
-    bfloat16 would take many times as long. In float32, the iterations of oblong matrices compute
-    only the small A and the product of the factors.
+    bfloat16 would take many times as long.
 
     Args:
         matrices: Matrices of one shape, of shape (count, rows, columns).
@@ -50,30 +48,12 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
     states = (matrices.mT if is_tall else matrices).to(torch.float32 if is_slow else torch.bfloat16)
     norms = torch.linalg.vector_norm(states, dim=(1, 2), keepdim=True)
     states = states / norms.clamp(min=_SMALLEST_NORM)
-    if is_slow and states.shape[2] > _OBLONG * states.shape[1]:
-        states = _product_of_factors(states @ states.mT) @ states
-    else:
-        for _ in range(_ITERATIONS):
-            states = _factor(states @ states.mT) @ states
-    return states.mT if is_tall else states
-
-
-def _factor(gram: torch.Tensor) -> torch.Tensor:
-    """Returns aI + bA + cA², of shape (count, rows, rows)."""
     a, b, c = _COEFFICIENTS
-    factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-    factor.diagonal(dim1=1, dim2=2).add_(a)
-    return factor
-
-
-def _product_of_factors(gram: torch.Tensor) -> torch.Tensor:
-    """Returns the product of the factors of all iterations; that of A and its factor commutes."""
-    product = factor = _factor(gram)
-    for _ in range(_ITERATIONS - 1):
-        gram = factor @ gram @ factor
-        factor = _factor(gram)
-        product = factor @ product
-    return product
+    for _ in range(_ITERATIONS):
+        gram = states @ states.mT  # (count, rows, rows)
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        states = torch.baddbmm(states, factor, states, beta=a)
+    return states.mT if is_tall else states
 
 
 class Muon(torch.optim.Optimizer):
@@ -153,23 +133,23 @@ class Muon(torch.optim.Optimizer):
     def _step_with_muon(self, parameters: list[nn.Parameter], group: _Group) -> None:
         _check_matrices(parameters)
         rate, momentum = float(group["lr"]), group["momentum"]
-        gradients = [cast(torch.Tensor, one.grad) for one in parameters]
-        for one, gradient in zip(parameters, gradients, strict=True):
+        pairs = list[tuple[torch.Tensor, torch.Tensor]]()
+        for one in parameters:
+            gradient = cast(torch.Tensor, one.grad)
             if not self.state[one]:
                 self.state[one]["momentum_buffer"] = torch.zeros_like(gradient)
-        means = [self.state[one]["momentum_buffer"] for one in parameters]
-        torch._foreach_lerp_(means, gradients, 1 - momentum)
-        directions = torch._foreach_lerp(gradients, means, momentum)  # Nesterov's
-        if group["weight_decay"]:
-            torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
-        pairs = list[tuple[torch.Tensor, torch.Tensor]]()
-        for one, direction in zip(parameters, directions, strict=True):
+            mean = self.state[one]["momentum_buffer"]
+            mean.lerp_(gradient, 1 - momentum)
+            direction = gradient.lerp(mean, momentum)  # Nesterov's
+            if group["weight_decay"]:
+                one.mul_(1 - rate * group["weight_decay"])
             parts = group["part_sizes"] or len(one)
             pairs += zip(one.split(parts), direction.split(parts), strict=True)
-        for matrices, stacked in _batches_of_one_shape(pairs):
+        for matrices, directions in _batches_of_one_shape(pairs):
             rows, columns = matrices[0].shape
             step = -rate * max(1.0, rows / columns) ** 0.5
-            torch._foreach_add_(matrices, list(orthogonalize(stacked)), alpha=step)
+            for matrix, update in zip(matrices, orthogonalize(directions), strict=True):
+                matrix.add_(update, alpha=step)
 
 
 def _batches_of_one_shape(
