@@ -165,21 +165,6 @@ def test_the_table_of_extras_is_that_of_the_project():
         assert found == listed - {PROJECT["name"]}, extra
 
 
-def test_the_check_of_imports_sees_what_is_missing(tmp_path):
-    path = tmp_path / "file.py"
-    path.write_text(
-        "import datasets.x, os\nfrom yaml import y\ndef f():\n    import peft\n"
-        "with optional_packages():\n    import matplotlib\nif TYPE_CHECKING:\n    import torch\n"
-    )
-    assert set(distributions_imported([path])) == {
-        ("datasets", True),
-        ("pyyaml", True),
-        ("peft", True),
-        ("matplotlib", False),
-        ("torch", False),
-    }
-
-
 WITHOUT_EXTRAS = """
 import sys
 from vanilla_transformer.extras import EXTRAS

@@ -69,19 +69,16 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
             client is gone.
     """
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limits.max_body:
-        _refuse_large_body(limits)
-    body = bytearray()
+    body, size = bytearray(), int(declared) if declared.isdigit() else 0
     try:
         async with asyncio.timeout(limits.read_timeout):
-            while True:
+            while size <= limits.max_body:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestError(CLIENT_GONE, "The client closed the connection.")
                 body += message.get("body", b"")
-                if len(body) > limits.max_body:
-                    _refuse_large_body(limits)
-                if not message.get("more_body"):
+                size = len(body)
+                if size <= limits.max_body and not message.get("more_body"):
                     return bytes(body)
     except TimeoutError:
         raise RequestError(
@@ -89,6 +86,11 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
             f"The body did not arrive within {limits.read_timeout:g} s: send it at once.",
             {"Connection": "close"},
         ) from None
+    raise RequestError(
+        413,
+        f"The body has more than {limits.max_body} bytes: send less in a request.",
+        {"Connection": "close"},
+    )
 
 
 async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
@@ -136,14 +138,6 @@ def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Give
 def is_json(kind: str) -> bool:
     """Returns whether a content type is that of JSON."""
     return re.fullmatch(r"application/([\w.-]+\+)?json", kind) is not None
-
-
-def _refuse_large_body(limits: Limits) -> NoReturn:
-    raise RequestError(
-        413,
-        f"The body has more than {limits.max_body} bytes: send less in a request.",
-        {"Connection": "close"},
-    )
 
 
 def _parse_json(body: bytes) -> dict[str, Any]:

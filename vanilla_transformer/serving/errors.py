@@ -59,6 +59,14 @@ def add_error_answers(app: FastAPI) -> None:
         return JSONResponse({"error": "An error occurred in the server."}, 500)
 
 
+def check_limit(count: int, most: int, what: str) -> None:
+    """Refuses, with status 400, a request that has too many of something."""
+    if count > most:
+        raise RequestError(
+            400, f"Invalid request: request ({count} {what}) exceeds text limit ({most} {what})"
+        )
+
+
 def shorten(value: object, most: int = 80) -> str:
     """Returns a value as JSON for a message, cut where it is long."""
     text = json.dumps(value)

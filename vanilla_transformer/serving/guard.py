@@ -77,8 +77,6 @@ class Guard:
             raise
         except Exception as error:
             log_event("error", logging.ERROR, id=record.request_id, exception=error)
-            if record.status is None:
-                await _send_error(pass_on, 500, "An error occurred in the server.")
         if record.closes:
             await self._let_the_client_send(receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})

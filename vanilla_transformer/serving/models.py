@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from vanilla_transformer.inference.results import Details, Translation
 from vanilla_transformer.inference.translator import SplitTexts, Translator, TranslatorCall
 from vanilla_transformer.serving.batching import Batcher
-from vanilla_transformer.serving.errors import ComputationError, RequestError
+from vanilla_transformer.serving.errors import ComputationError, RequestError, check_limit
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation, ModelSource, Settings
 
@@ -84,12 +84,7 @@ class ServedModel:
                     "tokens, the most that the model takes: divide them by white space.",
                 )
             tokens = sum(map(len, split.segments))
-            if tokens > self.limits.max_tokens:
-                raise RequestError(
-                    400,
-                    f"Invalid request: request ({tokens} tokens) exceeds text limit "
-                    f"({self.limits.max_tokens} tokens)",
-                )
+            check_limit(tokens, self.limits.max_tokens, "tokens")
             self._metrics.characters.labels(self.source.name).inc(characters)
             self._metrics.tokens.labels(self.source.name).inc(tokens)
             with self._metrics.errors.labels(self.source.name).count_exceptions(ComputationError):

@@ -98,11 +98,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        model, of_server = (
-            ["model"],
-            {"namespace": "vanilla_transformer", "registry": self.registry},
-        )
-        options: dict[str, Any] = of_server
+        model = ["model"]
+        options: dict[str, Any] = {"namespace": "vanilla_transformer", "registry": self.registry}
         self.requests = Counter("requests", "Requests", ["path", "method", "status"], **options)
         self.seconds = Histogram(
             "request_seconds",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError
+from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, check_limit
 from vanilla_transformer.serving.models import Answers, Models, Query, ServedModel
 from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Settings
@@ -115,16 +115,8 @@ class Service:
 
     def check_size(self, texts: list[str]) -> None:
         """Refuses, with status 400, a request whose texts are too many or too long."""
-        limits = self.settings.limits
-        for count, most, what in (
-            (len(texts), limits.max_texts, "texts"),
-            (sum(map(len, texts)), limits.max_characters, "characters"),
-        ):
-            if count > most:
-                raise RequestError(
-                    400,
-                    f"Invalid request: request ({count} {what}) exceeds text limit ({most} {what})",
-                )
+        check_limit(len(texts), self.settings.limits.max_texts, "texts")
+        check_limit(sum(map(len, texts)), self.settings.limits.max_characters, "characters")
 
     async def finish_in_time(self, request: Request, work: Awaitable[Result]) -> Result:
         """Waits for work as long as it may take and the client waits for it, then cancels it.
