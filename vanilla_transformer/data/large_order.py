@@ -75,7 +75,7 @@ class LargeOrder:
         self._counts = self._count_buckets(0)
         # The end of an epoch has enough pairs for as many batches as the processes need, and as
         # epochs of longer pairs have.
-        slack, full = _DEVIATIONS * self._deviation(), self._counts // sizes
+        slack, full = _DEVIATIONS * self._share_deviation(), self._counts // sizes
         spare = 2 * slack * float(full.sum()) / max(1, int((full * (sizes - 1)).sum()))
         self._kept_share = min(1.0, spare)
         self._kept = num_processes // max(1, int(sizes[self._counts.argmax()]) - 1) + 2
@@ -88,7 +88,7 @@ class LargeOrder:
                 "processes cannot share equally: raise `max_tokens`."
             )
 
-    def _deviation(self) -> float:
+    def _share_deviation(self) -> float:
         """Returns the standard deviation of the tokens of an epoch, as a share of their mean."""
         variance, size = 0.0, mixing.PAIRS_OF_A_BLOCK
         for rows, length, draws in self.mixture.varying_runs():
