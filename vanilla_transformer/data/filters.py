@@ -6,7 +6,6 @@ from functools import cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-import numpy as np
 import regex
 
 from vanilla_transformer.extras import optional_packages
@@ -229,6 +228,8 @@ class _SeenPairs:
     """Remembers hashes, in 8 bytes each: most are sorted, and the last ones are in a set."""
 
     def __init__(self) -> None:
+        import numpy as np  # the help of a command needs the names of filters only
+
         self._sorted, self._recent = np.zeros(0, np.int64), set[int]()
 
     def add(self, key: int) -> bool:
@@ -239,6 +240,8 @@ class _SeenPairs:
             return False
         self._recent.add(key)
         if len(self._recent) >= _RECENT_PAIRS:
+            import numpy as np
+
             new = np.sort(np.fromiter(self._recent, np.int64))
             self._sorted = np.insert(self._sorted, self._sorted.searchsorted(new), new)
             self._recent.clear()
