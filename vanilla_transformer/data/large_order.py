@@ -79,7 +79,7 @@ class LargeOrder:
         spare = 2 * slack * float(full.sum()) / max(1, int((full * (sizes - 1)).sum()))
         self._kept_share = min(1.0, spare)
         self._kept = num_processes // max(1, int(sizes[self._counts.argmax()]) - 1) + 2
-        full, cuts = self._plan(self._counts)
+        full, cuts = self._plan_buckets(self._counts)
         drawn = int(full.sum()) + len(cuts) - 1
         self.num_batches = -(-int(drawn * (1 + slack)) // num_processes) * num_processes
         if not self._has_room(full, cuts, self._counts):
@@ -108,7 +108,7 @@ class LargeOrder:
             counts += np.bincount(buckets, minlength=len(counts))
         return counts
 
-    def _plan(self, counts: Ints) -> tuple[Ints, Ints]:
+    def _plan_buckets(self, counts: Ints) -> tuple[Ints, Ints]:
         """Returns the full batches of each bucket, and the positions that cut the other pairs."""
         full = counts // self._pairs_of_batch
         full -= (full * self._kept_share).astype(np.int64)
@@ -132,10 +132,10 @@ class LargeOrder:
         """Yields the batches of an epoch, counted from 0."""
         varies = any(self.mixture.varying_runs())
         counts = self._count_buckets(number) if varies and number else self._counts
-        left, cuts = self._plan(counts)
+        left, cuts = self._plan_buckets(counts)
         if not self._has_room(left, cuts, counts):  # its pairs are too long, or too short
             number = 0
-            left, cuts = self._plan(self._counts)
+            left, cuts = self._plan_buckets(self._counts)
         cuts, rest = self._halve(cuts, self.num_batches - int(left.sum())), np.zeros(0, np.int64)
         for drawn in self.mixture.blocks(number):
             block = np.concatenate([rest, rng.permutation(drawn)])
