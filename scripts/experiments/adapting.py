@@ -174,7 +174,7 @@ def localization(study: Study) -> None:
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
                         *("--validation", files["valid"], "--test", files["test"]),
                         *(general if arm == "mixed" else ()),
-                        *("--add", 2000, "--max-tokens", 4096),
+                        *("--learning-rate", 8e-4, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )
                     made /= "training"
