@@ -46,8 +46,8 @@ BEST_STEP = [
     *("--eval_strategy=steps", "--eval_steps=250", "--save_strategy=steps", "--save_steps=250"),
     *("--load_best_model_at_end=True", "--metric_for_best_model=bleu", "--greater_is_better=True"),
 ]
-SIZES = {10_000: 5, 50_000: 3, 500_000: 1}
-"""Numbers of pairs of the first demonstration, with the most epochs of each."""
+SIZES = {10_000: (5, 0.5), 50_000: (3, 0.5), 500_000: (1, 0.2)}
+"""Numbers of pairs of the first demonstration, with the most epochs and the share of captions."""
 
 
 def lines_of(path: Path | str) -> list[str]:
@@ -144,9 +144,8 @@ def localization(study: Study) -> None:
         path.write_text("".join(f"{one}\t{two}\n" for one, two in pairs[name][:500]))
     sources, references = (list(side) for side in zip(*pairs["test"], strict=True))
     rows = [("the model", [study_scores(study, model, "before", sources, references)])]
-    for size, epochs in SIZES.items():
-        if size > study.options.most_pairs:
-            continue
+    for size in study.options.pairs:
+        epochs, share = SIZES[size]
         texts = study.folder / f"{size}.tsv"
         texts.write_text("".join(f"{one}\n" for one in first_lines(own, size)))
         scores: dict[str, list[tuple[float, ...]]] = {}
@@ -168,7 +167,7 @@ def localization(study: Study) -> None:
                     )
                 else:
                     captions = (study.text("train", "en"), study.text("train", "de"))
-                    general = ("--general", *captions)
+                    general = ("--general", *captions, "--general-share", share)
                     made = study.run(
                         name,
                         *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
@@ -177,7 +176,7 @@ def localization(study: Study) -> None:
                         *("--learning-rate", 8e-4, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )
-                    made /= "training"
+                    made /= "model"
                 scores.setdefault(arm, []).append(
                     study_scores(study, made, name, sources, references)
                 )
@@ -418,7 +417,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--own", default="data/localization", metavar="DIR", help="the texts of programs")
     add("--output-dir", default="runs/adapting", metavar="DIR", help="models and scores")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="seeds of the trainings")
-    add("--most-pairs", type=int, default=max(SIZES), help="localization: the largest size")
+    add("--pairs", type=int, nargs="+", choices=SIZES, default=list(SIZES), help="localization")
     add("--arms", nargs="+", default=["mixed", "alone", "nothing"], help="localization: trainings")
     add("--epochs", type=int, default=8, help="distillation: epochs of a student")
     add("--threads", type=int, default=1, help="CPU threads of a training")

@@ -65,7 +65,7 @@ def run_study(folder, monkeypatch, capsys):
     ("demonstration", "commands", "row"),
     [
         (
-            ("localization", "--most-pairs", 10_000),
+            ("localization", "--pairs", 10_000),
             ["adapt mixed-10000-1", "adapt alone-10000-1", "train nothing-10000-1"],
             "adapted to 10,000 pairs",
         ),

@@ -32,6 +32,8 @@ from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
+    GENERAL_TEST,
+    GENERAL_VALIDATION,
     Pair,
     Splits,
     data_options,
@@ -40,6 +42,7 @@ from vanilla_transformer.run.adaptation_data import (
     text_files,
     without_own,
 )
+from vanilla_transformer.run.adaptation_mixture import choose_mixture
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
 from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import has_bfloat16
@@ -125,13 +128,19 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     if processes.process_index > 0:
         return None
 
-    def compare(name: str) -> Comparison:
+    def held_out(name: str) -> DataArguments:
         source, target = text_files(folder / "data" / name)
-        data = DataArguments(test_source=source, test_target=target)
-        return compare_models([str(before), str(after)], data, metrics=options.metrics)
+        return DataArguments(test_source=source, test_target=target)
 
+    def compare(name: str) -> Comparison:
+        return compare_models([str(before), str(after)], held_out(name), metrics=options.metrics)
+
+    if GENERAL_VALIDATION in start.splits.held_out:
+        after = choose_mixture(
+            *(before, start.model, after, held_out, options.metrics[0], options.general_loss)
+        )
     own = compare("test")
-    general = compare("general-test") if "general-test" in start.splits.held_out else None
+    general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))
     with replaced_directory(done.model) as unfinished:
         unfinished.mkdir(exist_ok=True)
@@ -139,7 +148,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         for path in chosen.iterdir():
             if path.is_file():
                 shutil.copy(path, unfinished)
-        write_reports(done, chosen, unfinished)
+        write_reports(done, folder / "training", unfinished)
     return done
 
 

@@ -19,7 +19,7 @@ from vanilla_transformer.run.parsing import parse_arguments
 
 GENERAL = "general"
 """The corpus that keeps the model from forgetting; a recipe may have an entry of this name."""
-_GENERAL_VALIDATION, _GENERAL_TEST = f"{GENERAL}-validation", f"{GENERAL}-test"
+GENERAL_VALIDATION, GENERAL_TEST = f"{GENERAL}-validation", f"{GENERAL}-test"
 _LEAST_PAIRS = 50
 
 
@@ -64,7 +64,7 @@ class Splits:
         for number, name in enumerate(self.training):
             entry: dict[str, Any] = {"name": name, "filters": False}
             entry["train"] = text_files(folder / _file_stem(number, name))
-            held_out = _GENERAL_VALIDATION if name == GENERAL else "validation"
+            held_out = GENERAL_VALIDATION if name == GENERAL else "validation"
             if held_out in self.held_out and (number == 0 or name == GENERAL):
                 entry["validation"] = text_files(folder / held_out)
             if name in self.weights:
@@ -74,9 +74,9 @@ class Splits:
 
     def add_general(self, pairs: list[Pair], options: AdaptArguments) -> None:
         """Adds general training pairs, and splits off a validation where none is known."""
-        if _GENERAL_VALIDATION not in self.held_out:
+        if GENERAL_VALIDATION not in self.held_out:
             chosen, pairs = _split_off(pairs, options.held_out, Random(options.seed))
-            self.held_out[_GENERAL_VALIDATION] = chosen
+            self.held_out[GENERAL_VALIDATION] = chosen
         self.training[GENERAL] = pairs
 
 
@@ -165,8 +165,8 @@ def split_data(options: AdaptArguments) -> Splits:
         general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
     if general is not None:
         general = without_own(general, (*training.values(), *held_out.values()))
-        if _GENERAL_TEST not in held_out:
-            held_out[_GENERAL_TEST], general = _split_off(general, options.held_out, chance)
+        if GENERAL_TEST not in held_out:
+            held_out[GENERAL_TEST], general = _split_off(general, options.held_out, chance)
         splits.add_general(general, options)
     if options.general:
         count = options.general_count(sum(map(len, training.values())) - len(training[GENERAL]))

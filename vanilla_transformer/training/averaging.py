@@ -34,7 +34,7 @@ from vanilla_transformer.training.checkpoints import (
 logger = logging.get_logger(__name__)
 
 _WEIGHTS = "model.safetensors"
-_NOT_COPIED = (
+NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
     *(TRAINER_STATE, CHECKSUMS, PROBE_FILE),
 )
@@ -239,7 +239,7 @@ def average_checkpoints(
 
     def files_not_copied(folder: str, names: list[str]) -> set[str]:
         folders = {name for name in names if Path(folder, name).is_dir()}
-        return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
+        return folders | shutil.ignore_patterns(*NOT_COPIED)(folder, names)
 
     with replaced_directory(target) as made:
         shutil.copytree(folders[-1], made, ignore=files_not_copied)

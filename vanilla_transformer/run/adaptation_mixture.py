@@ -1,0 +1,119 @@
+"""Mixes the weights of the old and the adapted model, so that general texts lose little.
+
+A mean of the weights from before and after a fine-tuning keeps most of what each of them knows
+([Wortsman et al. 2022](https://arxiv.org/abs/2109.01903)).
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
+from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.progress import print_message
+from vanilla_transformer.run.evaluation import evaluate_model
+from vanilla_transformer.training.averaging import NOT_COPIED
+
+_SHARES = (1.0, 0.75, 0.5, 0.25)
+"""The shares of the adapted model that are tried."""
+
+
+def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
+    """Saves `share` times the adapted weights plus `1 - share` times the old ones.
+
+    Config, tokenizer, code and card are those of the adapted model.
+    """
+    model, before = (
+        VanillaTransformerForConditionalGeneration.from_pretrained(path) for path in (adapted, old)
+    )
+    olds = dict(before.named_parameters())
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            weights.lerp_(olds[name].to(weights.dtype), 1 - share)
+    with replaced_directory(output) as unfinished:
+        unfinished.mkdir(exist_ok=True)
+        for path in adapted.iterdir():
+            if path.is_file() and not any(path.match(pattern) for pattern in NOT_COPIED):
+                shutil.copy(path, unfinished)
+        model.save_pretrained(unfinished)
+
+
+def best_share(scores: Mapping[float, tuple[float, float]], old: float, most_loss: float) -> float:
+    """Returns the share with the highest own score whose general score has not lost too much.
+
+    Args:
+        scores: The own and the general score of each share; higher is better.
+        old: The general score of the old model.
+        most_loss: How much of it may be lost. If each share loses more, the one that loses least
+            is the best.
+    """
+    kept = [share for share, (_, general) in scores.items() if general >= old - most_loss]
+    if not kept:
+        return max(scores, key=lambda share: scores[share][1])
+    return max(kept, key=lambda share: (scores[share][0], share))
+
+
+def choose_mixture(
+    old: Path,
+    start: Path,
+    adapted: Path,
+    validation: Callable[[str], DataArguments],
+    metric: str,
+    most_loss: float,
+) -> Path:
+    """Returns the model with the best mixture of the weights before and after the training.
+
+    The scores are kept in `mixture.json`, beside the models.
+
+    Args:
+        old: The old model, whose general score counts.
+        start: The model that the training has started from: the old one or, with another
+            vocabulary, its copy.
+        adapted: The trained model.
+        validation: Returns the data of a validation as a test split; its argument is "validation"
+            or "general-validation".
+        metric: The score that decides.
+        most_loss: As in `best_share`.
+    """
+    record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
+    sign = -1 if metric in ERROR_RATES else 1
+
+    def score(model: Path, name: str) -> float:
+        found = evaluate_model(str(model), validation(name), metrics=[metric])
+        return sign * float(found.scores[metric][metric])
+
+    if record.is_file():
+        share = read_object(record)["share"]
+    else:
+        scores = {}
+        for share in _SHARES:
+            if share < 1:
+                mix_models(start, adapted, share, mixed)
+            model = adapted if share == 1 else mixed
+            scores[share] = score(model, "validation"), score(model, "general-validation")
+        before = score(old, "general-validation")
+        share = best_share(scores, before, most_loss)
+        print_message(
+            f"The adapted weights have a share of {share:.0%}. Own and general validation by "
+            f"share: {_listed(scores, sign)}; general before: {sign * before:.1f}."
+        )
+        write_atomic(record, json.dumps({"share": share, "scores": scores, "before": before}))
+    if share == 1:
+        return adapted
+    mix_models(start, adapted, share, mixed)
+    return mixed
+
+
+def _listed(scores: Mapping[float, tuple[float, float]], sign: int) -> str:
+    return ", ".join(
+        f"{share:.0%} {sign * own:.1f} and {sign * general:.1f}"
+        for share, (own, general) in scores.items()
+    )
