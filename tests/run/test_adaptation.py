@@ -20,6 +20,7 @@ from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import MODEL_TYPE
+from vanilla_transformer.run import adaptation
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +129,16 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     )
 
 
-def test_a_model_of_marian_is_converted_and_adapted(pairs, tmp_path, capsys):
+def test_a_model_of_marian_on_the_hub_is_converted_and_adapted(
+    pairs, tmp_path, capsys, monkeypatch
+):
     (tmp_path / "pieces").mkdir()
     marian = tmp_path / "marian"
     save_marian(train_pieces(tmp_path / "pieces"), marian, separate=False)
     words = ("--trim", "--epochs", "1", "--metrics", "chrf")
-    adapt(marian, pairs, tmp_path / "out", *words)
+    hub = {"somebody/marian": str(marian)}
+    monkeypatch.setattr(adaptation, "snapshot_download", lambda name, **_: hub[name])
+    adapt("somebody/marian", pairs, tmp_path / "out", *words)
     printed = capsys.readouterr().out
     (parameters,) = (line for line in printed.splitlines() if "| parameters" in line)
     before, after = parameters.replace(",", "").split("|")[3:5]
@@ -259,7 +264,7 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
         (["--metrics", "rouge"], "`metrics`"),
         (
             ["--general", "new.tsv"],
-            "with other sources than your own pairs 0 pairs, which are too few",
+            "only 0 general pairs whose source is not one of your own",
         ),
         (["--columns", "2", "9"], "it has 2 columns"),
         (["--general", "short.en", "new.tsv"], "'short.en' ends before line 2"),

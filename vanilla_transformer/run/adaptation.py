@@ -59,6 +59,8 @@ _RATES = (1 / 3, 1, 3)
 _RATE, _WIDTH = 1e-4, 1024
 """The middle rate is this at this width: a good rate is inversely proportional to the width."""
 _RATE_OF_ADAPTERS = 10
+_OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
+"""Files of a repository on the Hub that hold its weights for other frameworks."""
 _SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
 
 
@@ -158,10 +160,10 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
 def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     """Writes the pairs, and the model that the training starts from."""
     identity, folder = check_adaptation(options), Path(options.output_dir)
-    splits = split_data(options)  # before anything is written
+    splits, given = split_data(options), _local_model(options)  # before anything is written
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_record_of(options), json.dumps(identity, indent=1))
-    before = _old_model(options)
+    before = _old_model(options, given)
     if options.general_texts:
         splits.add_general(_own_outputs(options, before, splits), options)
     splits.write(folder / "data")
@@ -171,16 +173,21 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     return _PreparedStart(splits, before, model, (folder / "training").exists())
 
 
-def _old_model(options: AdaptArguments) -> Path:
+def _local_model(options: AdaptArguments) -> Path:
+    """Returns the path of the model that is named, downloaded if it is on the Hub."""
+    path = Path(options.model)
+    if path.exists():
+        return path
+    return Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
+
+
+def _old_model(options: AdaptArguments, given: Path) -> Path:
     """Returns the old model, converted if it is one of another system."""
-    given, converted = Path(options.model), Path(options.output_dir) / "before"
-    if not given.exists():
-        return Path(snapshot_download(options.model))
-    config = given / "config.json"
+    config, converted = given / "config.json", Path(options.output_dir) / "before"
     if config.is_file() and read_object(config).get("model_type") == MODEL_TYPE:
         return given
     if not (converted / "config.json").is_file():
-        done = convert(recognised_kind(options.model), options.model, converted, overwrite=True)
+        done = convert(recognised_kind(given), str(given), converted, overwrite=True)
         print_message(f"{options.model} is converted. {done.outcome}")
     return converted
 

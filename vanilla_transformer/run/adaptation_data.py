@@ -142,7 +142,7 @@ def split_data(options: AdaptArguments) -> Splits:
     if general is not None and (options.general or options.general_texts):
         raise ValueError("The recipe has general pairs: leave out `general` and `general_texts`.")
     first = next(iter(training), "")
-    _check_number(training.get(first, []), f"The corpus {first!r} has", "give more")
+    _check_number(training.get(first, []), f"pairs in the corpus {first!r}", "give more")
     held_out = dict[str, list[Pair]]()
     for name in ("validation", "test"):
         given = _by_corpus(loaded[name]) if name in loaded else {}
@@ -207,7 +207,7 @@ def _pairs_of(rows: Dataset) -> list[Pair]:
 
 def _check_number(pairs: Sequence[Pair], what: str, remedy: str) -> None:
     if len(pairs) < _LEAST_PAIRS:
-        raise ValueError(f"{what} {len(pairs)} pairs, which are too few: {remedy}.")
+        raise ValueError(f"There are only {len(pairs)} {what}: {remedy}.")
 
 
 def without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
@@ -216,7 +216,7 @@ def without_own(general: list[Pair], own: Iterable[list[Pair]]) -> list[Pair]:
     general = [pair for pair in general if pair.source.casefold() not in sources]
     _check_number(
         general,
-        "Of the general pairs, there are with other sources than your own pairs",
+        "general pairs whose source is not one of your own",
         "give other texts, or leave them out",
     )
     return general
