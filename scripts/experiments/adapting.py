@@ -139,8 +139,8 @@ def localization(study: Study) -> None:
         name: [line.split("\t")[:2] for line in lines_of(own / f"{name}.en-de.tsv.gz")]
         for name in ("valid", "test")
     }
-    files = {name: study.folder / f"{name}.tsv" for name in pairs}
-    for name, path in files.items():
+    files = {split: study.folder / f"{split}.tsv" for split in ("validation", "test")}
+    for name, path in zip(pairs, files.values(), strict=True):
         path.write_text("".join(f"{one}\t{two}\n" for one, two in pairs[name][:500]))
     sources, references = (list(side) for side in zip(*pairs["test"], strict=True))
     rows = [("the model", [study_scores(study, model, "before", sources, references)])]
@@ -148,6 +148,22 @@ def localization(study: Study) -> None:
         epochs, share = SIZES[size]
         texts = study.folder / f"{size}.tsv"
         texts.write_text("".join(f"{one}\n" for one in first_lines(own, size)))
+        own_pairs: dict[str, object] = {
+            "train": str(texts),
+            "columns": [1, 2],
+            **{split: str(path) for split, path in files.items()},
+        }
+        captions: dict[str, object] = {
+            split: [study.text(name, side) for side in ("en", "de")]
+            for split, name in (("train", "train"), ("validation", "val"), ("test", TEST))
+        }
+        entries: dict[str, list[dict[str, object]]] = {
+            "alone": [own_pairs],
+            "mixed": [
+                {**own_pairs, "weight": 1 - share},
+                {**captions, "name": "general", "weight": share},
+            ],
+        }
         scores: dict[str, list[tuple[float, ...]]] = {}
         for seed in study.options.seeds:
             for arm in study.options.arms:
@@ -155,24 +171,16 @@ def localization(study: Study) -> None:
                 if arm == "nothing":
                     made = study.train(
                         name,
-                        [
-                            {
-                                "train": str(texts),
-                                "columns": [1, 2],
-                                "validation": str(files["valid"]),
-                            }
-                        ],
+                        [own_pairs],
                         f"--num_train_epochs={2 * epochs}",
                         f"--seed={seed}",
                     )
                 else:
-                    captions = (study.text("train", "en"), study.text("train", "de"))
-                    general = ("--general", *captions, "--general-share", share)
+                    recipe = study.folder / f"{arm}-{size}.yaml"
+                    recipe.write_text(json.dumps({"corpora": entries[arm]}))
                     made = study.run(
                         name,
-                        *("adapt", model, texts, "--output-dir", OUTPUT, "--columns", 1, 2),
-                        *("--validation", files["valid"], "--test", files["test"]),
-                        *(general if arm == "mixed" else ()),
+                        *("adapt", model, recipe, "--output-dir", OUTPUT),
                         *("--learning-rate", 8e-4, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
                     )

@@ -44,11 +44,6 @@ class AdaptArguments:
         "change on them"
     )
     general_share: float = option("share of general pairs in the training", 0.5)
-    general_loss: float = option(
-        "most points that the general validation may lose: otherwise the adapted weights are mixed "
-        "with the old ones",
-        0.5,
-    )
     columns: list[str] = field(
         default_factory=list,
         metadata={
@@ -146,17 +141,12 @@ RULES = (
         "`{name}` {value} has no effect without `general` or `general_texts`: give one of them.",
     ),
     Rule(
-        ("general_loss",),
-        lambda _, options: not (options.general or options.general_texts or options.recipe),
-        "`{name}` {value} has no effect without general pairs: give `general` or `general_texts`.",
-    ),
-    Rule(
         ("columns", "languages"),
         lambda value, options: bool(value) and options.recipe is not None and not options.general,
         "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
     ),
     one_of(METRIC_NAMES, "metrics"),
-    at_least(0, "lora", "general_loss"),
+    at_least(0, "lora"),
     at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
     Rule(
         ("learning_rate",),

@@ -138,9 +138,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
         return compare_models([str(before), str(after)], held_out(name), metrics=options.metrics)
 
     if GENERAL_VALIDATION in start.splits.held_out:
-        after = choose_mixture(
-            *(before, start.model, after, held_out, options.metrics[0], options.general_loss)
-        )
+        after = choose_mixture(start.model, after, held_out, options.metrics[0])
     own = compare("test")
     general = compare(GENERAL_TEST) if GENERAL_TEST in start.splits.held_out else None
     done = Adapted(folder / "model", own, general, seconds, (size_of(before), size_of(after)))

@@ -46,42 +46,31 @@ def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
         model.save_pretrained(unfinished)
 
 
-def best_share(scores: Mapping[float, tuple[float, float]], old: float, most_loss: float) -> float:
-    """Returns the share with the highest own score whose general score has not lost too much.
+def best_share(scores: Mapping[float, tuple[float, float]]) -> float:
+    """Returns the share with the best scores.
 
     Args:
         scores: The own and the general score of each share; higher is better.
-        old: The general score of the old model.
-        most_loss: How much of it may be lost. If each share loses more, the one that loses least
-            is the best.
+
+    Returns:
+        The share with the highest mean of both; of equal ones, the largest.
     """
-    kept = [share for share, (_, general) in scores.items() if general >= old - most_loss]
-    if not kept:
-        return max(scores, key=lambda share: scores[share][1])
-    return max(kept, key=lambda share: (scores[share][0], share))
+    return max(scores, key=lambda share: (sum(scores[share]), share))
 
 
 def choose_mixture(
-    old: Path,
-    start: Path,
-    adapted: Path,
-    validation: Callable[[str], DataArguments],
-    metric: str,
-    most_loss: float,
+    old: Path, adapted: Path, validation: Callable[[str], DataArguments], metric: str
 ) -> Path:
     """Returns the model with the best mixture of the weights before and after the training.
 
     The scores are kept in `mixture.json`, beside the models.
 
     Args:
-        old: The old model, whose general score counts.
-        start: The model that the training has started from: the old one or, with another
-            vocabulary, its copy.
+        old: The model that the training has started from.
         adapted: The trained model.
         validation: Returns the data of a validation as a test split; its argument is "validation"
             or "general-validation".
         metric: The score that decides.
-        most_loss: As in `best_share`.
     """
     record, mixed = adapted.parent / "mixture.json", adapted.parent / "mixed"
     sign = -1 if metric in ERROR_RATES else 1
@@ -96,24 +85,20 @@ def choose_mixture(
         scores = {}
         for share in _SHARES:
             if share < 1:
-                mix_models(start, adapted, share, mixed)
+                mix_models(old, adapted, share, mixed)
             model = adapted if share == 1 else mixed
             scores[share] = score(model, "validation"), score(model, "general-validation")
-        before = score(old, "general-validation")
-        share = best_share(scores, before, most_loss)
-        print_message(
-            f"The adapted weights have a share of {share:.0%}. Own and general validation by "
-            f"share: {_listed(scores, sign)}; general before: {sign * before:.1f}."
+        share = best_share(scores)
+        listed = (
+            f"{one:.0%} {sign * own:.1f} and {sign * general:.1f}"
+            for one, (own, general) in scores.items()
         )
-        write_atomic(record, json.dumps({"share": share, "scores": scores, "before": before}))
+        print_message(
+            f"The adapted weights have a share of {share:.0%}. Own and general {metric} of the "
+            f"validation by share: {', '.join(listed)}."
+        )
+        write_atomic(record, json.dumps({"share": share, "scores": scores}, indent=1))
     if share == 1:
         return adapted
-    mix_models(start, adapted, share, mixed)
+    mix_models(old, adapted, share, mixed)
     return mixed
-
-
-def _listed(scores: Mapping[float, tuple[float, float]], sign: int) -> str:
-    return ", ".join(
-        f"{share:.0%} {sign * own:.1f} and {sign * general:.1f}"
-        for share, (own, general) in scores.items()
-    )
