@@ -3,7 +3,7 @@
 Corpora may have shares that are not those of their sizes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
 import numpy as np
@@ -66,6 +66,25 @@ class Mixture:
                 ]
             )
 
+    def portions(self, epoch: int) -> Iterator[tuple[range, int, Iterator[Ints]]]:
+        """Yields of each corpus what an epoch has of it, in no order.
+
+        Yields:
+            Its rows; how often the epoch has all of them; the indices of the others that it has,
+            at most `PAIRS_OF_A_BLOCK` at a time.
+        """
+        for number, (rows, count) in enumerate(zip(self._rows, self.counts.values(), strict=True)):
+            start, stop, turn = epoch * count, (epoch + 1) * count, len(rows)
+            first, last = -(-start // turn), stop // turn
+            is_part = last < first  # of one turn
+            spans = [(start, stop)] if is_part else [(start, first * turn), (last * turn, stop)]
+            yield rows, max(0, last - first), self._take_spans(number, spans)
+
+    def _take_spans(self, number: int, spans: Iterable[tuple[int, int]]) -> Iterator[Ints]:
+        for start, stop in spans:
+            for place in range(start, stop, PAIRS_OF_A_BLOCK):
+                yield self._take_rows(number, place, min(PAIRS_OF_A_BLOCK, stop - place))
+
     def varying_runs(self) -> Iterator[tuple[range, int, float]]:
         """Yields of each corpus that gives other pairs in each epoch what its choice depends on.
 
@@ -86,13 +105,12 @@ class Mixture:
             turn, skipped = divmod(start, len(rows))
             rng = np.random.default_rng((self.seed, number, turn))
             runs = rng.permutation(-(-len(rows) // length))
-            ends = np.cumsum(np.minimum(length, len(rows) - runs * length))
             stop = min(skipped + count, len(rows))
-            chosen = slice(np.searchsorted(ends, skipped, "right"), np.searchsorted(ends, stop) + 1)
-            places = (runs[chosen, None] * length + np.arange(length)).ravel()
-            places = places[places < len(rows)]
-            before = int(ends[chosen.start - 1]) if chosen.start else 0
-            found.append(rows.start + places[skipped - before : stop - before])
+            places, missing = np.arange(skipped, stop), len(runs) * length - len(rows)
+            # The last run of the corpus, which may be anywhere here, is shorter than the others.
+            places[places >= (runs.argmax() + 1) * length - missing] += missing
+            run = places // length
+            found.append(rows.start + places + (runs[run] - run) * length)
             start, count = start + stop - skipped, count - (stop - skipped)
         return np.concatenate(found)
 
