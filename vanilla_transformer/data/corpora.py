@@ -148,7 +148,6 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     what was read in `info.description`; see `reports_of`.
 
     Args:
-        args: Arguments with `corpora`.
         links: As in `load_parallel_data`; it is refused.
 
     Returns:

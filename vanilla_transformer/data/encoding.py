@@ -209,7 +209,6 @@ def pair_encoder(
     """Returns what encodes pairs of a few texts, given by side, as `encode` does.
 
     Args:
-        tokenizer: As in `encode`.
         limits: Largest number of tokens of each side.
         truncated: Is raised by the number of texts of each side that are truncated.
     """

@@ -220,7 +220,6 @@ def check_text_columns(
 
     Args:
         columns: What there is by the name of its column: types, or the cells of a row.
-        holds_text: Tells whether one of them is text.
     """
     for name in names:
         if name not in columns:
