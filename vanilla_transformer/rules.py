@@ -39,6 +39,13 @@ def check_rules(
                 raise error(rule.sentence.format(name=name, value=value, options=options))
 
 
+def refuse(*rows: tuple[object, str], error: Callable[[str], Exception] = ValueError) -> None:
+    """Raises an error with the sentence of the first row (is broken, sentence) that is broken."""
+    for is_broken, sentence in rows:
+        if is_broken:
+            raise error(sentence)
+
+
 def is_given(options: Any, name: str) -> bool:
     """Returns whether an option has another value than None and its default."""
     fields = getattr(type(options), "__dataclass_fields__", {})

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
-from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
-from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.data.parallel_data import copy_rows, files_of_split, load_parallel_data
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.tmx import read_tmx
 
@@ -247,15 +246,13 @@ def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _kept_rows(table: Dataset) -> Dataset:
-    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
-    rows = table.with_format("arrow").map(
-        lambda part: part.filter(pc.equal(part["reason"], "")),
-        batched=True,
-        batch_size=10_000,
-        new_fingerprint=Hasher.hash([table._fingerprint, "kept"]),
-        desc="Filtering",
-    )
-    return rows.with_format(None).remove_columns("reason")
+    kept = _rows_with_reason(table, "")
+    return copy_rows(table, kept, "kept", "Filtering").remove_columns("reason")
+
+
+def _rows_with_reason(table: Dataset, reason: str) -> Any:
+    found = pc.equal(table.with_format("arrow")["reason"][:], reason)
+    return found.to_numpy(zero_copy_only=False)
 
 
 def _first_rows(rows: Dataset, limit: int | None) -> Dataset:
@@ -277,8 +274,7 @@ def _check_held_out(
     """Refuses a split that lies in the training data as a whole."""
     found: set[int] = set()
     for table in tables.values():
-        is_leak = pc.equal(table.with_format("arrow")["reason"][:], "held_out")
-        leaks = is_leak.to_numpy(zero_copy_only=False).nonzero()[0]
+        leaks = _rows_with_reason(table, "held_out").nonzero()[0]
         found |= _keys_of(table.select(leaks), tags)
     for split, wanted in keys.items():
         if wanted and wanted <= found:

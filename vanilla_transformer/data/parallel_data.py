@@ -255,14 +255,24 @@ def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
         f"(source {(~source).sum()}, target {(~target).sum()}). "
         f"The first of them is pair {np.flatnonzero(~kept)[0] + 1}."
     )
-    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
+    return copy_rows(dataset, kept, "with text on both sides", "Skipping empty pairs")
+
+
+def copy_rows(dataset: Dataset, kept: NDArray[np.bool_], name: str, work: str) -> Dataset:
+    """Copies some rows: `select` would leave a table of indices, which makes each access slow.
+
+    Args:
+        kept: Whether each row is copied.
+        name: Names the choice in the fingerprint.
+        work: What a bar of progress says.
+    """
     copied = dataset.with_format("arrow").map(
         lambda table, rows: table.filter(pa.array(kept[rows])),
         with_indices=True,
         batched=True,
         batch_size=10_000,
-        new_fingerprint=Hasher.hash([dataset._fingerprint, "with text on both sides"]),
-        desc="Skipping empty pairs",
+        new_fingerprint=Hasher.hash([dataset._fingerprint, name]),
+        desc=work,
     )
     return copied.with_format(None)
 
