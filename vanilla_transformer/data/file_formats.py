@@ -109,7 +109,7 @@ def load_table(path: str) -> Dataset:
     if suffix_of(path) == ".tsv":
         return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
     if suffix == ".csv":
-        features = Features({name: Value("string") for name in _read_csv_header(path)})
+        features = Features(dict.fromkeys(next(_read_csv_rows(path)), Value("string")))
         return dataset_from_rows(_read_csv_rows, features, {"path": path})
     if suffix in (".json", ".jsonl"):
         return dataset_from_rows(_read_json_rows, _json_features(path), {"path": path})
@@ -178,41 +178,28 @@ def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
         raise ValueError(f"{path} is empty: give a file with data.")
 
 
-def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the records of a CSV file, each with the number of its last line."""
+def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    records, record = filter(None, reader), None
     try:
-        for record in reader:
+        header: list[str] = next(records, [])
+        if not header:
+            raise ValueError(f"{path} is empty: give a file with a header line and data.")
+        if len(set(header)) < len(header):
+            raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
+        for record in records:
+            if len(record) != len(header):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(record)} fields, but the header has "
+                    f"{len(header)}: quote texts that contain commas."
+                )
             if any("\0" in field for field in record):
                 raise csv.Error("NUL bytes are no text")
-            if record:
-                yield reader.line_num, record
+            yield dict(zip(header, record, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
-
-
-def _read_csv_header(path: str) -> list[str]:
-    _, header = next(_read_csv_records(path), (0, []))
-    if not header:
-        raise ValueError(f"{path} is empty: give a file with a header line and data.")
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
-    return header
-
-
-def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
-    records = _read_csv_records(path)
-    _, header = next(records)
-    line = 1
-    for line, record in records:
-        if len(record) != len(header):
-            raise ValueError(
-                f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}: "
-                "quote texts that contain commas."
-            )
-        yield dict(zip(header, record, strict=True))
-    if line == 1:
+    if record is None:
         raise ValueError(f"{path} has a header and no data: give a file with data.")
 
 
