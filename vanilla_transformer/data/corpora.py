@@ -13,7 +13,12 @@ from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
-from vanilla_transformer.data.parallel_data import copy_rows, files_of_split, load_parallel_data
+from vanilla_transformer.data.parallel_data import (
+    copy_rows,
+    files_of_split,
+    first_rows,
+    load_parallel_data,
+)
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.tmx import read_tmx
 
@@ -163,12 +168,10 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
             "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
             "leave it or `corpora` out, or give `guided_alignment: own`."
         )
-    limits = {"train": args.max_train_samples, "validation": args.max_eval_samples}
-    limits["test"] = args.max_test_samples
     loaded: dict[str, Dataset] = {}
     for split in ("validation", "test"):
         parts = [
-            _first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), limits[split])
+            first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), args, split)
             for corpus in corpora
             if _has_split(corpus, split)
         ]
@@ -185,7 +188,7 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     }
     if tables:
         _check_held_out(keys, tables, tags)
-        parts = [_first_rows(_kept_rows(table), limits["train"]) for table in tables.values()]
+        parts = [first_rows(_kept_rows(table), args, "train") for table in tables.values()]
         loaded["train"] = concatenate_datasets(parts)
         sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
         reports = _make_reports(tables, sizes, shares_of(corpora, sizes, args.corpora_temperature))
@@ -253,10 +256,6 @@ def _kept_rows(table: Dataset) -> Dataset:
 def _rows_with_reason(table: Dataset, reason: str) -> Any:
     found = pc.equal(table.with_format("arrow")["reason"][:], reason)
     return found.to_numpy(zero_copy_only=False)
-
-
-def _first_rows(rows: Dataset, limit: int | None) -> Dataset:
-    return rows.select(range(min(limit or len(rows), len(rows))))
 
 
 def _keys_of(rows: Dataset, tags: Mapping[str, str]) -> set[int]:

@@ -14,7 +14,7 @@ from datasets.distributed import split_dataset_by_node
 from datasets.table import InMemoryTable
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.arguments import LIMITS, DataArguments
 from vanilla_transformer.data.encoding import PairEncoder
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import stream_file, stream_text_pairs
@@ -165,9 +165,9 @@ def stream_parallel_data(args: DataArguments) -> tuple[StreamedPairs, DatasetDic
         left = [one for name in ("validation", "test") for one in files_of_split(args, name)]
         return stream_training_data(args), load_parallel_data(without) if left else DatasetDict()
     opened, others = open_data_set(args, streaming=True), DatasetDict()
-    limits = {"validation": args.max_eval_samples, "test": args.max_test_samples}
-    for name, limit in limits.items():
+    for name in ("validation", "test"):
         if name in opened:
+            limit = getattr(args, LIMITS[name])
             title = f"{args.dataset_name} ({name})"
             taken = opened[name] if limit is None else opened[name].take(limit)
             rows = select_text_columns(Dataset.from_list(list(taken)), args, title)
