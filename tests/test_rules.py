@@ -4,7 +4,7 @@ import pytest
 
 from vanilla_transformer.data import arguments as data_arguments
 from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 from vanilla_transformer.run import options as run_options
 from vanilla_transformer.run import parsing
 from vanilla_transformer.run.options import (
@@ -165,3 +165,12 @@ def test_a_rule_is_checked_only_for_what_is_given():
     check_rules(rules, DataArguments(source_lang="en", max_train_samples=5))
     with pytest.raises(ValueError, match=r"`source_column`: a\.csv"):
         check_rules(rules, DataArguments(source_column="en", test_file="a.csv"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "legal"), [("[]", [0, 0.5, 1]), ("(]", [0.5, 1]), ("[)", [0, 0.5]), ("()", [0.5])]
+)
+def test_the_ends_of_an_interval_are_in_it_as_its_brackets_say(ends, legal):
+    rule = within(0, 1, "ema_decay", ends=ends)
+    values = (-0.1, 0, 0.5, 1, 1.1, float("nan"))
+    assert [value for value in values if not rule.is_broken(value, None)] == legal

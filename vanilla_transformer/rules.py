@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING
+from math import inf
 from typing import Any, NamedTuple
 
 
@@ -39,6 +40,13 @@ def check_rules(
                 raise error(rule.sentence.format(name=name, value=value, options=options))
 
 
+def refuse(*rows: tuple[object, str], error: Callable[[str], Exception] = ValueError) -> None:
+    """Raises an error with the sentence of the first row (is broken, sentence) that is broken."""
+    for is_broken, sentence in rows:
+        if is_broken:
+            raise error(sentence)
+
+
 def is_given(options: Any, name: str) -> bool:
     """Returns whether an option has another value than None and its default."""
     fields = getattr(type(options), "__dataclass_fields__", {})
@@ -51,6 +59,33 @@ def at_least(smallest: float, *names: str) -> Rule:
     """Makes the rule that numbers are not below a smallest value."""
     sentence = f"`{{name}}` is {{value}}: it must be at least {smallest}, or left out."
     return Rule(names, lambda value, _: not value >= smallest, sentence)
+
+
+def within(low: float, high: float, *names: str, ends: str = "[]", example: str = "") -> Rule:
+    """Makes the rule that numbers lie in an interval.
+
+    Args:
+        ends: A round bracket for an end that is not in it, a square one for an end that is.
+        example: A usual number.
+    """
+
+    def is_outside(value: Any, _: Any) -> bool:
+        is_end = (value == low and ends[0] == "[") or (value == high and ends[1] == "]")
+        return not (low < value < high or is_end)
+
+    least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
+    most = f"{'at most' if ends[1] == ']' else 'below'} {high}" if high < inf else "finite"
+    usual = f", such as {example}" if example else ""
+    sentence = f"`{{name}}` is {{value}}: it must be {least} and {most}{usual}."
+    return Rule(names, is_outside, sentence)
+
+
+def only_with(other: str, *names: str) -> Rule:
+    """Makes the rule that options are given beside another one only."""
+    sentence = (
+        f"`{{name}}` {{value!r}} has no effect without `{other}`: give both, or leave it out."
+    )
+    return Rule(names, lambda _, options: getattr(options, other) in (None, []), sentence)
 
 
 def one_of(choices: Iterable[str], *names: str) -> Rule:

@@ -180,7 +180,7 @@ def json_file(folder, *rows):
     ("make", "sentence"),
     [
         (cut_gz, "cut.en.gz is not an intact gzip file"),
-        (lambda folder: json_file(folder, "[1]"), "line 1 is not a JSON object: a stream needs"),
+        (lambda folder: json_file(folder, "[1]"), "line 1 is not a JSON object: give one"),
         (lambda folder: json_file(folder, '{"a": 1}'), "has no column 'source'; its columns are"),
         (
             lambda folder: json_file(folder, '{"source": 1, "target": "b"}'),

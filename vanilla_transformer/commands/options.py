@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from vanilla_transformer.names import ENGINES
+from vanilla_transformer.rules import refuse
 
 PROGRAM = "vanilla-transformer"
 
@@ -27,11 +29,8 @@ class UsageError(ValueError):
     """A command line that contradicts itself; reported as a wrong option is."""
 
 
-def check_usage(*rules: tuple[Any, str]) -> None:
-    """Raises a `UsageError` with the sentence of the first rule (is broken, sentence)."""
-    for is_broken, sentence in rules:
-        if is_broken:
-            raise UsageError(sentence)
+check_usage = partial(refuse, error=UsageError)
+"""Raises a `UsageError` with the sentence of the first row (is broken, sentence) that is broken."""
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

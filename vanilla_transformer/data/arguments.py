@@ -1,41 +1,28 @@
 """The arguments that name the data of a run; needs no heavy package."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import read_entries
-from vanilla_transformer.rules import Rule, at_least, check_rules
+from vanilla_transformer.rules import Rule, at_least, check_rules, only_with, within
 
 SPLITS = ("train", "validation", "test")
+LIMITS = dict(zip(SPLITS, ("max_train_samples", "max_eval_samples", "max_test_samples"), strict=True))
+"""The option that limits the rows of each split."""
 FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .parquet"
 _TEXT_FILES = tuple(f"{split}_source" for split in SPLITS)
 
 RULES = (
-    at_least(
-        1,
-        *("max_train_samples", "max_eval_samples", "max_test_samples"),
-        *("max_source_length", "max_target_length"),
-    ),
-    Rule(
-        ("corpora_temperature",),
-        lambda value, _: not 0 < value < float("inf"),
-        "`{name}` is {value}: it must be a number above 0, such as 5.",
-    ),
-    Rule(
-        ("corpora_temperature",),
-        lambda _, options: not options.corpora,
-        "`{name}` {value} has no effect without `corpora`: give both, or leave it out.",
-    ),
+    at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
+    within(0, inf, "corpora_temperature", ends="()", example="5"),
+    only_with("corpora", "corpora_temperature"),
     Rule(
         ("corpora_temperature",),
         lambda _, options: any(one.weight is not None for one in read_entries(options.corpora)),
         "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
     ),
-    Rule(
-        ("dataset_config_name",),
-        lambda _, options: options.dataset_name is None,
-        "`{name}` {value!r} has no effect without `dataset_name`: give both, or leave it out.",
-    ),
+    only_with("dataset_name", "dataset_config_name"),
     Rule(
         ("source_lang", "target_lang"),
         lambda _, options: any(getattr(options, name) for name in _TEXT_FILES),

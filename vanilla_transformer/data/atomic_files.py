@@ -160,12 +160,11 @@ def _lies_in(path: Path, folder: Path) -> bool:
 
 
 @contextmanager
-def explained_full_disk(path: Path, weights: str = "model.safetensors") -> Iterator[None]:
+def explained_full_disk(path: Path) -> Iterator[None]:
     """Names the file that could not be written whole; the writers of torch and safetensors do not.
 
     Args:
         path: The file; or the folder of the files, of which the newest is named.
-        weights: File in this folder that safetensors writes, and deletes when it fails.
 
     Raises:
         OSError: In place of the errors of the writers, if the disk is full or the size of a file
@@ -180,8 +179,8 @@ def explained_full_disk(path: Path, weights: str = "model.safetensors") -> Itera
         if path.is_dir():
             files = (file for file in path.iterdir() if file.is_file())
             name = max(files, key=lambda file: file.stat().st_mtime_ns, default=path)
-            if type(error).__name__ == "SafetensorError":
-                name = path / weights
+            if type(error).__name__ == "SafetensorError":  # it deletes its file when it fails
+                name = path / "model.safetensors"
         raise OSError(
             f"{str(name)!r} cannot be written whole: no space left on the disk, or a limit on the "
             "size of files. What was saved before is kept: make room, and go on from there."

@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
-from datasets.fingerprint import Hasher
 
 from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
-from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
+from vanilla_transformer.data.parallel_data import (
+    copy_rows,
+    files_of_split,
+    first_rows,
+    load_parallel_data,
+)
 from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.tmx import read_tmx
 
@@ -148,7 +152,6 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     what was read in `info.description`; see `reports_of`.
 
     Args:
-        args: Arguments with `corpora`.
         links: As in `load_parallel_data`; it is refused.
 
     Returns:
@@ -165,12 +168,10 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
             "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
             "leave it or `corpora` out, or give `guided_alignment: own`."
         )
-    limits = {"train": args.max_train_samples, "validation": args.max_eval_samples}
-    limits["test"] = args.max_test_samples
     loaded: dict[str, Dataset] = {}
     for split in ("validation", "test"):
         parts = [
-            _first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), limits[split])
+            first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), args, split)
             for corpus in corpora
             if _has_split(corpus, split)
         ]
@@ -187,7 +188,7 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
     }
     if tables:
         _check_held_out(keys, tables, tags)
-        parts = [_first_rows(_kept_rows(table), limits["train"]) for table in tables.values()]
+        parts = [first_rows(_kept_rows(table), args, "train") for table in tables.values()]
         loaded["train"] = concatenate_datasets(parts)
         sizes = {name: len(rows) for name, rows in zip(tables, parts, strict=True)}
         reports = _make_reports(tables, sizes, shares_of(corpora, sizes, args.corpora_temperature))
@@ -248,19 +249,13 @@ def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _kept_rows(table: Dataset) -> Dataset:
-    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
-    rows = table.with_format("arrow").map(
-        lambda part: part.filter(pc.equal(part["reason"], "")),
-        batched=True,
-        batch_size=10_000,
-        new_fingerprint=Hasher.hash([table._fingerprint, "kept"]),
-        desc="Filtering",
-    )
-    return rows.with_format(None).remove_columns("reason")
+    kept = _rows_with_reason(table, "")
+    return copy_rows(table, kept, "kept", "Filtering").remove_columns("reason")
 
 
-def _first_rows(rows: Dataset, limit: int | None) -> Dataset:
-    return rows.select(range(min(limit or len(rows), len(rows))))
+def _rows_with_reason(table: Dataset, reason: str) -> Any:
+    found = pc.equal(table.with_format("arrow")["reason"][:], reason)
+    return found.to_numpy(zero_copy_only=False)
 
 
 def _keys_of(rows: Dataset, tags: Mapping[str, str]) -> set[int]:
@@ -278,8 +273,7 @@ def _check_held_out(
     """Refuses a split that lies in the training data as a whole."""
     found: set[int] = set()
     for table in tables.values():
-        is_leak = pc.equal(table.with_format("arrow")["reason"][:], "held_out")
-        leaks = is_leak.to_numpy(zero_copy_only=False).nonzero()[0]
+        leaks = _rows_with_reason(table, "held_out").nonzero()[0]
         found |= _keys_of(table.select(leaks), tags)
     for split, wanted in keys.items():
         if wanted and wanted <= found:

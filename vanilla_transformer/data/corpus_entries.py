@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from vanilla_transformer.data.filters import active_filters
 from vanilla_transformer.data.tmx import INLINE
-from vanilla_transformer.rules import Rule, check_rules
+from vanilla_transformer.rules import Rule, check_rules, refuse
 
 _FILES = ("train", "validation", "test", "monolingual")
 _PACKED = (".gz", ".zst")
@@ -36,46 +36,43 @@ RULES = (
     Rule(
         ("weight",),
         lambda value, _: _is_no_positive_number(value),
-        "`corpora`, {options.label}: `{name}` {value!r} must be a number above 0: leave the corpus "
-        "out, or give it a share.",
+        "`{name}` {value!r} must be a number above 0: leave the corpus out, or give it a share.",
     ),
     Rule(
         ("tag",),
         lambda value, _: (
             not isinstance(value, str) or len(value.split()) != 1 or value != value.strip()
         ),
-        "`corpora`, {options.label}: `{name}` {value!r} must be one word, such as <bt>.",
+        "`{name}` {value!r} must be one word, such as <bt>.",
     ),
     Rule(
         ("languages",),
         lambda value, _: _is_no_list(value),
-        "`corpora`, {options.label}: `{name}` {value!r} must name the source and the target, such "
-        "as [en, de].",
+        "`{name}` {value!r} must name the source and the target, such as [en, de].",
     ),
     Rule(
         ("columns",),
         lambda value, _: _is_no_list(value, (2, 3)),
-        "`corpora`, {options.label}: `{name}` {value!r} must name the source and the target, such "
-        "as [1, 2], and a third one that of the document.",
+        "`{name}` {value!r} must name the source and the target, such as [1, 2], and a third one "
+        "that of the document.",
     ),
     Rule(
         ("columns",),
         lambda value, options: len(value) == 3 and suffix_of(str(options.train)) != ".tsv",
-        "`corpora`, {options.label}: `{name}` {value!r} names a column of documents, which only a "
-        ".tsv of training pairs may have: name two columns.",
+        "`{name}` {value!r} names a column of documents, which only a .tsv of training pairs may "
+        "have: name two columns.",
     ),
     Rule(
         ("filters",),
         lambda value, options: (
             isinstance(value, dict) and value.get("language") is True and options.languages is None
         ),
-        "`corpora`, {options.label}: the filter `language` needs `languages`, such as [en, de].",
+        "the filter `language` needs `languages`, such as [en, de].",
     ),
     Rule(
         ("inline",),
         lambda value, _: value not in INLINE,
-        f"`corpora`, {{options.label}}: `{{name}}` {{value!r}} is unknown: choose from "
-        f"{', '.join(INLINE)}.",
+        f"`{{name}}` {{value!r}} is unknown: choose from {', '.join(INLINE)}.",
     ),
     Rule(
         ("dataset", "monolingual"),
@@ -86,21 +83,20 @@ RULES = (
             )
             > 1
         ),
-        "`corpora`, {options.label}: `{name}` {value!r} must be one name, without another of "
-        "`train`, `dataset` and `monolingual`.",
+        "`{name}` {value!r} must be one name, without another of `train`, `dataset` and "
+        "`monolingual`.",
     ),
     Rule(
         ("train", "validation", "test"),
         lambda value, _: not isinstance(value, str) and _is_no_list(value),
-        "`corpora`, {options.label}: `{name}` {value!r} must be one file of pairs, or a list of "
-        "two text files.",
+        "`{name}` {value!r} must be one file of pairs, or a list of two text files.",
     ),
     Rule(
         _FILES[:3],
         lambda value, options: (
             isinstance(value, str) and suffix_of(value) == ".tmx" and options.languages is None
         ),
-        "`corpora`, {options.label}: {value} needs `languages`, such as [en, de].",
+        "{value} needs `languages`, such as [en, de].",
     ),
 )
 """The rules of one entry."""
@@ -166,10 +162,10 @@ class Corpus:
         corpus = cls(**values)
         if not corpus.name:
             corpus = cls(**{**values, "name": corpus.tag or corpus.label})
-        check_rules(RULES, corpus)
-        if not any(getattr(corpus, name) for name in (*_FILES, "dataset")):
-            raise ValueError(f"`corpora`, {corpus.label}: it names no files: set `train`.")
         try:
+            check_rules(RULES, corpus)
+            has_files = any(getattr(corpus, name) for name in (*_FILES, "dataset"))
+            refuse((not has_files, "it names no files: set `train`."))
             corpus.limits()
         except ValueError as error:
             raise ValueError(f"`corpora`, {corpus.label}: {error}") from None

@@ -98,9 +98,7 @@ def encode(
     limits = {"source": max_source_length, "target": max_target_length}
     tells = logger.isEnabledFor(INFO)
     with Progress(len(data), "pairs", work="Encoding", shown=tells, bar=False) as shown:
-        sides = {"source": tokenizer, "target": target_side(tokenizer)}
-        ids_of = {side: _encoder_of(own, side) for side, own in sides.items()}
-        make = partial(_encode_rows, data, sides, ids_of, limits)
+        make = partial(_encode_rows, data, PairEncoder(tokenizer, limits))
         if folder is None and not data.cache_files:
             table, facts = make(range(len(data)), tell=shown.reach)
             encoded, found = Dataset(InMemoryTable(table)), [facts]
@@ -161,61 +159,111 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _encode_rows(
     data: Dataset,
-    sides: dict[str, PreTrainedTokenizerBase],
-    ids_of: dict[str, Callable[[list[str]], list[list[int]]]],
-    limits: dict[str, int | None],
+    encoder: "PairEncoder",
     rows: range,
     tell: Callable[[int], None] = lambda _: None,
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Encodes some rows; returns them, how much truncation took, and the digest of the texts."""
-    ids = Value("uint16" if max(map(len, sides.values())) <= 2**16 else "uint32")
+    ids = Value(
+        "uint16" if max(len(side.tokenizer) for side in encoder.sides) <= 2**16 else "uint32"
+    )
     features = {"input_ids": List(ids), "labels": List(ids)}
     if LINKS in data.column_names:
         features[LINKS] = List(List(Value("int32")))
     schema, tables = Features(features).arrow_schema, []
-    truncated, lost = dict.fromkeys(sides, 0), 0
     for start in range(rows.start, rows.stop, _ROWS_OF_A_CALL):
         stop = min(start + _ROWS_OF_A_CALL, rows.stop)
-        batch = data[start:stop]
-        if LINKS in batch:
-            columns, lost_here = _encode_with_links(batch, sides, limits, truncated)
-            lost += lost_here
-        else:
-            columns = _encode_batch(batch, sides, ids_of, limits, truncated)
-        tables.append(pa.Table.from_pydict(columns, schema))
+        tables.append(pa.Table.from_pydict(encoder(data[start:stop]), schema))
         tell(stop)
-    texts = rows_digest(data.select(rows))
-    facts = {"truncated": truncated, "links_lost": lost, "texts": texts}
+    facts = {**encoder.take_counts(), "texts": rows_digest(data.select(rows))}
     return (pa.concat_tables(tables) if tables else schema.empty_table()), facts
 
 
-def _encode_batch(
-    batch: dict[str, list[str]],
-    sides: dict[str, PreTrainedTokenizerBase],
-    ids_of: dict[str, Callable[[list[str]], list[list[int]]]],
-    limits: dict[str, int | None],
-    truncated: dict[str, int],
-) -> dict[str, list[Any]]:
-    source, target = (
-        _cut_to_limit(ids_of[side](batch[side]), batch[side], sides[side], side, limits, truncated)
-        for side in sides
-    )
-    return {"input_ids": source, "labels": target}
-
-
-def pair_encoder(
-    tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None], truncated: dict[str, int]
-) -> Callable[[dict[str, list[str]]], dict[str, list[Any]]]:
-    """Returns what encodes pairs of a few texts, given by side, as `encode` does.
+class PairEncoder:
+    """Encodes pairs of a few texts, given by side, as `encode` does, and counts what is lost.
 
     Args:
-        tokenizer: As in `encode`.
-        limits: Largest number of tokens of each side.
-        truncated: Is raised by the number of texts of each side that are truncated.
+        limits: Largest number of tokens of each side; None: no limit.
     """
-    sides = {"source": tokenizer, "target": target_side(tokenizer)}
-    ids_of = {side: _encoder_of(own, side) for side, own in sides.items()}
-    return partial(_encode_batch, sides=sides, ids_of=ids_of, limits=limits, truncated=truncated)
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, limits: dict[str, int | None]) -> None:
+        sides = {"source": tokenizer, "target": target_side(tokenizer)}
+        self.sides = [_Side(name, own, limits[name]) for name, own in sides.items()]
+        self._links_lost = 0
+
+    def __call__(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
+        """Returns the columns of the pairs."""
+        if LINKS in batch:
+            return self._encode_with_links(batch)
+        source, target = (side.ids_of(batch[side.name]) for side in self.sides)
+        return {"input_ids": source, "labels": target}
+
+    def take_counts(self) -> dict[str, Any]:
+        """Returns how many texts of each side were truncated, and links lost, since the last call.
+
+        A link of words is lost where truncation leaves no token of a word.
+        """
+        counts = {
+            "truncated": {side.name: side.truncated for side in self.sides},
+            "links_lost": self._links_lost,
+        }
+        self._links_lost = 0
+        for side in self.sides:
+            side.truncated = 0
+        return counts
+
+    def _encode_with_links(self, batch: dict[str, list[str]]) -> dict[str, list[Any]]:
+        """Returns the columns of pairs with links, which become links of tokens."""
+        ids, words, links = [], [], []
+        for side in self.sides:
+            texts, limit = batch[side.name], side.limit
+            encoding = side.call(texts, truncation=bool(limit), max_length=limit)
+            found = whole = encoding["input_ids"]
+            if limit:
+                whole = side.call(texts, truncation=False)["input_ids"]
+            is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
+            side.truncated += sum(is_cut)
+            ids.append(found)
+            tokenizer = self.sides[0].tokenizer
+            words.append(words_of_encoding(tokenizer, texts, encoding, side.name, is_cut))
+        for line, *of_pair in zip(batch[LINKS], *words, strict=True):
+            of_links = [token_links([link], *of_pair) for link in parse_links(line)]
+            links.append(sorted({pair for pairs in of_links for pair in pairs}))
+            self._links_lost += sum(not pairs for pairs in of_links)
+        return {"input_ids": ids[0], "labels": ids[1], LINKS: links}
+
+
+class _Side:
+    """Encodes the texts of one side, and counts those that are truncated."""
+
+    def __init__(self, name: str, tokenizer: Any, limit: int | None) -> None:
+        self.name, self.tokenizer, self.limit, self.truncated = name, tokenizer, limit, 0
+        # What encodes texts without a limit of length, in the least time.
+        self._whole_ids: Callable[[list[str]], list[list[int]]] = self._ids_of_call
+        if hasattr(tokenizer, "words_are_apart") and tokenizer.words_are_apart():
+            self._whole_ids = _WordEncoder(tokenizer)
+        elif hasattr(tokenizer, "batch_ids"):
+            self._whole_ids = tokenizer.batch_ids
+
+    def call(self, texts: list[str], **options: Any) -> Any:
+        """Calls the tokenizer."""
+        argument = {"source": "text", "target": "text_target"}[self.name]
+        return self.tokenizer(**{argument: texts}, verbose=False, **options)
+
+    def _ids_of_call(self, texts: list[str]) -> list[list[int]]:
+        ids: list[list[int]] = self.call(texts, truncation=False)["input_ids"]
+        return ids
+
+    def ids_of(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of texts; what is too long is cut as the tokenizer truncates it."""
+        ids, limit = self._whole_ids(texts), self.limit
+        if limit and (long := [index for index, found in enumerate(ids) if len(found) > limit]):
+            self.truncated += len(long)
+            some = [texts[index] for index in long]
+            cut = self.call(some, truncation=True, max_length=limit)["input_ids"]
+            for index, found in zip(long, cut, strict=True):
+                ids[index] = found
+        return ids
 
 
 class _WordEncoder:
@@ -249,78 +297,3 @@ class _WordEncoder:
             else next(others)
             for row, own in zip(words, is_plain, strict=True)
         ]
-
-
-def _encoder_of(
-    tokenizer: PreTrainedTokenizerBase, side: str
-) -> Callable[[list[str]], list[list[int]]]:
-    """Returns what encodes texts without a limit of length, in the least time."""
-    known: Any = tokenizer
-    if hasattr(known, "words_are_apart") and known.words_are_apart():
-        return _WordEncoder(known)
-    if hasattr(known, "batch_ids"):
-        return cast("Callable[[list[str]], list[list[int]]]", known.batch_ids)
-    return partial(_ids_of_call, tokenizer, side, truncation=False)
-
-
-def _ids_of_call(
-    tokenizer: PreTrainedTokenizerBase, side: str, texts: list[str], **options: Any
-) -> list[list[int]]:
-    argument = {"source": "text", "target": "text_target"}[side]
-    ids: list[list[int]] = tokenizer(**{argument: texts}, verbose=False, **options)["input_ids"]
-    return ids
-
-
-def _cut_to_limit(
-    ids: list[list[int]],
-    texts: list[str],
-    tokenizer: PreTrainedTokenizerBase,
-    side: str,
-    limits: dict[str, int | None],
-    truncated: dict[str, int],
-) -> list[list[int]]:
-    """Encodes again what is too long, as the tokenizer truncates it, and counts it."""
-    if limit := limits[side]:
-        long = [index for index, found in enumerate(ids) if len(found) > limit]
-        truncated[side] += len(long)
-        some = [texts[index] for index in long]
-        cut = _ids_of_call(tokenizer, side, some, truncation=True, max_length=limit) if some else []
-        for index, found in zip(long, cut, strict=True):
-            ids[index] = found
-    return ids
-
-
-def _encode_with_links(
-    batch: dict[str, list[str]],
-    sides: dict[str, PreTrainedTokenizerBase],
-    limits: dict[str, int | None],
-    truncated: dict[str, int],
-) -> tuple[dict[str, list[Any]], int]:
-    """Returns the columns of pairs with links, and how many links are lost."""
-    ids, words = [], []
-    for side, tokenizer in sides.items():
-        options = {{"source": "text", "target": "text_target"}[side]: batch[side], "verbose": False}
-        limit = limits[side]
-        encoding = tokenizer(**options, truncation=bool(limit), max_length=limit)
-        found = whole = encoding["input_ids"]
-        if limit:
-            whole = _ids_of_call(tokenizer, side, batch[side], truncation=False)
-        is_cut = [len(one) < len(other) for one, other in zip(found, whole, strict=True)]
-        truncated[side] += sum(is_cut)
-        ids.append(found)
-        words.append(words_of_encoding(sides["source"], batch[side], encoding, side, is_cut))
-    links = _encode_links(batch[LINKS], words[0], words[1])
-    lost = sum(links.pop("links_lost"))
-    return {"input_ids": ids[0], "labels": ids[1], **links}, lost
-
-
-def _encode_links(
-    lines: list[str], source: list[list[range]], target: list[list[range]]
-) -> dict[str, list[Any]]:
-    """Returns the links of tokens, and how many links of words each pair has lost."""
-    columns: dict[str, list[Any]] = {LINKS: [], "links_lost": []}
-    for line, *words in zip(lines, source, target, strict=True):
-        links = [(link, token_links([link], *words)) for link in parse_links(line)]
-        columns[LINKS].append(sorted({pair for _, found in links for pair in found}))
-        columns["links_lost"].append(sum(not found for _, found in links))
-    return columns

@@ -1,7 +1,8 @@
 """Loads text, tables and word links from files as data sets, in a cache that follows their content.
 
-CSV has a reader of its own: the one of `datasets` shifts the columns of a file without a message
-if a text of its first row holds an unquoted comma, and names no line that is not UTF-8.
+CSV and JSON have readers of their own. Those of `datasets` name no line that is not UTF-8; the one
+of CSV shifts the columns of a file without a message if a text of its first row holds an unquoted
+comma, the one of JSON takes texts like 2020-01-31 for dates and may crash on a damaged file.
 """
 
 import csv
@@ -32,10 +33,8 @@ from vanilla_transformer.data.shards import write_tables
 from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 
-_TIMES = ("timestamp", "date", "time", "duration")
 _LONGEST_FIELD = 2**31 - 1
 _ROWS_OF_A_CHUNK = 20_000
-_BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 _PAIR = Features({"source": Value("string"), "target": Value("string")})
 
 
@@ -62,10 +61,13 @@ def dataset_from_rows(
     path = cache_folder() / f"{key}.arrow"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows, schema = read_rows(**paths, **options), features.arrow_schema
-        chunks = iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
+        chunks, schema = _chunks_of(read_rows(**paths, **options)), features.arrow_schema
         write_tables(path, schema, (pa.Table.from_pylist(chunk, schema) for chunk in chunks))
     return Dataset(MemoryMappedTable.from_file(str(path)), fingerprint=key)
+
+
+def _chunks_of(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    return iter(lambda: list(islice(rows, _ROWS_OF_A_CHUNK)), [])
 
 
 def cache_folder() -> Path:
@@ -107,27 +109,20 @@ def load_table(path: str) -> Dataset:
     if suffix_of(path) == ".tsv":
         return dataset_from_rows(_read_tsv_rows, _PAIR, {"path": path})
     if suffix == ".csv":
-        features = Features({name: Value("string") for name in _read_csv_header(path)})
+        features = Features(dict.fromkeys(next(_read_csv_rows(path)), Value("string")))
         return dataset_from_rows(_read_csv_rows, features, {"path": path})
-    if suffix not in _BUILDERS or path.endswith(".parquet.gz"):
+    if suffix in (".json", ".jsonl"):
+        return dataset_from_rows(_read_json_rows, _json_features(path), {"path": path})
+    if suffix != ".parquet" or path.endswith(".gz"):
         raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
     # One folder per content: the cache of `load_dataset` only compares modification times.
     cache = cache_folder() / content_digest(path)
-    if suffix != ".parquet":
-        _check_json_rows(path, suffix)
     try:
-        loaded = load_dataset(
-            _BUILDERS[suffix], data_files={"train": path}, split="train", cache_dir=str(cache)
-        )
+        return load_dataset("parquet", data_files=path, split="train", cache_dir=str(cache))
     except (DatasetGenerationError, pa.ArrowException, OSError, ValueError) as error:
         raise ValueError(
-            f"{path} cannot be read as {suffix} ({error.__cause__ or error}): correct the file."
+            f"{path} cannot be read as .parquet ({error.__cause__ or error}): correct the file."
         ) from error
-    if suffix != ".parquet" and _holds_times(loaded.features):
-        # The reader of JSON takes texts like 2020-01-31 for dates, if a column has no others.
-        features = _times_as_text(loaded.features)
-        return dataset_from_rows(_read_json_rows, features, {"path": path})
-    return loaded
 
 
 def stream_file(path: str) -> IterableDataset:
@@ -183,87 +178,67 @@ def _read_tsv_rows(path: str) -> Iterator[dict[str, str]]:
         raise ValueError(f"{path} is empty: give a file with data.")
 
 
-def _read_csv_records(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the records of a CSV file, each with the number of its last line."""
+def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
     csv.field_size_limit(_LONGEST_FIELD)  # 131,072 characters by default
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    records, record = filter(None, reader), None
     try:
-        for record in reader:
+        header: list[str] = next(records, [])
+        if not header:
+            raise ValueError(f"{path} is empty: give a file with a header line and data.")
+        if len(set(header)) < len(header):
+            raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
+        for record in records:
+            if len(record) != len(header):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(record)} fields, but the header has "
+                    f"{len(header)}: quote texts that contain commas."
+                )
             if any("\0" in field for field in record):
                 raise csv.Error("NUL bytes are no text")
-            if record:
-                yield reader.line_num, record
+            yield dict(zip(header, record, strict=True))
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}: correct the line.") from error
-
-
-def _read_csv_header(path: str) -> list[str]:
-    _, header = next(_read_csv_records(path), (0, []))
-    if not header:
-        raise ValueError(f"{path} is empty: give a file with a header line and data.")
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path} names a column twice in its header {header}: rename one.")
-    return header
-
-
-def _read_csv_rows(path: str) -> Iterator[dict[str, str]]:
-    records = _read_csv_records(path)
-    _, header = next(records)
-    line = 1
-    for line, record in records:
-        if len(record) != len(header):
-            raise ValueError(
-                f"{path}, line {line}: {len(record)} fields, but the header has {len(header)}: "
-                "quote texts that contain commas."
-            )
-        yield dict(zip(header, record, strict=True))
-    if line == 1:
+    if record is None:
         raise ValueError(f"{path} has a header and no data: give a file with data.")
 
 
-def _holds_times(feature: Any) -> bool:
-    """Returns whether a feature is a date or a time, or holds one."""
-    if isinstance(feature, dict):
-        return any(_holds_times(part) for part in feature.values())
-    inner = getattr(feature, "feature", None)
-    return _holds_times(inner) if inner is not None else _is_time(feature)
+def _json_features(path: str) -> Features:
+    schema = pa.schema([])
+    for rows in _chunks_of(_read_json_rows(path)):
+        try:
+            found = pa.schema(list(pa.array(rows).type))
+            schema = pa.unify_schemas([schema, found], promote_options="permissive")
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+    return Features.from_arrow_schema(schema)
 
 
-def _is_time(feature: Any) -> bool:
-    return str(getattr(feature, "dtype", "")).startswith(_TIMES)
+def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file of JSON lines, of one array, or of one object over several lines."""
+    first = next((line for line in read_lines(path) if line.strip()), None)
+    if first is None:
+        raise ValueError(f"{path} is empty: give a file with data.")
+    if isinstance(_parse_or_none(first), dict):
+        yield from _read_json_lines(path)
+        return
+    whole = _parse_or_none("\n".join(read_lines(path)))
+    rows = whole if isinstance(whole, list) else [whole]
+    if not rows:
+        raise ValueError(f"{path} holds no rows: give a file with data.")
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path} is not JSON: give one object per line, or one array of objects.")
+    yield from rows
 
 
-def _times_as_text(feature: Any) -> Any:
-    """Returns a feature in which dates and times are text."""
-    if isinstance(feature, dict):
-        return Features({name: _times_as_text(part) for name, part in feature.items()})
-    if (inner := getattr(feature, "feature", None)) is not None:
-        return datasets.List(_times_as_text(inner))
-    return Value("string") if _is_time(feature) else feature
-
-
-def _check_json_rows(path: str, suffix: str) -> None:
-    """Refuses a file that is not JSON, or holds no rows: the reader of JSON may crash on it."""
-    bad_line, count = "", 0
+def _read_json_lines(path: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
-            count += 1
-            if not bad_line and not isinstance(_parse_or_none(line), dict):
-                bad_line = f"line {number} is not a JSON object"
-    if not count:
-        raise ValueError(f"{path} is empty: give a file with data.")
-    if not bad_line:
-        return
-    # One array, or one object over several lines.
-    whole = _parse_or_none("\n".join(read_lines(path)))
-    if isinstance(whole, list) and not whole:
-        raise ValueError(f"{path} holds no rows: give a file with data.")
-    rows = whole if isinstance(whole, list) else [whole]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError(
-            f"{path} cannot be read as {suffix}: {bad_line}. Give one object per line, or one "
-            "array of objects."
-        )
+            if not isinstance(row := _parse_or_none(line), dict):
+                raise ValueError(
+                    f"{path}, line {number} is not a JSON object: give one object per line."
+                )
+            yield row
 
 
 def _parse_or_none(text: str) -> Any:
@@ -272,25 +247,6 @@ def _parse_or_none(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a file of JSON lines, or of one JSON array."""
-    text = "\n".join(read_lines(path))
-    if text.lstrip().startswith("["):
-        yield from json.loads(text)
-    else:
-        yield from (json.loads(line) for line in text.split("\n") if line.strip())
-
-
-def _read_json_lines(path: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            if not isinstance(row := _parse_or_none(line), dict):
-                raise ValueError(
-                    f"{path}, line {number} is not a JSON object: a stream needs one on each line."
-                )
-            yield row
 
 
 _READERS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {

@@ -30,15 +30,10 @@ class LargeOrder:
     Args:
         source: Number of tokens of each source, in memory or on the disk.
         target: The same of each target.
-        max_tokens: Budget of a batch.
         most: Largest number of pairs of a batch; None: no limit.
-        mixture: Chooses the pairs of each epoch.
         num_processes: The number of batches is a multiple of it.
         cut: Cuts sorted lengths into batches: returns the positions.
         halve: Halves the largest batches until there are so many.
-
-    Attributes:
-        num_batches: Number of batches of every epoch.
 
     Raises:
         ValueError: If the processes cannot have equally many batches.

@@ -13,7 +13,7 @@ from datasets.fingerprint import Hasher
 from numpy.typing import NDArray
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.data.file_formats import add_links, load_table, load_text_pairs
 
@@ -46,20 +46,20 @@ def load_parallel_data(args: DataArguments, links: str | None = None) -> Dataset
         from vanilla_transformer.data.corpora import load_corpora  # which loads tables by this room
 
         return load_corpora(args, links)
-    limits = {
-        "train": args.max_train_samples,
-        "validation": args.max_eval_samples,
-        "test": args.max_test_samples,
-    }
     splits = {}
     with explained_full_disk(Path(datasets.config.HF_DATASETS_CACHE)):
         for name, loaded in _load_all_rows(args).items():
             if links is not None and name == "train":
                 loaded = add_links(loaded, links)
             files = ", ".join(files_of_split(args, name)) or str(args.dataset_name)
-            pairs = drop_empty_pairs(loaded, name, files)
-            splits[name] = pairs.select(range(min(limits[name] or len(pairs), len(pairs))))
+            splits[name] = first_rows(drop_empty_pairs(loaded, name, files), args, name)
     return DatasetDict(splits)
+
+
+def first_rows(rows: Dataset, args: DataArguments, split: str) -> Dataset:
+    """Returns as many rows of a split as the arguments allow."""
+    limit = getattr(args, LIMITS[split]) or len(rows)
+    return rows.select(range(min(limit, len(rows))))
 
 
 def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
@@ -220,7 +220,6 @@ def check_text_columns(
 
     Args:
         columns: What there is by the name of its column: types, or the cells of a row.
-        holds_text: Tells whether one of them is text.
     """
     for name in names:
         if name not in columns:
@@ -256,14 +255,24 @@ def drop_empty_pairs(dataset: Dataset, split: str, files: str) -> Dataset:
         f"(source {(~source).sum()}, target {(~target).sum()}). "
         f"The first of them is pair {np.flatnonzero(~kept)[0] + 1}."
     )
-    # A copy: `select` would leave a table of indices, which makes each access to a row slow.
+    return copy_rows(dataset, kept, "with text on both sides", "Skipping empty pairs")
+
+
+def copy_rows(dataset: Dataset, kept: NDArray[np.bool_], name: str, work: str) -> Dataset:
+    """Copies some rows: `select` would leave a table of indices, which makes each access slow.
+
+    Args:
+        kept: Whether each row is copied.
+        name: Names the choice in the fingerprint.
+        work: What a bar of progress says.
+    """
     copied = dataset.with_format("arrow").map(
         lambda table, rows: table.filter(pa.array(kept[rows])),
         with_indices=True,
         batched=True,
         batch_size=10_000,
-        new_fingerprint=Hasher.hash([dataset._fingerprint, "with text on both sides"]),
-        desc="Skipping empty pairs",
+        new_fingerprint=Hasher.hash([dataset._fingerprint, name]),
+        desc=work,
     )
     return copied.with_format(None)
 

@@ -44,7 +44,6 @@ class Shards:
     """What a folder of shards holds.
 
     Attributes:
-        folder: The folder.
         key: What the shards were made from, and how.
         shards: For each shard "rows", "bytes", "time" (of its last change, in nanoseconds),
             "sha256", and the facts of its maker.
@@ -134,8 +133,6 @@ def make_shards(
     Args:
         folder: The folder. It is made; shards with the same key in it are kept.
         key: Names what the shards are made from, and how.
-        rows: Number of all rows.
-        make: Makes one shard.
         num_proc: Number of processes. None: the current process does the work.
         tell: Takes the number of rows that are done.
 

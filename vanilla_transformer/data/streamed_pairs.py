@@ -14,8 +14,8 @@ from datasets.distributed import split_dataset_by_node
 from datasets.table import InMemoryTable
 from transformers.utils import logging
 
-from vanilla_transformer.data.arguments import DataArguments
-from vanilla_transformer.data.encoding import pair_encoder
+from vanilla_transformer.data.arguments import LIMITS, DataArguments
+from vanilla_transformer.data.encoding import PairEncoder
 from vanilla_transformer.data.file_contents import text_digest
 from vanilla_transformer.data.file_formats import stream_file, stream_text_pairs
 from vanilla_transformer.data.parallel_data import (
@@ -95,16 +95,17 @@ class StreamedPairs:
         self.rows.load_state_dict(state and state["rows"])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        truncated = dict.fromkeys(self._limits, 0)
-        encode = pair_encoder(self._tokenizer, self._limits, truncated)
+        encode = PairEncoder(self._tokenizer, self._limits)
         before, done = (self._start["rows"], self._start["done"]) if self._start else (None, 0)
         rows = iter(self.rows)
         while chunk := list(islice(rows, _ROWS_OF_A_CALL)):
             after = self.rows.state_dict()
             encoded = encode(self._read_texts(chunk))
-            for side, limit in self._limits.items():
-                if truncated[side]:
-                    self._warn_once(f"the tokenizer truncates {side} texts to {limit} tokens")
+            for side in encode.sides:
+                if side.truncated:
+                    self._warn_once(
+                        f"the tokenizer truncates {side.name} texts to {side.limit} tokens"
+                    )
             pairs = zip(encoded["input_ids"], encoded["labels"], strict=True)
             for number, (source, target) in enumerate(islice(pairs, done, None), done + 1):
                 self._place = {"rows": before, "done": number}
@@ -164,9 +165,9 @@ def stream_parallel_data(args: DataArguments) -> tuple[StreamedPairs, DatasetDic
         left = [one for name in ("validation", "test") for one in files_of_split(args, name)]
         return stream_training_data(args), load_parallel_data(without) if left else DatasetDict()
     opened, others = open_data_set(args, streaming=True), DatasetDict()
-    limits = {"validation": args.max_eval_samples, "test": args.max_test_samples}
-    for name, limit in limits.items():
+    for name in ("validation", "test"):
         if name in opened:
+            limit = getattr(args, LIMITS[name])
             title = f"{args.dataset_name} ({name})"
             taken = opened[name] if limit is None else opened[name].take(limit)
             rows = select_text_columns(Dataset.from_list(list(taken)), args, title)

@@ -54,9 +54,6 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
             called before each epoch; so are `state_dict` and `load_state_dict`.
         max_tokens: Budget of a batch, in tokens of source and target, padding included.
         buffer_size: Number of examples in the buffer. A larger buffer means less padding.
-        seed: Seed of the order.
-        num_processes: Number of processes that share the batches.
-        process_index: Process whose batches are yielded.
         further_columns: Columns that batches keep besides "input_ids", "labels" and
             "attention_mask".
 
@@ -176,11 +173,7 @@ class TokenBudgetStream(IterableDataset[list[Example]]):
 
 
 class PositionCollator:
-    """Collates batches of a stream, and adds their positions.
-
-    Args:
-        collator: Makes tensors of a list of examples.
-    """
+    """Collates batches of a stream, and adds their positions."""
 
     def __init__(self, collator: Callable[[list[Any]], Any]) -> None:
         self.collator = collator

@@ -63,7 +63,6 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         max_sentences: Largest number of examples in a batch. None: no limit.
         shuffle: Whether epochs differ. If False, every epoch has the same batches, in sorted order.
         seed: Seed of the order, not negative.
-        num_processes: Number of processes that share the batches.
         process_index: Process whose batches (every `num_processes`-th) are yielded. None: all
             batches, to be shared by `Accelerator.prepare`, whose loader passes `set_epoch` on.
         mixture: Chooses the examples of each epoch. None: every example appears exactly once.

@@ -361,11 +361,7 @@ def _damaged_file(exported: Path) -> Path | None:
 
 
 def _protect_export(made: Path, source: Path) -> None:
-    """Records what was written, and lets those read it who can read the source; nobody else writes.
-
-    Args:
-        source: Directory of the saved model.
-    """
+    """Records what was written; lets those read it who can read the source, nobody else write."""
     digests = {file.name: content_digest(file) for file in made.iterdir()}
     (made / DIGESTS_FILE).write_text(json.dumps(digests), encoding="utf-8")
     weights = [file for pattern in WEIGHTS for file in source.glob(pattern)]

@@ -60,7 +60,6 @@ def split_long_line(line: str, count_tokens: Callable[[str], int], limit: int) -
     """Splits a line into pieces that are short enough, and the white space between them.
 
     Args:
-        count_tokens: Returns the number of tokens of a text.
         limit: Largest number of tokens of a piece. Only a single word may be longer.
 
     Returns:

@@ -304,7 +304,6 @@ class MeanProbabilities(LogitsProcessor):
     """Replaces the scores of a search by the log of the mean probabilities of several models.
 
     Args:
-        others: The models besides the one that searches.
         inputs: `input_ids` and `attention_mask` of the sources, of shape (batch, source_len).
     """
 

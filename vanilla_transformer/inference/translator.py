@@ -616,7 +616,6 @@ class SplitTexts:
 
     Attributes:
         documents: Each text, with numbers into `segments` in the place of its segments.
-        segments: The segments of all texts.
         cut_words: Number of segments that lost their end: a single word was too long.
     """
 

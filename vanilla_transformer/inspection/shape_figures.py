@@ -263,7 +263,6 @@ def _draw_column(
 
     Args:
         side: Where the residual connections run: -1 is left, 1 is right.
-        source: The place of the encoder's output.
     """
     left, edge = middle - width / 2, middle + side * width / 2
     reach, low = width / 2 + 0.38, column.layer[0].bottom - _GAP - _SPLIT - _FRAME / 2

@@ -125,7 +125,6 @@ def read_training(run: str | Path | Entries, name: str = "run") -> TrainingLog:
     """Reads the log of a run.
 
     Args:
-        run: As in `plot_training`.
         name: Name of a run that is given by its entries.
     """
     if not isinstance(run, str | Path):

@@ -13,11 +13,12 @@ A package is a zip file of one folder. Facts about it come from Argos Translate 
 import json
 import random
 import re
-import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -36,18 +37,21 @@ from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.tokenizers import PROBES
 from vanilla_transformer.interop.vocabularies import pieces_of
 
-_NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/[\w.-]+")
-"""Expression for the files of a package that are read."""
+_NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/\w[\w.-]*")
+"""Expression for the files of a package that are read; none of these leads out of a folder."""
 
 _LARGEST_RATIO = 100
 """How many times larger than the package its files may be; weights shrink by a half at most."""
 
 _SMALL = 1 << 20  # bytes that no ratio is asked of
+_SIGNS_OF_DAMAGE = (  # when a file is opened, and when a member is read
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
+)
 
 
 def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Reads a package of Argos Translate: see `interop.formats`."""
-    folder = TemporaryDirectory()  # lives as long as what computes the logits of the source
+    folder = TemporaryDirectory()
     with opened_package(source) as package:
         package.extract(Path(folder.name))
     metadata = read_metadata(Path(folder.name, "metadata.json"), source)
@@ -73,18 +77,15 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
         notes.append(f"A target begins with {prefix}.")
     logits = imported.source_logits
     if logits is not None:
-        logits = _with_folder(logits, folder)
+        logits = partial(_compute_beside, folder, logits)
     return replace(imported, source_logits=logits, notes=tuple(notes))
 
 
-def _with_folder(logits: SourceLogits, folder: "TemporaryDirectory[str]") -> SourceLogits:
-    """Keeps a folder until its last use."""
-
-    def compute(inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        assert Path(folder.name).is_dir()
-        return logits(inputs)
-
-    return compute
+def _compute_beside(
+    _: object, logits: SourceLogits, inputs: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    """Computes logits; the first argument, a folder, lives until the last use of this function."""
+    return logits(inputs)
 
 
 class Package:
@@ -98,11 +99,6 @@ class Package:
         self.archive, self.path = archive, path
         self.files: dict[str, zipfile.ZipInfo] = {}
         members = [member for member in archive.infolist() if not member.is_dir()]
-        for member in members:
-            place = PurePosixPath(member.filename)
-            is_link = stat.S_ISLNK(member.external_attr >> 16)
-            if place.is_absolute() or ".." in place.parts or "\\" in member.filename or is_link:
-                raise self.error(f"it holds {member.filename!r}, which leads out of its folder")
         places = [PurePosixPath(member.filename) for member in members]
         roots = [place.parent for place in places if place.name == "metadata.json"]
         roots.sort(key=lambda root: len(root.parts))
@@ -137,18 +133,13 @@ def opened_package(path: str | Path) -> Iterator[Package]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield Package(archive, path)
-    # A damaged file raises errors of these types when it is opened, and when a member is read.
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except _SIGNS_OF_DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(
             f"{str(path)!r} is no package of Argos Translate, or is damaged ({error}): copy it "
             "again."
         ) from error
-    except Exception as error:  # zlib.error, which is a plain exception
-        if type(error).__module__ != "zlib":
-            raise
-        raise ValueError(f"{str(path)!r} is damaged ({error}): copy it again.") from error
 
 
 def read_metadata(path: Path, source: str | Path) -> dict[str, Any]:

@@ -93,7 +93,6 @@ def convert_to_ctranslate2(
     """Writes a model in the format of CTranslate2.
 
     Args:
-        tokenizer: Its tokenizer, from which the vocabularies are taken.
         quantization: One of `QUANTIZATIONS`. None: "float32".
         positions: Longest source and target in tokens. None: `POSITIONS`, but for learned positions
             as many as there are.
@@ -133,16 +132,16 @@ class VanillaTransformerLoader(converters.ModelLoader):  # type: ignore[misc]  #
         config = model.config
         raise_problems("CTranslate2 cannot compute this model", problems_for_ctranslate2(config))
         stacks = model.model.encoder, model.model.decoder
-        aligning = aligning_heads(config)
-        if aligning is None:
+        options = _spec_options(config, "decoder")
+        if (aligning := aligning_heads(config)) is not None:
+            options |= {"alignment_layer": aligning.layer, "alignment_heads": aligning.number}
+        else:
             logger.warning(
                 f"The export leaves out `alignment_heads` {config.alignment_heads}: CTranslate2 "
                 "averages heads of one layer, and whole groups of heads that share their keys."
             )
         encoder = transformer_spec.TransformerEncoderSpec(**_spec_options(config, "encoder"))
-        decoder = transformer_spec.TransformerDecoderSpec(
-            **_spec_options(config, "decoder"), **(aligning.spec_options if aligning else {})
-        )
+        decoder = transformer_spec.TransformerDecoderSpec(**options)
         for spec, stack, name in zip((encoder, decoder), stacks, STACKS, strict=True):
             spec.pre_norm = config.norm_placement == "pre"
             layers = list(stack.layers)
@@ -208,11 +207,6 @@ class AligningHeads:
     layer: int
     number: int
     order: list[int] | None
-
-    @property
-    def spec_options(self) -> dict[str, int]:
-        """The options of CTranslate2's specification of the decoder."""
-        return {"alignment_layer": self.layer, "alignment_heads": self.number}
 
 
 def aligning_heads(config: VanillaTransformerConfig) -> AligningHeads | None:

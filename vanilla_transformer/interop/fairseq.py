@@ -123,7 +123,11 @@ def _read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config, dict) and isinstance(config.get("model"), dict):
         options: dict[str, Any] = {}
         for group in ("criterion", "task", "model"):
-            options |= _flatten_options(config.get(group) or {})
+            for name, value in (config.get(group) or {}).items():
+                is_group = isinstance(value, dict) and name in ("encoder", "decoder", "quant_noise")
+                inner = value if is_group else {}
+                options |= {f"{name}_{own}": entry for own, entry in inner.items()}
+                options |= {} if is_group else {name: value}
         return {name: _resolve_reference(value, config) for name, value in options.items()}
     if isinstance(arguments, dict):
         return dict(arguments)
@@ -131,16 +135,6 @@ def _read_options(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         "The checkpoint holds no options (`args` or `cfg`), which tell the architecture: convert "
         "its weights with a table instead."
     )
-
-
-def _flatten_options(group: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in group.items():
-        if isinstance(value, dict) and name in ("encoder", "decoder", "quant_noise"):
-            flat |= {f"{name}_{inner}": entry for inner, entry in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 def _resolve_reference(value: Any, config: Mapping[str, Any]) -> Any:

@@ -161,7 +161,6 @@ def write_card(
     Args:
         source: What the model was made from, a path or a name on the Hub.
         tag: Tag of the conversion, beside "vanilla-transformer" and "encoder-decoder".
-        needs_code: Whether that needs the code of this package.
     """
     data = ModelCardData(
         library_name="transformers",

@@ -98,10 +98,8 @@ def _make_family(
     """Describes one of these classes.
 
     Args:
-        positions: Our `position_embedding_type`.
         pre_norm: Whether norms stand before sublayers, with one after each stack; otherwise they
             stand after the sublayers.
-        embedding_norm: Whether a norm follows the embeddings.
         more_fields: Computes our fields beyond these from its config.
         ignored: Its options without effect beyond those of all classes.
     """

@@ -238,7 +238,6 @@ def export_to_transformers(
     Args:
         model: The model. It is in float32 afterwards.
         name: Name of the model, for the card, which names the last part of a path only.
-        positions: As in `to_transformers`.
 
     Raises:
         ValueError: As `to_transformers`, or if what was written computes something else.

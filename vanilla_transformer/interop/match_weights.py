@@ -399,7 +399,6 @@ def from_per_head(stacked: torch.Tensor, num_heads: int, num_parts: int = 3) -> 
         stacked: A weight of shape (parts · heads · head_dim, d_model), or a bias of shape
             (parts · heads · head_dim). The rows are [q_0, k_0, v_0, q_1, k_1, v_1, ...], where each
             entry stands for head_dim rows.
-        num_heads: Number of heads.
         num_parts: 3 for queries, keys and values; 2 for the keys and values of cross-attention.
 
     Returns:

@@ -207,7 +207,6 @@ def common_fields(
 
     Args:
         stacks: `heads` and perhaps `heads_kv` of both stacks.
-        activation: The activation, and whether it is gated.
         tables: Names of the source's and the target's embedding, and of the output projection.
     """
     source, target, output = (weights.get(name) for name in tables)

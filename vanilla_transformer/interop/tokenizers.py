@@ -1,7 +1,8 @@
 """Tokenizers of converted and exported models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,27 @@ def save_tokenizer(tokenizer: Any, output_dir: str | Path) -> None:
     saved, problems = load(output_dir), []
     if type(saved) is not type(tokenizer):
         problems.append(f"it loads as {type(saved).__name__}, not {type(tokenizer).__name__}")
-    for text in PROBES:
-        for argument, side in (("text", "source"), ("text_target", "target")):
-            expected, found = (each(**{argument: text})["input_ids"] for each in (tokenizer, saved))
-            own = isinstance(tokenizer, VanillaTransformerTokenizer)
-            options = {"side": side} if own else {}
-            if expected != found:
-                problems.append(f"`{argument}` {text!r} becomes {found}, not {expected}")
-            elif tokenizer.decode(expected, **options) != saved.decode(found, **options):
-                problems.append(f"{expected} becomes {saved.decode(found, **options)!r}")
+    problems += _find_differences(tokenizer, saved, PROBES, ("source", "target"))
     raise_problems("The saved tokenizer differs from that of the source", problems)
+
+
+def _find_differences(
+    tokenizer: Any, saved: Any, texts: Sequence[str], sides: Sequence[str]
+) -> Iterator[str]:
+    """Yields a sentence for each text that a saved tokenizer encodes or decodes otherwise."""
+    both = (tokenizer, saved)
+    for text, side in product(texts, sides):
+        argument = {"source": "text", "target": "text_target"}[side]
+        expected, found = (each(**{argument: text})["input_ids"] for each in both)
+        own = [isinstance(each, VanillaTransformerTokenizer) for each in both]
+        original, decoded = (
+            each.decode(expected, **({"side": side} if is_own else {}))
+            for each, is_own in zip(both, own, strict=True)
+        )
+        if expected != found:
+            yield f"`{argument}` {text!r} becomes {found}, not {expected}"
+        elif original != decoded:
+            yield f"{expected} becomes {decoded!r}, not {original!r}"
 
 
 # Words listed by id ------------------------------------------------------------------------------
@@ -173,13 +185,8 @@ def _save_side(tokenizer: VanillaTransformerTokenizer, folder: str | Path) -> tu
     saved, problems = load(folder), []
     if isinstance(saved, VanillaTransformerTokenizer):
         problems.append(f"it loads as {type(saved).__name__}, a class of this package")
-    for text in (*PROBES, "</s> a <s>", " a ".join(tags)):
-        expected, found = tokenizer(text)["input_ids"], saved(text)["input_ids"]
-        original, decoded = tokenizer.decode(expected, side="source"), saved.decode(expected)
-        if expected != found:
-            problems.append(f"{text!r} becomes {found}, not {expected}")
-        elif original != decoded:
-            problems.append(f"{expected} becomes {decoded!r}, not {original!r}")
+    texts = (*PROBES, "</s> a <s>", " a ".join(tags))
+    problems += _find_differences(tokenizer, saved, texts, ("source",))
     raise_problems("The exported tokenizer differs from the model's", problems)
     if not tags:
         return ()

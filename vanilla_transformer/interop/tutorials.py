@@ -142,7 +142,6 @@ def convert_tutorial(
 
     Args:
         system: "system-a" to "system-e".
-        state_dict: Names and weights of the trained model.
         num_heads: Number of attention heads of the trained model. The weights do not show it: a
             wrong number gives a model that computes something else, without an error.
         renames: Rules that turn names of the trained model into the names that this module expects;
@@ -258,7 +257,6 @@ class Layout:
 
     Attributes:
         sign: A weight that only its models have.
-        names: Rules for the names of its weights.
     """
 
     title: str

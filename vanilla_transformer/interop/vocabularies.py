@@ -8,7 +8,7 @@ with the embedding zero, and with a bias of the logits that never lets it win.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -55,7 +55,6 @@ class Vocabularies:
         start: The token that a target begins with. None: the user gives it.
         begins: Whether a source begins with "bos_token".
         ends: Whether a source ends with "eos_token".
-        notes: Sentences on what was added.
     """
 
     source: list[str]
@@ -221,22 +220,18 @@ def build_with_vocabularies(
 def vocabularies_of(
     config: VanillaTransformerConfig, tokenizer: Any
 ) -> tuple[list[str], list[str]]:
-    """Returns the tokens of the source and of the target, in the order of their ids."""
-    sizes = config.vocab_size, cast(int, config.decoder_vocab_size)
-    vocabularies = [vocabulary_of(tokenizer, side) for side in ("source", "target")]
-    source, target = (_tokens_by_id(*pair) for pair in zip(vocabularies, sizes, strict=True))
-    return source, target
-
-
-def _tokens_by_id(vocabulary: dict[str, int], size: int) -> list[str]:
-    """Returns a vocabulary in the order of ids; rows without a token get a made-up one."""
-    by_id = {index: token for token, index in vocabulary.items()}
-    if by_id and max(by_id) >= size:
-        raise ValueError(
-            f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
-            "tokenizer that the model was trained with."
-        )
-    return [by_id.get(index, f"<row{index}>") for index in range(size)]
+    """Returns the tokens of both sides in the order of ids; rows without one get a made-up one."""
+    tokens = []
+    for side, name in (("source", "vocab_size"), ("target", "decoder_vocab_size")):
+        size = getattr(config, name)
+        by_id = {index: token for token, index in vocabulary_of(tokenizer, side).items()}
+        if by_id and max(by_id) >= size:
+            raise ValueError(
+                f"The tokenizer has the id {max(by_id)}, but the model has {size} rows: give the "
+                "tokenizer that the model was trained with."
+            )
+        tokens.append([by_id.get(index, f"<row{index}>") for index in range(size)])
+    return tokens[0], tokens[1]
 
 
 # Tokenizers ---------------------------------------------------------------------------------------

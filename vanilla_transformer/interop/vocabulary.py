@@ -441,9 +441,7 @@ def save_changed_model(
 
     Args:
         pair: The model and the tokenizer.
-        path: The model that it was made from.
         change: "smaller" or "larger".
-        text: What was changed.
     """
     with replaced_directory(output_dir) as folder:
         pair[0].save_pretrained(folder)

@@ -26,11 +26,9 @@ class CallContext(NamedTuple):
             asks for. None: nothing is hidden.
         positions: What the position scheme adds to the queries, keys and scores of self-attention.
         cache: Keys and values of earlier tokens; each call appends its own.
-        layout: The layout of the states.
         source_mask: As `mask`, for cross-attention.
         source_cache: The cache of which `cache` is one part; the other holds the keys and values
             of the source after the first call.
-        source_layout: The layout of the encoder's states.
         rows_per_source: Number of neighbouring rows that decode the same source, of which there is
             one copy: they attend to it as queries of several positions would.
     """

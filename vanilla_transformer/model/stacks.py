@@ -367,7 +367,6 @@ class VanillaTransformerDecoder(CausalStack):
         Args:
             encoder_hidden_states: Of shape (batch, source_len, d_model), or in `encoder_layout`.
             encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
-            encoder_layout: The layout of `encoder_hidden_states`.
 
         Returns:
             `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`,

@@ -193,47 +193,35 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         """
         kinds = (kind,) if shared else (kind, target_kind or kind)
         sizes = (vocab_size, target_vocab_size or vocab_size)
-        smallest = [len(SPECIAL_TOKENS) + (256 if kind == "byte_bpe" else 1) for kind in kinds]
-        problems = (
-            *(
-                (
-                    isinstance(texts, str),
-                    f"{name} is a single string: pass a list or another iterable of texts.",
-                )
-                for name, texts in (("source", source), ("target", target))
-            ),
+        problems = [
             (
-                target is None and not shared,
-                "target=None with shared=False: pass target texts, or shared=True for one "
-                "vocabulary.",
-            ),
-            *(
-                (
-                    shared and value is not None,
-                    f"{name}={value!r} has no effect with shared=True: pass shared=False, or leave "
-                    f"{name} out.",
-                )
-                for name, value in (
-                    ("target_kind", target_kind),
-                    ("target_vocab_size", target_vocab_size),
-                )
-            ),
-            *(
+                isinstance(texts, str),
+                f"{name} is a single string: pass a list or another iterable of texts.",
+            )
+            for name, texts in (("source", source), ("target", target))
+        ]
+        for name, value in (("target_kind", target_kind), ("target_vocab_size", target_vocab_size)):
+            advice = f"pass shared=False, or leave {name} out."
+            message = f"{name}={value!r} has no effect with shared=True: {advice}"
+            problems.append((shared and value is not None, message))
+        for name, side_kind, size in zip(("", "target_"), kinds, sizes, strict=False):
+            least = len(SPECIAL_TOKENS) + (256 if side_kind == "byte_bpe" else 1)
+            problems += [
                 (
                     side_kind not in KINDS,
                     f"{name}kind={side_kind!r} is unknown: use one of {', '.join(KINDS)}.",
-                )
-                for name, side_kind in zip(("", "target_"), kinds, strict=False)
-            ),
-            *(
+                ),
                 (
                     size < least,
                     f"{name}vocab_size={size} is too small: kind {side_kind!r} needs {least} or "
                     f"more ({len(SPECIAL_TOKENS)} special tokens and its alphabet). Raise it.",
-                )
-                for name, side_kind, size, least in zip(
-                    ("", "target_"), kinds, sizes, smallest, strict=False
-                )
+                ),
+            ]
+        problems += [
+            (
+                target is None and not shared,
+                "target=None with shared=False: pass target texts, or shared=True for one "
+                "vocabulary.",
             ),
             (min_frequency < 1, f"min_frequency={min_frequency} must be 1 or more."),
             (
@@ -245,7 +233,7 @@ class VanillaTransformerTokenizer(TokenizersBackend):
                 model_max_length is not None and model_max_length < 1,
                 f"model_max_length={model_max_length} must be 1 or more, or None.",
             ),
-        )
+        ]
         for is_wrong, message in problems:
             if is_wrong:
                 raise ValueError(message)

@@ -91,7 +91,6 @@ class PageView:
 
     Attributes:
         walk: The shapes of one call of the model on the line and the output.
-        sizes: The sizes in these shapes, by name.
     """
 
     maps: AttentionMaps

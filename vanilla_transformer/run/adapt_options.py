@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from vanilla_transformer.data.corpus_entries import Corpus
 from vanilla_transformer.data.model_directory import check_model_path
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.names import METRIC_NAMES
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 FILE_LISTS = ("files", "validation", "test", "general")
 """The options that name pairs: one file of pairs, or two text files."""
@@ -125,11 +126,7 @@ RULES = (
         lambda value, _: len(value) > 2,
         "`{name}` names {value}: give one file of pairs, or two text files.",
     ),
-    Rule(
-        ("general_share",),
-        lambda value, _: not 0 < value < 1,
-        "`{name}` is {value}: it must be above 0 and below 1.",
-    ),
+    within(0, 1, "general_share", ends="()"),
     Rule(
         ("general_texts",),
         lambda _, options: bool(options.general),
@@ -148,10 +145,6 @@ RULES = (
     one_of(METRIC_NAMES, "metrics"),
     at_least(0, "lora"),
     at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
-    Rule(
-        ("learning_rate",),
-        lambda value, _: not 0 < value < float("inf"),
-        "`{name}` is {value}: it must be above 0.",
-    ),
+    within(0, inf, "learning_rate", ends="()"),
 )
 """The rules of an adaptation."""

@@ -94,8 +94,6 @@ class _PreparedStart:
     """What a training starts from.
 
     Attributes:
-        splits: The pairs.
-        before: The old model.
         model: The same, with the vocabulary of the training.
         is_resumed: Whether an interrupted training goes on.
     """
@@ -112,7 +110,6 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     Several processes train together. The first one prepares and compares; the others return None.
 
     Args:
-        options: What is adapted.
         command: Words of the command on the model card.
 
     Raises:

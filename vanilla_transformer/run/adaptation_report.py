@@ -46,7 +46,6 @@ class Adapted:
         own: The comparison of the old and the adapted model on the own test set.
         general: That on the general test set; None: there is none.
         seconds: Time of the training.
-        sizes: Those of the old and the adapted model.
     """
 
     model: Path
@@ -138,7 +137,6 @@ def write_reports(done: Adapted, source: Path, folder: Path) -> None:
     """Writes pages and figures of the comparisons, and the card of the model.
 
     Args:
-        done: What is reported.
         source: Directory that the model comes from.
         folder: Directory of the copy, which gets the card.
     """

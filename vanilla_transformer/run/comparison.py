@@ -37,7 +37,6 @@ class Comparison:
         groups: The same for a part of the texts each: "kind" ("corpus", "direction" or "length"),
             "group", "rows" (their indices) and "scores".
         text_scores: The score of each output by itself, by model, in the metric of the next field.
-        text_metric: The first metric.
     """
 
     models: list[str]

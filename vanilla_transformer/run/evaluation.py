@@ -29,7 +29,6 @@ class Evaluation:
     Attributes:
         scores: For each metric all values that it computes, such as score, signature and the ends
             of the 95% interval.
-        predictions: The model's output for each source.
     """
 
     scores: dict[str, dict[str, Any]]
@@ -54,7 +53,6 @@ def evaluate_model(
     Args:
         model_name_or_path: Directory of a saved model, or its name on the Hub.
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
-        split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
         engine: What computes the outputs; see `Translator.from_pretrained`.
         device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.

@@ -82,7 +82,7 @@ def write_model_card(
     return path
 
 
-def wrapped_command(words: Sequence[str], width: int = 88) -> str:
+def wrapped_command(words: Sequence[str]) -> str:
     """Joins the words of a command for a shell, over several lines if it is long.
 
     A line ends before an option, so that an option and its values stand together.
@@ -94,7 +94,7 @@ def wrapped_command(words: Sequence[str], width: int = 88) -> str:
         groups[-1].append(word)
     lines: list[str] = []
     for group in map(shlex.join, groups):
-        if lines and len(lines[-1]) + len(group) < width:
+        if lines and len(lines[-1]) + len(group) < 88:
             lines[-1] += f" {group}"
         else:
             lines.append(group)

@@ -7,11 +7,12 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 
 import os
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from vanilla_transformer.data.arguments import option
 from vanilla_transformer.names import METRIC_NAMES, TOKENIZER_KINDS
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, only_with, within
 
 SAMPLED_SIDES = ("both", "source", "target")
 _AVERAGES = ("average_last", "average_best", "ema_decay")
@@ -27,42 +28,18 @@ RULES = (
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
-    Rule(
-        ("teacher_weight", "teacher_temperature"),
-        lambda _, options: not options.teacher,
-        "`{name}` of {value} has no effect without `teacher`: give both, or leave it out.",
-    ),
-    Rule(
-        ("teacher_weight",),
-        lambda value, _: not 0 < value <= 1,
-        "`{name}` is {value}: it must be above 0, and at most 1.",
-    ),
-    Rule(
-        ("teacher_temperature",),
-        lambda value, _: not 0 < value < float("inf"),
-        "`{name}` is {value}: it must be above 0 and finite.",
-    ),
+    only_with("teacher", "teacher_weight", "teacher_temperature"),
+    within(0, 1, "teacher_weight", ends="(]"),
+    within(0, inf, "teacher_temperature", ends="()"),
     Rule(
         ("num_proc",),
         lambda value, _: value > (os.cpu_count() or 1),
         f"`{{name}}` is {{value}}, but this machine has {os.cpu_count()} processors: give at most "
         "as many.",
     ),
-    Rule(
-        ("bpe_dropout",),
-        lambda value, _: not 0 <= value <= 1,
-        "`{name}` is {value}: give a probability from 0 to 1, e.g. 0.1.",
-    ),
-    Rule(
-        ("unigram_alpha",),
-        lambda value, _: not 0 <= value < float("inf"),
-        "`{name}` is {value}: it must be 0 or greater, e.g. 0.2.",
-    ),
-    Rule(
-        ("ema_decay",),
-        lambda value, _: not 0 < value < 1,
-        "`{name}` is {value}: it must be above 0 and below 1, e.g. 0.999.",
-    ),
+    within(0, 1, "bpe_dropout", example="0.1"),
+    within(0, inf, "unigram_alpha", ends="[)", example="0.2"),
+    within(0, 1, "ema_decay", ends="()", example="0.999"),
     Rule(
         ("sampled_sides",),
         lambda _, options: not options.enabled,

@@ -10,6 +10,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.corpus_entries import read_entries
+from vanilla_transformer.rules import refuse
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
@@ -76,7 +77,7 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     replaces = folder.exists() and any(folder.iterdir()) and not resumes_here
     replaces = replaces and training.process_index == 0  # the others may see what it has made
-    for is_broken, sentence in (
+    refuse(
         (
             resumes_here and overwrite,
             f"`overwrite` deletes what `output_dir` {str(folder)!r} holds, and "
@@ -93,9 +94,7 @@ def resolve_output_directory(arguments: RunArguments) -> OutputDirectory:
             "`--resume_from_checkpoint True`, delete its contents with `--overwrite`, or "
             "choose another directory.",
         ),
-    ):
-        if is_broken:
-            raise ValueError(sentence)
+    )
     if replaces:
         _check_inputs_are_elsewhere(arguments, checkpoint, folder.resolve())
     return directory

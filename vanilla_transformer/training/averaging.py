@@ -21,6 +21,7 @@ from vanilla_transformer.data.atomic_files import check_output_directory, replac
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.model.pretrained_model import PROBE_FILE
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES
+from vanilla_transformer.rules import refuse
 from vanilla_transformer.training.checkpoints import (
     CHECKSUMS,
     TRAINER_STATE,
@@ -298,7 +299,7 @@ class AverageCheckpoints(TrainerCallback):
         limit, count = args.save_total_limit, self.count
         # Trainer keeps the best one in place of the oldest, even without load_best_model_at_end.
         needed = count + (args.metric_for_best_model is not None)
-        for is_broken, sentence in (
+        refuse(
             (
                 hasattr(model, "peft_config"),
                 "AverageCheckpoints averages whole models, but the checkpoints of this model hold "
@@ -324,9 +325,7 @@ class AverageCheckpoints(TrainerCallback):
                 f"`save_total_limit` is {limit}, but {count} checkpoints are to be averaged: set "
                 f"it to at least {needed}, or leave it out.",
             ),
-        ):
-            if is_broken:
-                raise ValueError(sentence)
+        )
         name = saved_record(cast(Any, state.stateful_callbacks)).get("training")
         self._steps = {
             one.step

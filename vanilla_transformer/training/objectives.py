@@ -77,10 +77,8 @@ def simcut_loss(
 
     Args:
         model: Model of this package in train mode, possibly wrapped.
-        inputs: As of `rdrop_loss`.
         alpha: Weight of the divergence; 3 in the paper.
         cutoff: Probability that a token is not seen; 0.05 in the paper.
-        num_items_in_batch: As of `rdrop_loss`.
 
     Returns:
         (The loss, in nats per token; the outputs of the model for the doubled batch.)

@@ -18,7 +18,15 @@ from transformers.training_args import OptimizerNames
 
 from vanilla_transformer.data.arguments import option
 from vanilla_transformer.names import ERROR_RATES, METRIC_NAMES, MUON, NOAM
-from vanilla_transformer.rules import Rule, at_least, check_rules, is_given, one_of
+from vanilla_transformer.rules import (
+    Rule,
+    at_least,
+    check_rules,
+    is_given,
+    one_of,
+    only_with,
+    within,
+)
 from vanilla_transformer.training.muon import MUON_LEARNING_RATE, MUON_MOMENTUM
 from vanilla_transformer.training.schedules import check_schedule
 
@@ -219,26 +227,14 @@ RULES_BEFORE = (
         *("warmup_steps", "rdrop_alpha", "simcut_alpha", "guided_alignment_weight"),
         *("dataloader_num_workers", "logging_steps", "eval_steps", "save_steps"),
     ),
-    Rule(
-        ("adam_beta1", "adam_beta2", "muon_momentum", "label_smoothing_factor", "simcut_cutoff"),
-        lambda value, _: not 0 <= value < 1,
-        "`{name}` is {value}: it must be from 0 to below 1.",
+    within(
+        *(0, 1, "adam_beta1", "adam_beta2", "muon_momentum"),
+        *("label_smoothing_factor", "simcut_cutoff"),
+        ends="[)",
     ),
-    Rule(
-        ("seed", "data_seed"),
-        lambda value, _: not 0 <= value < 2**32,
-        "`{name}` is {value}: it must be from 0 to below 2**32.",
-    ),
-    Rule(
-        ("scheduled_sampling",),
-        lambda value, _: not 0 <= value <= 1,
-        "`{name}` is {value}: it must be from 0 to 1.",
-    ),
-    Rule(
-        ("num_train_epochs",),
-        lambda value, _: not value > 0,
-        "`{name}` is {value}: it must be above 0.",
-    ),
+    within(0, 2**32 - 1, "seed", "data_seed"),
+    within(0, 1, "scheduled_sampling"),
+    within(0, math.inf, "num_train_epochs", ends="()"),
     Rule(
         ("max_steps",),
         lambda value, _: value < 1,
@@ -345,15 +341,10 @@ RULES_AFTER = (
         "`{name}` of {value} changes embeddings inside the model, which `torch_compile` hides: "
         "leave one of them out.",
     ),
-    Rule(
-        ("simcut_cutoff",),
-        lambda _, options: options.simcut_alpha is None,
-        "`{name}` of {value} has no effect without `simcut_alpha`: give both, or leave it out.",
-    ),
-    Rule(
-        ("guided_alignment_weight", "guided_alignment_layer", "guided_alignment_head"),
-        lambda _, options: options.guided_alignment is None,
-        "`{name}` of {value} has no effect without `guided_alignment`: give both, or leave it out.",
+    only_with("simcut_alpha", "simcut_cutoff"),
+    only_with(
+        "guided_alignment",
+        *("guided_alignment_weight", "guided_alignment_layer", "guided_alignment_head"),
     ),
     Rule(
         ("guided_alignment_weight",),
