@@ -91,6 +91,12 @@ def test_a_tokenizer_with_other_tokens_is_refused(trained, corpus, tmp_path):
         main(arguments(corpus, tmp_path / "student", "train", **changes))
 
 
+def test_a_teacher_without_training_data_is_refused(trained, corpus, tmp_path):
+    changes = {"model_name_or_path": trained, "teacher": trained, "do_train": False}
+    with pytest.raises(ValueError, match="`teacher` has no effect, because this run trains nothing"):
+        main(arguments(corpus, tmp_path / "out", "validation", **changes))
+
+
 def test_a_tokenizer_that_is_larger_than_the_model_is_refused(copy, corpus, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(copy)
     tokenizer.add_tokens(["<2de>"])

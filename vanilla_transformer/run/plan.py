@@ -150,6 +150,8 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
+    if arguments.model.teacher and "train" not in splits:
+        raise ValueError("`teacher` has no effect, because this run trains nothing: leave it out.")
     attention = arguments.model.attn_implementation
     if attention == "flex_attention" and "train" in splits and training.device.type == "cpu":
         raise ValueError(

@@ -100,7 +100,8 @@ def simcut_loss(
 def _cut_tokens(model: nn.Module, cutoff: float) -> Iterator[None]:
     """Sets the embeddings of random tokens to zero in the second half of each batch.
 
-    This is the token cutoff of Shen et al. 2020 (arXiv:2009.13818): positions stay.
+    This is the token cutoff of Shen et al. 2020 (arXiv:2009.13818): positions stay. Any token may
+    be cut; the code of Gao et al. spares the end of each source and the start of each target.
     """
 
     def cut(stack: Any, args: tuple[()], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
