@@ -4,15 +4,18 @@ import json
 import os
 import re
 import shutil
+import signal
 
 import datasets
 import pytest
+from datasets import Dataset
 from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import shards
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.loading import tokenizer_sample
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.preparation import prepare as open_data
 
@@ -97,6 +100,36 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
     assert prepare(corpus, tmp_path / "data") == 0
     assert written == ["00001.arrow", "00002.arrow"]
     assert contents(tmp_path / "whole") == contents(tmp_path / "data")
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two processors")
+def test_a_killed_worker_loses_no_shard(corpus, tmp_path, monkeypatch, capsys):
+    write, main_process = shards._write_shard, os.getpid()
+
+    def die(make, path, *rest):
+        if path.name == "00002.arrow" and os.getpid() != main_process:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(make, path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "_write_shard", die)
+        assert prepare(corpus, tmp_path / "data", num_proc=2) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "A process that encodes was ended from outside" in said
+    assert "What it has written is kept." in said
+    assert prepare(corpus, tmp_path / "data", num_proc=2) == 0
+    assert len(contents(tmp_path / "data")) == 5
+
+
+def test_a_tokenizer_is_trained_on_a_sample_of_all_pairs():
+    rows = Dataset.from_dict({"source": list(map(str, range(1000))), "target": ["a"] * 1000})
+    first, again = (tokenizer_sample(rows, 50) for _ in range(2))
+    assert len(first) == 50
+    assert first["source"][:] == again["source"][:]
+    found = [int(text) for text in first["source"]]
+    assert len(set(found)) == 50
+    assert min(found) < 200 < 800 < max(found)
+    assert tokenizer_sample(rows, 1000)["source"][:] == rows["source"][:]
 
 
 def change_byte(path):
