@@ -19,9 +19,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 import psutil
@@ -30,6 +32,7 @@ from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.shards import INDEX, LENGTHS, Shards
 from vanilla_transformer.data.text_files import read_line_pairs
 
+T = TypeVar("T")
 PROGRAM = (sys.executable, "-m", "vanilla_transformer")
 WORDS = 25
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -131,6 +134,41 @@ def _largest_own_memory(pid: int) -> int:
     return max(found)
 
 
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Returns what a call returns, and its processor seconds."""
+    began = time.process_time()
+    return work(), time.process_time() - began
+
+
+def time_orders(count: int, folder: Path) -> None:
+    """Prints how soon the first batches come of so many pairs, of which there are only lengths."""
+    from vanilla_transformer.data.mixing import Mixture
+    from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler
+
+    rng, path = np.random.default_rng(0), folder / f"{count}.{LENGTHS}"
+    lengths = np.lib.format.open_memmap(path, "w+", np.uint16, (count, 2))
+    for start in range(0, count, 2**20):
+        part = lengths[start : start + 2**20]
+        words = 1.5 * rng.triangular(4, WORDS - 4, 2 * WORDS - 12, (len(part), 1))
+        part[:] = np.clip(words * rng.lognormal(0, 0.2, part.shape), 2, 255)
+    lengths.flush()
+    shares = {"7/10": 0.4, "2/10": 0.3, "1/10": 0.3}
+    sizes = {name: int(name[0]) * count // 10 for name in shares}
+    hundred = {str(one): (one + 50) / 9950 for one in range(100)}
+    for what, mixture in {
+        "one corpus": None,
+        "three corpora with shares": Mixture(sizes, shares, 1),
+        "a hundred with shares": Mixture(dict.fromkeys(hundred, count // 100), hundred, 1),
+    }.items():
+        sides = lengths[:, 0], lengths[:, 1]
+        sampler, made = timed(partial(TokenBudgetBatchSampler, *sides, 4096, mixture=mixture))
+        print(f"| {what} | sampler {made:.1f} s |", flush=True)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            _, first = timed(partial(next, iter(sampler)))
+            print(f"| epoch {epoch} | first batch {first:.1f} s |", flush=True)
+
+
 def load_batches(prepared: str, batches: int) -> None:
     """Loads batches of an epoch as a training does, and prints tokens a second."""
     from torch.utils.data import DataLoader
@@ -140,26 +178,18 @@ def load_batches(prepared: str, batches: int) -> None:
     from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
     from vanilla_transformer.inference.loading import load_tokenizer
 
-    def timed(work: Callable[[], object]) -> float:
-        began = time.process_time()
-        work()
-        return time.process_time() - began
-
     rows = Shards.read(Path(prepared, "train")).open()
     lengths = token_lengths(rows, "input_ids"), token_lengths(rows, "labels")
-    samplers: list[TokenBudgetBatchSampler] = []
-    made = timed(lambda: samplers.append(TokenBudgetBatchSampler(*lengths, 4096)))
+    sampler, made = timed(partial(TokenBudgetBatchSampler, *lengths, 4096))
     collator = DataCollatorForSeq2Seq(load_tokenizer(str(Path(prepared, "tokenizer"))))
-    loader = iter(DataLoader(rows, batch_sampler=samplers[0], collate_fn=collator))
-    first = timed(lambda: next(loader))
-    tokens = 0
-
-    def read() -> None:
-        nonlocal tokens
-        for batch in islice(loader, batches):
-            tokens += int(batch["attention_mask"].sum()) + int((batch["labels"] >= 0).sum())
-
-    seconds = timed(read)
+    loader = iter(DataLoader(rows, batch_sampler=sampler, collate_fn=collator))
+    _, first = timed(partial(next, loader))
+    tokens, seconds = timed(
+        lambda: sum(
+            int(batch["attention_mask"].sum()) + int((batch["labels"] >= 0).sum())
+            for batch in islice(loader, batches)
+        )
+    )
     print(
         f"| loading alone | sampler {made:.2f} s, first batch {first:.2f} s, then "
         f"{tokens / seconds:,.0f} tokens/s |",
@@ -183,12 +213,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-proc", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("runs/scale"))
     parser.add_argument("--load", help="only load batches of this prepared directory")
+    parser.add_argument("--lengths", type=int, help="only order so many pairs of made lengths")
     options = parser.parse_args(argv)
     if options.load:
         load_batches(options.load, 1000)
         return
     os.environ["HF_DATASETS_CACHE"] = str(options.folder / "cache")
     options.folder.mkdir(parents=True, exist_ok=True)
+    if options.lengths:
+        time_orders(options.lengths, options.folder)
+        return
     data = options.folder
     for count in options.pairs:
         files = make_corpus(options.source, options.target, count, options.folder)

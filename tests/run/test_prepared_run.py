@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 
 import datasets
 import pytest
+from datasets import Dataset
 from toy import arguments
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.data import shards
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
+from vanilla_transformer.run.loading import tokenizer_sample
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.preparation import prepare as open_data
 
@@ -96,6 +100,36 @@ def test_a_killed_preparation_makes_only_what_is_missing(corpus, tmp_path, monke
     assert prepare(corpus, tmp_path / "data") == 0
     assert written == ["00001.arrow", "00002.arrow"]
     assert contents(tmp_path / "whole") == contents(tmp_path / "data")
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two processors")
+def test_a_killed_worker_loses_no_shard(corpus, tmp_path, monkeypatch, capsys):
+    write, main_process = shards._write_shard, os.getpid()
+
+    def die(make, path, *rest):
+        if path.name == "00002.arrow" and os.getpid() != main_process:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(make, path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "_write_shard", die)
+        assert prepare(corpus, tmp_path / "data", num_proc=2) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "A process that encodes was ended from outside" in said
+    assert "What it has written is kept." in said
+    assert prepare(corpus, tmp_path / "data", num_proc=2) == 0
+    assert len(contents(tmp_path / "data")) == 5
+
+
+def test_a_tokenizer_is_trained_on_a_sample_of_all_pairs():
+    rows = Dataset.from_dict({"source": list(map(str, range(1000))), "target": ["a"] * 1000})
+    first, again = (tokenizer_sample(rows, 50) for _ in range(2))
+    assert len(first) == 50
+    assert first["source"][:] == again["source"][:]
+    found = [int(text) for text in first["source"]]
+    assert len(set(found)) == 50
+    assert min(found) < 200 < 800 < max(found)
+    assert tokenizer_sample(rows, 1000)["source"][:] == rows["source"][:]
 
 
 def change_byte(path):
@@ -183,17 +217,39 @@ def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=left.pop(0)))
     assert prepare(corpus, tmp_path / "data") == 1
     said = capsys.readouterr().err
-    assert "The encoded data need at least about 0.00 GB in" in said
+    assert re.search(r"The encoded data need at least about \d+\.\d\d KiB more in", said)
     assert "Nothing is written yet." in said
     assert not (tmp_path / "data").exists()
     left = [2**40, 10]
     assert prepare(corpus, tmp_path / "data") == 1
-    assert "Nothing is encoded yet." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(r"KiB more in .* has 10 bytes left: .* What is written is kept\.", said)
+    assert not contents(tmp_path / "data")
     left = [2**40, 2**40, 10]
     shutil.rmtree(tmp_path / "data")
     assert prepare(corpus, tmp_path / "data") == 1
-    assert "The encoded data need about 0.00 GB more in" in capsys.readouterr().err
+    assert "KiB more in" in capsys.readouterr().err
     assert len(contents(tmp_path / "data")) == 1  # what was written is kept
+
+
+def test_a_training_that_prepares_nothing_is_told_the_same(corpus, tmp_path, monkeypatch, capsys):
+    used = shutil.disk_usage(tmp_path)
+    left = [10, 10]
+    free = lambda _: used._replace(free=left.pop(0) if left else 2**40)  # noqa: E731
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    assert train(corpus, tmp_path / "out", max_steps=2) == 1
+    warning, *_, error = capsys.readouterr().err.splitlines()
+    assert re.search(
+        r"The encoded data need up to about [\d.]+ KiB in .* has 10 bytes left", warning
+    )
+    assert re.search(r"The encoded data need at least about [\d.]+ KiB more in", error)
+    assert train(corpus, tmp_path / "out", max_steps=2) == 0
+    left += [10, 10]  # a warning, and nothing is left to write
+    assert train(corpus, tmp_path / "again", max_steps=2) == 0
+    assert "an earlier run may have encoded them" in capsys.readouterr().err
+    left += [10]
+    assert train(corpus, tmp_path / "again", max_steps=2, resume_from_checkpoint=True) == 0
+    assert "need up to" not in capsys.readouterr().err
 
 
 def test_more_processes_than_processors_are_refused():

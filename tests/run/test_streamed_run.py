@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -136,16 +137,24 @@ def test_the_room_of_each_format_is_estimated(corpus, tmp_path, monkeypatch, cap
         sources += [entry(options, filters=False)] if options is not parts else []
         for args in sources:
             free[0] = 0.6 * exact
-            with pytest.raises(OSError, match=r"at least about 0\.00 GB .* Nothing is written yet"):
-                check_room_before_reading(tmp_path, args)
+            with pytest.raises(OSError, match=r"about [\d.]+ KiB .* Nothing is written"):
+                check_room_before_reading(tmp_path, args, is_new=True)
             free[0] = 1.1 * exact
-            check_room_before_reading(tmp_path, args)
+            check_room_before_reading(tmp_path, args, is_new=True)
     free[0] = 0
     assert not caplog.records
-    check_room_before_reading(tmp_path, entry(tables[0]))
-    assert "Without filters, the encoded data would need about 0.00 GB" in caplog.text
+    check_room_before_reading(tmp_path, sources[0], is_new=False)
+    assert not caplog.records
+    check_room_before_reading(tmp_path, entry(tables[0]), is_new=True)
+    assert re.search(r"need up to about [\d.]+ KiB .* because filters may drop pairs", caplog.text)
+    # A data set may tell its number of rows itself: here 100 times as many as its files have.
+    told = "dataset_info:\n  splits:\n  - {name: train, num_examples: 40000, num_bytes: 1}\n"
+    (tmp_path / "hub/README.md").write_text(f"---\n{told}---\n")
+    free[0] = 60 * exact
+    with pytest.raises(OSError, match=r"about \d{3}\.\d\d KiB .* Nothing is written"):
+        check_room_before_reading(tmp_path, DataArguments(**parts), is_new=True)
     (tmp_path / "a.json").write_text(json.dumps([{"source": "a", "target": "b"}]))
-    check_room_before_reading(tmp_path, DataArguments(train_file=str(tmp_path / "a.json")))
+    check_room_before_reading(tmp_path, DataArguments(train_file=str(tmp_path / "a.json")), True)
 
 
 def test_what_is_dropped_or_cut_is_told_once(tmp_path, caplog):

@@ -1,6 +1,5 @@
 """How much room encoded pairs take on the disk, estimated before they are read."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -8,78 +7,51 @@ from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
-from datasets import Dataset, load_dataset_builder
+from datasets import load_dataset_builder
+from datasets.utils.py_utils import size_str
 from transformers.utils import logging
 
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.corpora import arguments_of, entries_of
 from vanilla_transformer.data.corpus_entries import suffix_of
+from vanilla_transformer.data.encoding import TEXTS_OF_A_SAMPLE, bytes_of_pair
 from vanilla_transformer.data.filters import ALWAYS_ON
 from vanilla_transformer.data.parallel_data import files_of_split
+from vanilla_transformer.data.shards import check_room, free_bytes
 from vanilla_transformer.data.streamed_pairs import StreamedPairs, stream_training_data
 from vanilla_transformer.data.text_files import read_lines
 
 logger = logging.get_logger(__name__)
 
-_PAIRS_OF_A_SAMPLE = 100
 _LINES_OF_A_SAMPLE = 1000
-_BYTES_BESIDE_IDS = 12  # of a pair: two offsets, and its lengths
 _FORMATS_WITHOUT_LINES = (".json", ".tmx")
 
 
-def check_room_before_reading(folder: Path, args: DataArguments) -> None:
+def check_room_before_reading(folder: Path, args: DataArguments, is_new: bool) -> None:
     """Refuses a disk that is too small for the training pairs that options name.
 
     What cannot be known without reading all is left out of the estimate: `.json`, `.tmx`, and data
-    sets that do not tell their number of rows. Where filters will drop pairs, a warning takes the
-    place of the refusal.
-
-    Raises:
-        OSError: If the disk is too small.
-    """
-    sources = list(_training_sources(args))
-    needed = sum(_bytes_of_source(one) for one, _ in sources)
-    if not any(is_filtered for _, is_filtered in sources):
-        _check_room(folder, needed, "written")
-    elif needed > (free := _free_bytes(folder)):
-        logger.warning(
-            f"Without filters, the encoded data would need about {needed / 1e9:.2f} GB in "
-            f"{str(folder)!r}, whose disk has {free / 1e9:.2f} GB left: the preparation goes on, "
-            "and ends if what the filters keep has no room."
-        )
-
-
-def check_room_for(folder: Path, pairs: int, sample: Dataset) -> None:
-    """Refuses a disk that is too small for so many pairs.
-
-    Raises:
-        OSError: If the disk is too small.
-    """
-    _check_room(folder, pairs * _bytes_of_pair(sample), "encoded")
-
-
-def _check_room(folder: Path, needed: float, done: str) -> None:
-    if needed > (free := _free_bytes(folder)):
-        raise OSError(
-            f"The encoded data need at least about {needed / 1e9:.2f} GB in {str(folder)!r}, whose "
-            f"disk has {free / 1e9:.2f} GB left: make room, or choose another directory. Nothing "
-            f"is {done} yet."
-        )
-
-
-def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
-def _bytes_of_pair(sample: Dataset) -> float:
-    """Returns a low estimate: 6 bytes of text a token, whose id takes 2, and no copy of the texts.
+    sets that do not tell their number of rows. Where less may have to be written than is estimated,
+    a warning takes the place of the refusal.
 
     Args:
-        sample: Texts with the columns "source" and "target".
+        folder: Where they will be encoded; it may be missing.
+        is_new: Whether it holds none of them. If not, data sets are left out: `datasets` tells by
+            itself what has no room, and reads them but once.
+
+    Raises:
+        OSError: If the disk is too small.
     """
-    texts = sample[:_PAIRS_OF_A_SAMPLE]
-    size = sum(len(text.encode()) for side in ("source", "target") for text in texts[side])
-    return size / 3 / len(texts["source"]) + _BYTES_BESIDE_IDS
+    sources = [one for one in _training_sources(args) if is_new or one[0].dataset_name is None]
+    needed = sum(_bytes_of_source(one) for one, _ in sources)
+    if is_new and not any(is_filtered for _, is_filtered in sources):
+        check_room(folder, needed, "Nothing is written yet.")
+    elif needed > (free := free_bytes(folder)):
+        logger.warning(
+            f"The encoded data need up to about {size_str(needed)} in {str(folder)!r}, whose disk "
+            f"has {size_str(free)} left. This goes on, because filters may drop pairs, and an "
+            "earlier run may have encoded them; it ends if the others have no room."
+        )
 
 
 def _training_sources(args: DataArguments) -> Iterator[tuple[DataArguments, bool]]:
@@ -97,7 +69,7 @@ def _bytes_of_source(args: DataArguments) -> float:
         stream = stream_training_data(args)
         if (rows := _number_of_rows(args, stream)) is None:
             return 0.0
-        pair = _bytes_of_pair(stream.first_texts(_PAIRS_OF_A_SAMPLE))
+        pair = bytes_of_pair(stream.first_texts(TEXTS_OF_A_SAMPLE))
     except Exception:  # of the data or the network: loading tells it, or can read nevertheless
         return 0.0
     return min(rows, args.max_train_samples or rows) * pair

@@ -17,10 +17,10 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.disk_room import check_room_before_reading, check_room_for
+from vanilla_transformer.data.disk_room import check_room_before_reading
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.data.file_formats import add_links
+from vanilla_transformer.data.file_formats import add_links, cache_folder
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
@@ -103,6 +103,8 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
         if data is not None:
             raise ValueError("`streaming` reads what the options name: pass no data.")
         return _open_stream(arguments, directory, report)
+    if data is None and directory.checkpoint is None:
+        check_room_before_reading(cache_folder(), arguments.data, is_new=False)
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
@@ -126,15 +128,13 @@ def prepare_directory(arguments: RunArguments) -> None:
     with locked_directory(folder, is_main=True):
         request = {name: arguments.given[name] for name in _DECIDING if name in arguments.given}
         if not (folder / MANIFEST).exists():
-            check_room_before_reading(folder, arguments.data)
+            check_room_before_reading(folder, arguments.data, is_new=True)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
         directory = OutputDirectory(folder, None, False)
         init_from = arguments.model.model_name_or_path
         data = _load_data(arguments, None)
         if (sample := _sample_of(arguments, data)) is None:
             raise ValueError("A preparation needs training data: give them.")
-        if not begun:
-            check_room_for(folder, len(data["train"]), sample)
         use_cpu, pairs = arguments.training.use_cpu, len(data["train"])
         facts = Facts.of(pairs, sample, "validation" in data, use_cpu)
         arguments = _with_facts(arguments, directory, facts)
