@@ -20,7 +20,7 @@ PACKAGE = Path(vanilla_transformer.__file__).parent
 LIBRARIES = ("transformers.", "accelerate.", "datasets.")
 OWN_OR_OTHERS = {  # of torch, sacrebleu and the standard library, and of the package itself
     *("_ArgumentGroup", "_C", "_asdict", "_compiled_call_impl", "_exit", "_foreach_lerp_"),
-    *("_extract_corpus_statistics", "_functorch", "_get_tracing_state"),
+    *("_extract_corpus_statistics", "_functorch", "_get_tracing_state", "_softmax_backward_data"),
     *("_is_avx512_bf16_supported", "_linear_pointwise", "_option_string_actions", "_replace"),
     "_version",
 }

@@ -13,6 +13,7 @@ from vanilla_transformer.model.attention import (
     SelfAttention,
     choose_attention,
     eager_attention_forward,
+    short_attention_forward,
 )
 from vanilla_transformer.model.context import CallContext
 from vanilla_transformer.model.positions import PositionEncoding
@@ -43,6 +44,30 @@ def test_eager_attention_is_exact_in_double_precision():
     mixed, _ = eager_attention_forward(torch.nn.Identity(), query, key, value, None, 0.5)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5)
     torch.testing.assert_close(mixed, expected.transpose(1, 2), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(("length", "shared"), [(5, 4), (VECTOR_LENGTH + 1, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_short_rows_is_the_eager_one_with_its_gradients(length, shared, masked):
+    torch.manual_seed(0)
+    query = torch.randn(2, 4, 3, 8, dtype=torch.float64, requires_grad=True)
+    key, value = (
+        torch.randn(2, shared, length, 8, dtype=torch.float64, requires_grad=True) for _ in "kv"
+    )
+    hidden = torch.rand(2, 1, 3, length) < 0.3
+    mask = torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden, -1e9)
+    arguments = (torch.nn.Identity(), query, key, value, mask if masked else None, 0.3)
+    mixed, weights = short_attention_forward(*arguments)
+    expected, _ = eager_attention_forward(*arguments)
+    assert weights is None
+    torch.testing.assert_close(mixed, expected)
+    factors = torch.randn_like(mixed)
+    total = (mixed * factors).sum()
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.autograd.grad(total, query, create_graph=True)
+    found = torch.autograd.grad(total, (query, key, value))
+    gradients = torch.autograd.grad((expected * factors).sum(), (query, key, value))
+    torch.testing.assert_close(found, gradients)
 
 
 def test_weights_that_are_returned_are_contiguous(tiny_model, tiny_batch):

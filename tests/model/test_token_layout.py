@@ -56,7 +56,7 @@ def assert_same_step(model, batch, tolerance=1e-5, **kwargs):
     torch.testing.assert_close(free.loss, padded.loss, rtol=tolerance, atol=tolerance)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        scale = gradient.abs().max().clamp(min=1e-3)
+        scale = gradient.abs().max().clamp(min=1e-2)  # a bias of keys has only rounding errors
         torch.testing.assert_close(
             found[name] / scale, gradient / scale, rtol=0, atol=tolerance, msg=name
         )
@@ -334,7 +334,7 @@ def test_accelerates_mixed_precision_does_not_make_logits(tiny_model, tiny_batch
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_large_vocabulary_is_never_there_for_all_tokens(tiny_model, tiny_batch, smoothing):
-    model = tiny_model(dropout=0.0, vocab_size=600, label_smoothing=smoothing, noise=0.05).double()
+    model = tiny_model(dropout=0.0, vocab_size=1200, label_smoothing=smoothing, noise=0.05).double()
     lengths = torch.arange(2, 42).tolist()
     batch = tiny_batch(source_lens=lengths, target_lens=lengths[::-1], vocab=600)
     largest = {}
@@ -342,7 +342,7 @@ def test_a_large_vocabulary_is_never_there_for_all_tokens(tiny_model, tiny_batch
         with LargestTensor() as seen:
             step(model, batch, padding_free)
         largest[padding_free] = seen.elements
-    assert largest[True] <= 256 * 600 < sum(lengths) * 600 < largest[False]
+    assert largest[True] <= 256 * 1200 < sum(lengths) * 1200 < largest[False]
     assert_same_step(model, batch)
 
 

@@ -49,6 +49,7 @@ from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
+from vanilla_transformer.model.token_layout import PADDED
 from vanilla_transformer.names import MODEL_TYPE
 
 OPSET = 20
@@ -93,8 +94,13 @@ def export_to_onnx(
         what a quantisation changes, and notes on the tokenizer.
 
     Raises:
-        ValueError: If the graphs compute something else than the model.
+        ValueError: If the graphs compute something else than the model, or if the config has no
+            start of the decoder, without which transformers does not read it.
     """
+    if model.config.decoder_start_token_id is None:
+        raise ValueError(
+            "`decoder_start_token_id` is None, but an export holds that token: set it."
+        )
     folder = Path(output_dir)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     _export_graphs(model, folder / FOLDER)
@@ -171,7 +177,11 @@ class DecoderGraph(nn.Module):
         """Returns the keys and values of the source, layer by layer."""
         layers: Any = self.model.model.decoder.layers
         cross = [layer.encoder_attn for layer in layers]
-        return [a.split_heads(each(states)) for a in cross for each in (a.k_proj, a.v_proj)]
+        return [
+            PADDED.split_heads(each(states), a.head_dim)
+            for a in cross
+            for each in (a.k_proj, a.v_proj)
+        ]
 
 
 class EncoderGraph(nn.Module):

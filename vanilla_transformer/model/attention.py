@@ -17,15 +17,19 @@ import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .configuration_vanilla_transformer import BIASED_SCHEMES, VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
 from .decoding_cache import CACHE
 from .dropout import dropout as drop_out
-from .modes import is_tracing
+from .modes import is_tracing, refuse_second_derivative
 from .normalization import make_norm
+from .token_layout import PADDED, PaddingFreeLayout, TokenLayout
 
 VECTOR_LENGTH = 16
 """Numbers of float32 in the widest vectors of a CPU (AVX-512)."""
+
+LONGEST_SHORT_ROW = 64
+"""Tokens of a row up to which products of small matrices are faster than fused attention."""
 
 
 def eager_attention_forward(
@@ -70,6 +74,65 @@ def eager_attention_forward(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
+def short_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Computes `eager_attention_forward` without dropout and bias, in fewer passes over memory.
+
+    For training steps with short rows on a CPU, where torch's fused attention takes longer. It has
+    no second derivative, and returns no weights.
+    """
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (x.repeat_interleave(groups, dim=1) for x in (key, value))
+    mixed: torch.Tensor = _ShortAttention.apply(query, key, value, attention_mask, scaling)  # type: ignore[no-untyped-call]
+    return mixed.transpose(1, 2), None
+
+
+class _ShortAttention(torch.autograd.Function):
+    """softmax(scaling · QK^T + mask) V, and its gradient, by products of small matrices."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        scaling: float,
+    ) -> torch.Tensor:
+        heads = query.shape[:2]  # (batch, heads): one product each
+        query, key, value = (states.flatten(0, 1) for states in (query, key, value))
+        scores = torch.baddbmm(query.new_zeros(()), query, key.mT, beta=0, alpha=scaling)
+        if mask is not None:
+            scores.unflatten(0, heads).add_(mask)
+        weights = _softmax_of_rows(scores)
+        ctx.save_for_backward(query, key, value, weights)
+        ctx.scaling = scaling
+        return torch.bmm(weights, value).view(*heads, *query.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        refuse_second_derivative()
+        query, key, value, weights = ctx.saved_tensors
+        heads, gradient = gradient.shape[:2], gradient.flatten(0, 1)
+        errors = torch.bmm(gradient, value.mT)  # of the weights, then of the scores
+        errors = torch._softmax_backward_data(errors, weights, -1, weights.dtype)
+        zero = query.new_zeros(())
+        found = (
+            torch.baddbmm(zero, errors, key, beta=0, alpha=ctx.scaling),
+            torch.baddbmm(zero, errors.mT, query, beta=0, alpha=ctx.scaling),
+            torch.bmm(weights.mT, gradient),
+        )
+        return (*(states.unflatten(0, heads) for states in found), None, None)
+
+
 def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
     """Computes the softmax over the last dimension.
 
@@ -85,24 +148,56 @@ def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
 
 
 def choose_attention(
-    config: VanillaTransformerConfig, output_attentions: bool = False
+    config: VanillaTransformerConfig,
+    output_attentions: bool = False,
+    layout: TokenLayout = PADDED,
+    attention_mask: torch.Tensor | None = None,
+    source_mask: torch.Tensor | None = None,
 ) -> tuple[VanillaTransformerConfig, AttentionFunction]:
     """Chooses the attention implementation of one call: the one that the config names.
 
     Fused implementations do not compute the attention weights: a call that asks for weights uses
-    the eager one.
+    the eager one. A training step over short rows on a CPU uses `short_attention_forward`.
 
     Returns:
         The config for which masks are to be made, the given one or a shallow copy that names eager
         attention, and the implementation.
     """
-    if output_attentions and config._attn_implementation != "eager":
+    masks = attention_mask, source_mask
+    is_short = not output_attentions and _has_short_rows(config, layout, *masks)
+    if (is_short or output_attentions) and config._attn_implementation != "eager":
         config = copy(config)
         config._attn_implementation = "eager"
+    if is_short:
+        return config, short_attention_forward
     function: AttentionFunction = ALL_ATTENTION_FUNCTIONS.get_interface(
         config._attn_implementation, eager_attention_forward
     )
     return config, function
+
+
+def _has_short_rows(
+    config: VanillaTransformerConfig,
+    layout: TokenLayout,
+    attention_mask: torch.Tensor | None,
+    source_mask: torch.Tensor | None,
+) -> bool:
+    """Returns whether a step can take `short_attention_forward`, and is faster with it.
+
+    It cannot where a token attends to nothing: each implementation then returns something else.
+    """
+    if (
+        not isinstance(layout, PaddingFreeLayout)
+        or layout.shape[1] > LONGEST_SHORT_ROW
+        or layout.indices.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+        or config._attn_implementation not in ("eager", "sdpa")
+        or config.attention_dropout
+        or config.position_embedding_type in BIASED_SCHEMES
+    ):
+        return False
+    own = attention_mask is None or bool(attention_mask.flatten()[layout.indices].all())
+    return own and (source_mask is None or bool(source_mask.any(-1).all()))
 
 
 class StackedLinear(nn.Linear):
@@ -166,10 +261,6 @@ class AttentionCore(nn.Module):
         self.k_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.d_model, key_value_dim, bias=config.attention_bias)
 
-    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        """(batch, length, heads · head_dim) -> (batch, heads, length, head_dim)."""
-        return states.view(*states.shape[:-1], -1, self.head_dim).transpose(1, 2)
-
     def attend(
         self,
         query: torch.Tensor,
@@ -191,7 +282,7 @@ class AttentionCore(nn.Module):
         )  # fmt: skip
         if weights is not None and context.arguments.get("output_attentions"):
             weights = weights.contiguous()  # they may be a part of padded ones
-        return self.out_proj(context.layout.remove_padding(mixed.flatten(-2))), weights
+        return self.out_proj(context.layout.join_heads(mixed)), weights
 
 
 class SelfAttention(AttentionCore):
@@ -203,8 +294,10 @@ class SelfAttention(AttentionCore):
         self, hidden_states: torch.Tensor, context: CallContext
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends within a sequence; returns the output, shaped as the input, and the weights."""
-        states = map(context.layout.pad_for_attention, self.project(hidden_states))
-        query, key, value = map(self.split_heads, states)  # (batch, heads, length, head_dim)
+        query, key, value = (  # (batch, heads, length, head_dim)
+            context.layout.split_heads(states, self.head_dim)
+            for states in self.project(hidden_states)
+        )
         # Autocast may have widened what a norm returns.
         query, key = self.q_norm(query).to(value.dtype), self.k_norm(key).to(value.dtype)
         query, key = context.positions.rotate(query), context.positions.rotate(key)
@@ -258,11 +351,12 @@ class CrossAttention(AttentionCore):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends to the source; returns the output, shaped as the target, and the weights."""
         count = context.rows_per_source
-        query = context.layout.pad_for_attention(self.q_proj(hidden_states))
+        query = self.q_proj(hidden_states)
         if count > 1:  # (rows, target_len, width) -> (sources, rows per source · target_len, width)
             query = query.reshape(len(query) // count, -1, query.shape[-1])
         key, value = self.project_source(encoder_hidden_states, context)
-        query = self.q_norm(self.split_heads(query)).to(query.dtype)
+        query = context.layout.split_heads(query, self.head_dim)
+        query = self.q_norm(query).to(query.dtype)
         output, weights = self.attend(query, key, value, context.source_mask, context)
         if count > 1:  # back to the rows
             output = output.reshape(hidden_states.shape)
@@ -285,7 +379,7 @@ class CrossAttention(AttentionCore):
         if count > 1:
             sources = sources[::count]
         key, value = (
-            self.split_heads(context.source_layout.pad_for_attention(projection(sources)))
+            context.source_layout.split_heads(projection(sources), self.head_dim)
             for projection in (self.k_proj, self.v_proj)
         )
         key = self.k_norm(key).to(value.dtype)

@@ -29,7 +29,7 @@ from torch import nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from .inputs import IGNORE_INDEX
-from .modes import has_readable_values
+from .modes import has_readable_values, refuse_second_derivative
 
 CHUNK_ROWS = 256
 """Tokens per chunk on the CPU."""
@@ -266,7 +266,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        _refuse_second_derivative()
+        refuse_second_derivative()
         saved = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
         return (*(made * gradient if needed else None for made, needed in saved), None, None, None)
 
@@ -328,19 +328,11 @@ class _FirstDerivativeOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        _refuse_second_derivative()
+        refuse_second_derivative()
         return gradient
 
 
 _first_derivative_only = cast(Callable[[torch.Tensor], torch.Tensor], _FirstDerivativeOnly.apply)
-
-
-def _refuse_second_derivative() -> None:
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            "`create_graph=True` asks for a second derivative, which the chunked loss does not "
-            "have: call `model.set_padding_free(False)` first."
-        )
 
 
 # Logits that are computed when they are read ------------------------------------------------------

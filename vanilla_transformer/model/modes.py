@@ -1,4 +1,4 @@
-"""How a call runs: traced or not, and in evaluation mode."""
+"""How a call runs: traced or not, differentiated once or twice, and in evaluation mode."""
 
 import threading
 from collections.abc import Iterator
@@ -34,6 +34,19 @@ def has_readable_values(tensor: torch.Tensor) -> bool:
     if not is_plain or torch.compiler.is_compiling():
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def refuse_second_derivative() -> None:
+    """Raises if the current backward pass is to be differentiated again.
+
+    Raises:
+        RuntimeError: If so; the functions that call this have no second derivative.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "`create_graph=True` asks for a second derivative, which the shortcuts of a training "
+            "step do not have: call `model.set_padding_free(False)` first."
+        )
 
 
 @dataclass

@@ -127,7 +127,13 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         Raises:
             ValueError: If the mask or the positions are wrong, or if nothing would use an argument.
         """
-        config, attend = choose_attention(self.config, bool(kwargs.get("output_attentions")))
+        config, attend = choose_attention(
+            self.config,
+            bool(kwargs.get("output_attentions")),
+            layout,
+            attention_mask,
+            source_mask,
+        )
         arguments = select_arguments(kwargs, attend, self.is_causal_stack)
         batch = layout.padded_like(embeds)
         pair = cache if isinstance(cache, EncoderDecoderCache) else None

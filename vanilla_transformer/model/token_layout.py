@@ -52,9 +52,16 @@ class TokenLayout:
         """Restores the padded shape, with zeros at padding."""
         return states
 
-    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape, with any values at padding, which attention masks out."""
-        return states
+    def split_heads(self, states: torch.Tensor, head_dim: int) -> torch.Tensor:
+        """Restores the padded shape for attention, which masks padding: any values stand there.
+
+        (batch or 1, length, heads · head_dim) -> (batch, heads, length, head_dim)
+        """
+        return states.view(*states.shape[:-1], -1, head_dim).transpose(1, 2)
+
+    def join_heads(self, mixed: torch.Tensor) -> torch.Tensor:
+        """Undoes `split_heads` for an output of shape (batch, length, heads, head_dim)."""
+        return mixed.flatten(-2)
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape, type and device; its values do not count."""
@@ -77,6 +84,7 @@ class PaddingFreeLayout(TokenLayout):
         self.indices = indices
         # For each slot the index of its token; padding repeats the token before it.
         self.sources = (is_token.flatten().cumsum(0) - 1).clamp(min=0)
+        self._by_heads: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def remove_padding(self, states: torch.Tensor) -> torch.Tensor:
         """Selects the tokens of a tensor of shape (batch or 1, length, ...): (1, tokens, ...)."""
@@ -92,16 +100,39 @@ class PaddingFreeLayout(TokenLayout):
         batch.index_copy_(0, self.indices.to(states.device), states[0])
         return batch.view(*self.shape, *states.shape[2:])
 
-    def pad_for_attention(self, states: torch.Tensor) -> torch.Tensor:
-        """Restores the padded shape without clearing it first: `pad` at two thirds of its cost.
+    def split_heads(self, states: torch.Tensor, head_dim: int) -> torch.Tensor:
+        """Restores the padded shape for attention, head by head, without clearing it first.
 
         Padding holds copies of tokens. Its gradient is ignored: attention gives masked keys the
         weight 0, and the outputs of padded queries are not used.
         """
-        device = states.device
-        indices, sources = self.indices.to(device), self.sources.to(device)
-        batch: torch.Tensor = _RepeatTokens.apply(states[0], indices, sources)  # type: ignore[no-untyped-call]
-        return batch.view(*self.shape, *states.shape[2:])
+        rows = states.reshape(-1, head_dim)  # (tokens · heads, head_dim)
+        heads = states.shape[-1] // head_dim
+        indices, sources = (each.to(states.device) for each in self._rows_of_heads(heads))
+        split: torch.Tensor = _RepeatTokens.apply(rows, indices, sources)  # type: ignore[no-untyped-call]
+        return split.view(self.shape[0], heads, self.shape[1], head_dim)
+
+    def join_heads(self, mixed: torch.Tensor) -> torch.Tensor:
+        """Selects the tokens of an output of shape (batch, length, heads, head_dim)."""
+        by_head = mixed.transpose(1, 2)
+        if not by_head.is_contiguous():
+            return self.remove_padding(mixed.flatten(-2))
+        indices = self._rows_of_heads(mixed.shape[2])[0].to(mixed.device)
+        tokens: torch.Tensor = _SelectTokens.apply(by_head.flatten(0, 2), indices)  # type: ignore[no-untyped-call]
+        return tokens.view(1, len(self.indices), -1)
+
+    def _rows_of_heads(self, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns `indices` and `sources` for rows of one head instead of one token.
+
+        Rows of tokens are in the order (token, head), rows of the batch in (row, head, slot).
+        """
+        if heads not in self._by_heads:
+            length, head = self.shape[1], torch.arange(heads, device=self.indices.device)
+            row, slot = self.indices[:, None] // length, self.indices[:, None] % length
+            indices = ((row * heads + head) * length + slot).flatten()
+            sources = (self.sources.view(-1, 1, length) * heads + head[:, None]).flatten()
+            self._by_heads[heads] = indices, sources
+        return self._by_heads[heads]
 
     def padded_like(self, states: torch.Tensor) -> torch.Tensor:
         """Returns a tensor of the padded shape that takes no memory."""
