@@ -25,6 +25,7 @@ GROUPS = {  # the first expression that is found in an operator's name decides
     "dropout": r"dropout|bernoulli|random_|rand",
     "norms": r"layer_norm",
     "optimizer": r"adam",
+    "sums, products, activations": r"::(mul|add|sub|div|addcmul|relu|silu|threshold_backward)",
     "the rest": r"",
 }
 

@@ -143,6 +143,7 @@ def test_the_program_profiles_training_steps(run_program):
         ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention's fused kernel"),
         ("aten::copy_", "copies"),
         ("aten::_fused_adamw_", "optimizer"),
+        ("aten::add_", "sums, products, activations"),
         ("aten::total", "the rest"),
     ],
 )

@@ -93,8 +93,13 @@ def export_to_onnx(
         what a quantisation changes, and notes on the tokenizer.
 
     Raises:
-        ValueError: If the graphs compute something else than the model.
+        ValueError: If the graphs compute something else than the model, or if the config has no
+            start of the decoder, without which transformers does not read it.
     """
+    if model.config.decoder_start_token_id is None:
+        raise ValueError(
+            "`decoder_start_token_id` is None, but an export holds that token: set it."
+        )
     folder = Path(output_dir)
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     _export_graphs(model, folder / FOLDER)

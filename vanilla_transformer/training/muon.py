@@ -49,11 +49,30 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
     norms = torch.linalg.vector_norm(states, dim=(1, 2), keepdim=True)
     states = states / norms.clamp(min=_SMALLEST_NORM)
     a, b, c = _COEFFICIENTS
-    for _ in range(_ITERATIONS):
-        gram = states @ states.mT  # (count, rows, rows)
-        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        states = torch.baddbmm(states, factor, states, beta=a)
+    if is_slow and states.shape[1] < states.shape[2]:
+        states = _product_of_factors(states @ states.mT) @ states
+    else:
+        for _ in range(_ITERATIONS):
+            gram = states @ states.mT  # (count, rows, rows)
+            factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+            states = torch.baddbmm(states, factor, states, beta=a)
     return states.mT if is_tall else states
+
+
+def _product_of_factors(gram: torch.Tensor) -> torch.Tensor:
+    """Returns what all iterations multiply oblong matrices by, from A = XXᵀ alone.
+
+    An iteration is X <- FX with F = aI + bA + cA², so that A <- FAF. These products are smaller
+    than those with X; the powers of A need float32.
+    """
+    a, b, c = _COEFFICIENTS
+    product = None
+    for _ in range(_ITERATIONS):
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal(dim1=1, dim2=2).add_(a)
+        product = factor if product is None else factor @ product
+        gram = factor @ gram @ factor
+    return cast(torch.Tensor, product)
 
 
 class Muon(torch.optim.Optimizer):
