@@ -8,7 +8,9 @@ from vanilla_transformer.data.corpus_entries import read_entries
 from vanilla_transformer.rules import Rule, at_least, check_rules, only_with, within
 
 SPLITS = ("train", "validation", "test")
-LIMITS = dict(zip(SPLITS, ("max_train_samples", "max_eval_samples", "max_test_samples"), strict=True))
+LIMITS = dict(
+    zip(SPLITS, ("max_train_samples", "max_eval_samples", "max_test_samples"), strict=True)
+)
 """The option that limits the rows of each split."""
 FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .parquet"
 _TEXT_FILES = tuple(f"{split}_source" for split in SPLITS)

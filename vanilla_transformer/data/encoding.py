@@ -8,7 +8,7 @@ from itertools import chain
 from logging import INFO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, List, Value

@@ -215,7 +215,7 @@ def _json_features(path: str) -> Features:
 
 
 def _read_json_rows(path: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a file of JSON lines, of one array, or of one object over several lines."""
+    """Yields the rows of a file of JSON lines, of one array, or of one object over some lines."""
     first = next((line for line in read_lines(path) if line.strip()), None)
     if first is None:
         raise ValueError(f"{path} is empty: give a file with data.")
