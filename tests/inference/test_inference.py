@@ -62,8 +62,8 @@ def test_directories_that_lack_something_say_what(trained, tmp_path):
                 path.unlink()
         with pytest.raises(FileNotFoundError, match=message):
             load_model(str(folder), "cpu")
-    with pytest.raises(FileNotFoundError, match=r"'runs/nowhere' is not a local directory"):
-        load_model("runs/nowhere", "cpu")
+    with pytest.raises(FileNotFoundError, match=r"'nobody/nowhere' is not a local directory"):
+        load_model("nobody/nowhere", "cpu")
 
 
 @pytest.mark.parametrize("content", ['{"model_ty', "[]", ""])
