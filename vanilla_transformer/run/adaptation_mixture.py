@@ -5,7 +5,6 @@ A mean of the weights from before and after a fine-tuning keeps most of what eac
 """
 
 import json
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.progress import print_message
 from vanilla_transformer.run.evaluation import evaluate_model
-from vanilla_transformer.training.averaging import NOT_COPIED
+from vanilla_transformer.training.averaging import copy_without_weights
 
 _SHARES = (1.0, 0.75, 0.5, 0.25)
 """The shares of the adapted model that are tried."""
@@ -39,10 +38,7 @@ def mix_models(old: Path, adapted: Path, share: float, output: Path) -> None:
         for name, weights in model.named_parameters():
             weights.lerp_(olds[name].to(weights.dtype), 1 - share)
     with replaced_directory(output) as unfinished:
-        unfinished.mkdir(exist_ok=True)
-        for path in adapted.iterdir():
-            if path.is_file() and not any(path.match(pattern) for pattern in NOT_COPIED):
-                shutil.copy(path, unfinished)
+        copy_without_weights(adapted, unfinished)
         model.save_pretrained(unfinished)
 
 

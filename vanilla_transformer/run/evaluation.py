@@ -53,6 +53,7 @@ def evaluate_model(
     Args:
         model_name_or_path: Directory of a saved model, or its name on the Hub.
         data_arguments: Where the data come from. Lines above `max_source_length` are split.
+        split: "train", "validation" or "test".
         metrics: Of `names.METRIC_NAMES`.
         engine: What computes the outputs; see `Translator.from_pretrained`.
         device: "cpu", "cuda", "cuda:1", ... None: a GPU if there is one, otherwise the CPU.

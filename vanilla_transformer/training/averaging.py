@@ -35,7 +35,7 @@ from vanilla_transformer.training.checkpoints import (
 logger = logging.get_logger(__name__)
 
 _WEIGHTS = "model.safetensors"
-NOT_COPIED = (
+_NOT_COPIED = (
     *("*.safetensors", "*.safetensors.index.json", "*.pt", "*.pth", "*.bin"),
     *(TRAINER_STATE, CHECKSUMS, PROBE_FILE),
 )
@@ -237,14 +237,19 @@ def average_checkpoints(
             )
     weights = average_weights(folders)
     names = " ".join(folder.name for folder in folders)
+    with replaced_directory(target) as made:
+        copy_without_weights(folders[-1], made)
+        save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
+
+
+def copy_without_weights(folder: Path, output: Path) -> None:
+    """Copies the files of a saved model to a new directory: config, tokenizer, code and card."""
 
     def files_not_copied(folder: str, names: list[str]) -> set[str]:
         folders = {name for name in names if Path(folder, name).is_dir()}
-        return folders | shutil.ignore_patterns(*NOT_COPIED)(folder, names)
+        return folders | shutil.ignore_patterns(*_NOT_COPIED)(folder, names)
 
-    with replaced_directory(target) as made:
-        shutil.copytree(folders[-1], made, ignore=files_not_copied)
-        save_torch_state_dict(weights, made, metadata={"format": "pt", "averaged": names})
+    shutil.copytree(folder, output, ignore=files_not_copied)
 
 
 # At the end of a training ------------------------------------------------------------------------
