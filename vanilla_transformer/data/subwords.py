@@ -119,6 +119,7 @@ class SubwordSampler:
     and words with unknown characters.
 
     Args:
+        side: "source" or "target".
         bpe_dropout: Probability of BPE-dropout, for a byte-pair vocabulary.
         unigram_alpha: Smoothness of unigram sampling, for a unigram vocabulary.
         max_length: Largest number of tokens of a text, special tokens included. None: no limit.
