@@ -18,6 +18,7 @@ ENGINES = ("auto", "transformers", "int8", "ctranslate2")
 QUANTIZATIONS = ("float32", "bfloat16", "float16", "int16", "int8", "int8_float32", "int8_bfloat16")
 """The types of weights that CTranslate2 stores."""
 
+ADAMW = "adamw"
 MUON = "muon"
 """Value of the option `optim`, and of `algorithm` in the parameter groups that Muon updates."""
 

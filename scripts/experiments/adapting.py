@@ -46,8 +46,9 @@ BEST_STEP = [
     *("--eval_strategy=steps", "--eval_steps=250", "--save_strategy=steps", "--save_steps=250"),
     *("--load_best_model_at_end=True", "--metric_for_best_model=bleu", "--greater_is_better=True"),
 ]
-SIZES = {10_000: (5, 0.5), 50_000: (3, 0.5), 500_000: (1, 0.2)}
-"""Numbers of pairs of the first demonstration, with the most epochs and the share of captions."""
+SIZES = {10_000: (4, 0.75, 10), 50_000: (3, 0.5, 6), 500_000: (1, 0.25, 1)}
+"""Numbers of pairs of the first demonstration, with the most epochs of an adaptation, its share of
+captions, and the epochs of a training from nothing."""
 
 
 def lines_of(path: Path | str) -> list[str]:
@@ -145,7 +146,7 @@ def localization(study: Study) -> None:
     sources, references = (list(side) for side in zip(*pairs["test"], strict=True))
     rows = [("the model", [study_scores(study, model, "before", sources, references)])]
     for size in study.options.pairs:
-        epochs, share = SIZES[size]
+        epochs, share, epochs_from_nothing = SIZES[size]
         texts = study.folder / f"{size}.tsv"
         texts.write_text("".join(f"{one}\n" for one in first_lines(own, size)))
         own_pairs: dict[str, object] = {
@@ -172,7 +173,7 @@ def localization(study: Study) -> None:
                     made = study.train(
                         name,
                         [own_pairs],
-                        f"--num_train_epochs={2 * epochs}",
+                        f"--num_train_epochs={epochs_from_nothing}",
                         f"--seed={seed}",
                     )
                 else:
@@ -181,8 +182,8 @@ def localization(study: Study) -> None:
                     made = study.run(
                         name,
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
-                        *("--learning-rate", 8e-4, "--max-tokens", 4096),
-                        *("--epochs", epochs, "--seed", seed),
+                        *("--add", 3000, "--optim", "muon", "--learning-rate", 0.01),
+                        *("--max-tokens", 4096, "--epochs", epochs, "--seed", seed),
                     )
                     made /= "model"
                 scores.setdefault(arm, []).append(

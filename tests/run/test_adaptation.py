@@ -19,7 +19,7 @@ from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.arguments import SPLITS
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
-from vanilla_transformer.names import MODEL_TYPE
+from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
 
 
@@ -181,7 +181,7 @@ def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsy
     printed = capsys.readouterr()
     losses = json.loads((output / "search.json").read_text())
     assert len(losses) == 3
-    assert f"The learning rate is {float(min(losses, key=losses.get)):g}." in printed.err
+    assert f"The learning rate is {min(losses, key=losses.get)}." in printed.err
     assert "Adapters of rank 16 are trained." in printed.err
     assert not (output / "search").exists()
     old, new = (load_file(path / "model.safetensors") for path in (trained, output / "training"))
@@ -205,7 +205,7 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
         {"name": "general", "train": str(pairs / "old.tsv"), "weight": 1},
     ]
     Path("recipe.yaml").write_text(json.dumps({"corpora": entries}), encoding="utf-8")
-    words = ["--output-dir", "out", "--epochs", "1", "--learning-rate", "1e-3"]
+    words = ["--output-dir", "out", "--epochs", "1", "--optim", "muon", "--learning-rate", "1e-3"]
     run_subcommand("adapt", [str(trained), "recipe.yaml", *words, "--metrics", "chrf"])
     data = {path.name: list(read_lines(path)) for path in Path("out", "data").iterdir()}
     of_row = {row.split("\t")[0]: number // 4 for number, row in enumerate(rows)}
@@ -219,6 +219,27 @@ def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypa
     grown = AutoTokenizer.from_pretrained(Path("out", "training"))
     assert "<bt>" in grown.get_vocab()
     assert "Corpus <bt>: " in capsys.readouterr().err
+    options = torch.load(Path("out", "training", "training_args.bin"), weights_only=False)
+    rates = options.optim, options.muon_learning_rate, options.learning_rate
+    assert rates == (MUON, 1e-3, 1.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("optim", "rank", "is_sharded", "expected"),
+    [
+        (None, 0, False, [ADAMW, ADAMW, ADAMW, MUON, MUON]),
+        (None, 0, True, [ADAMW, ADAMW, ADAMW]),
+        (None, 16, False, [ADAMW, ADAMW, ADAMW]),
+        (MUON, 0, False, [MUON, MUON]),
+        (ADAMW, 0, False, [ADAMW, ADAMW, ADAMW]),
+    ],
+)
+def test_short_trainings_compare_the_optimizers_that_fit(optim, rank, is_sharded, expected):
+    rates = adaptation.Rate.candidates(optim, 512, rank, is_sharded)
+    assert [rate.optim for rate in rates] == expected
+    assert len({str(rate) for rate in rates}) == len(rates)
+    if rates[0].optim == ADAMW:
+        assert rates[1].value == pytest.approx(2e-3 if rank else 2e-4)
 
 
 def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
@@ -270,6 +291,8 @@ def test_other_kinds_of_models_are_adapted(kind, sources, pairs, tmp_path, capsy
         (["--general", "memory.tmx"], "memory.tmx needs `languages`"),
         (["--test", "new.tsv"], "All pairs of the test set are in the training data"),
         (["--lora", "-1"], "`lora` is -1"),
+        (["--lora", "4", "--optim", "muon"], "`lora` 4 does not work with `optim` 'muon'"),
+        (["--optim", "adam"], "`optim`"),
         (["--columns", "1", "2", "1"], r"`columns` \[1, 2, 1\] must name"),
         (["weightless.yaml"], "`weight` 0 must be a number above 0"),
         (["wide.yaml"], "sets d_model: `adapt` takes the data of a recipe alone"),

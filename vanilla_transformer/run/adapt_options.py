@@ -10,7 +10,7 @@ from vanilla_transformer.data.arguments import option
 from vanilla_transformer.data.corpus_entries import Corpus
 from vanilla_transformer.data.model_directory import check_model_path
 from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.names import METRIC_NAMES
+from vanilla_transformer.names import ADAMW, METRIC_NAMES, MUON
 from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 FILE_LISTS = ("files", "validation", "test", "general")
@@ -61,7 +61,13 @@ class AdaptArguments:
     metrics: list[str] = field(
         default_factory=lambda: ["bleu", "chrf"], metadata={"help": "scores; the first decides"}
     )
-    learning_rate: float | None = option("peak learning rate (default: found by short trainings)")
+    optim: str | None = option(
+        "optimizer: muon or adamw (default: found by short trainings, if the rate is too)"
+    )
+    learning_rate: float | None = option(
+        "peak learning rate, with muon that of the layers' matrices (default: found by short "
+        "trainings)"
+    )
     lora: int | None = option(
         "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
         "(default: 16 for models of more than 200 million parameters, otherwise 0)"
@@ -143,7 +149,14 @@ RULES = (
         "`{name}` {value} belongs into the recipe {options.recipe!r}: give it there.",
     ),
     one_of(METRIC_NAMES, "metrics"),
+    one_of((MUON, ADAMW), "optim"),
     at_least(0, "lora"),
+    Rule(
+        ("lora",),
+        lambda value, options: bool(value) and options.optim == MUON,
+        "`{name}` {value} does not work with `optim` 'muon', which trains whole matrices: give one "
+        "of them.",
+    ),
     at_least(1, "held_out", "epochs", "patience", "max_tokens", "add"),
     within(0, inf, "learning_rate", ends="()"),
 )

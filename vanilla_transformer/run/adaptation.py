@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import torch
 from datasets import disable_progress_bars
@@ -27,7 +27,7 @@ from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.recognition import recognised_kind
 from vanilla_transformer.interop.vocabulary import trim_vocabulary
-from vanilla_transformer.names import MODEL_TYPE
+from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
 from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
@@ -45,7 +45,7 @@ from vanilla_transformer.run.adaptation_data import (
 from vanilla_transformer.run.adaptation_mixture import choose_mixture
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
 from vanilla_transformer.run.comparison import Comparison
-from vanilla_transformer.run.defaults import has_bfloat16
+from vanilla_transformer.run.defaults import Facts, has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.results import read_results
@@ -57,8 +57,11 @@ _LARGE = 200_000_000
 _RANK = 16
 _RATES = (1 / 3, 1, 3)
 _RATE, _WIDTH = 1e-4, 1024
-"""The middle rate is this at this width: a good rate is inversely proportional to the width."""
+"""AdamW's middle rate is this at this width: a good rate is inversely proportional to the width."""
 _RATE_OF_ADAPTERS = 10
+_MUON_RATES = (0.003, 0.01)
+_ADAMW_BESIDE_MUON = 0.15
+"""The rate of AdamW in relation to that of Muon."""
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
@@ -231,14 +234,48 @@ def _model_with_vocabulary(options: AdaptArguments, before: Path, splits: Splits
 # The training -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Rate:
+    """A peak learning rate, and the optimizer that it is for."""
+
+    optim: str
+    value: float
+
+    @classmethod
+    def candidates(cls, optim: str | None, width: int, rank: int, is_sharded: bool) -> list[Self]:
+        """Returns the rates that short trainings compare.
+
+        Args:
+            optim: The optimizer; None: all that train adapters, if `rank` is not 0, or weights
+                that are divided among processes, if `is_sharded`.
+            width: `d_model` of the model.
+        """
+        middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if rank else 1)
+        adamw = [cls(ADAMW, float(f"{factor * middle:.1e}")) for factor in _RATES]
+        muon = [cls(MUON, rate) for rate in _MUON_RATES]
+        if optim is None:
+            return adamw if rank or is_sharded else adamw + muon
+        return muon if optim == MUON else adamw
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options of a training."""
+        if self.optim == ADAMW:
+            return {"learning_rate": self.value}
+        beside = float(f"{_ADAMW_BESIDE_MUON * self.value:.1e}")
+        return {"optim": MUON, "muon_learning_rate": self.value, "learning_rate": beside}
+
+    def __str__(self) -> str:
+        return f"{self.optim} {self.value:g}"
+
+
 class _Training:
     """The training of an adaptation, and the short ones that find its rate."""
 
     def __init__(self, options: AdaptArguments, start: _PreparedStart, is_main: bool) -> None:
         self.options, self.start, self.is_main = options, start, is_main
         self.folder = Path(options.output_dir)
-        size, given = size_of(start.model), options.lora
-        self.rank = given if given is not None else _RANK if size.parameters > _LARGE else 0
+        is_large = size_of(start.model).parameters > _LARGE and options.optim != MUON
+        self.rank = options.lora if options.lora is not None else _RANK if is_large else 0
         if self.rank and is_main:
             print_message(f"Adapters of rank {self.rank} are trained.")
 
@@ -260,14 +297,14 @@ class _Training:
         words += ["--corpora", *map(json.dumps, self.start.splits.entries(self.folder / "data"))]
         return parse_arguments(words, command)
 
-    def run(self, output_dir: Path, rate: float, command: Sequence[str]) -> dict[str, float]:
+    def run(self, output_dir: Path, rate: Rate, command: Sequence[str]) -> dict[str, float]:
         """Trains until the validation score has not risen for some epochs; returns the figures.
 
         What is scored and saved is a moving average of the weights.
         """
         given = {
             "output_dir": output_dir,
-            "learning_rate": rate,
+            **rate.options(),
             "num_train_epochs": self.options.epochs,
             "early_stopping_patience": self.options.patience,
             "eval_strategy": "epoch",
@@ -282,32 +319,35 @@ class _Training:
         training_run.show_messages(arguments)
         return training_run.run(arguments)
 
-    def find_rate(self) -> float:
-        """Returns the rate that is given, or the best of three by the loss of the validation.
+    def find_rate(self) -> Rate:
+        """Returns the rate that is given, or the best one by the loss of the validation.
 
-        Each of three short trainings takes a twentieth of the longest training, but 2,000 to 20,000
+        Each of the short trainings takes a twentieth of the longest training, but 2,000 to 20,000
         pairs. Their losses are kept in `search.json`.
         """
-        if self.options.learning_rate is not None:
-            return self.options.learning_rate
+        if (given := self.options.learning_rate) is not None:
+            return Rate(self.options.optim or ADAMW, given)
         record, folder = self.folder / "search.json", self.folder / "search"
+        width = read_object(self.start.model / "config.json")["d_model"]
+        is_sharded = Facts.on_this_machine(None, 0, True, False).is_sharded
+        rates = {
+            str(rate): rate
+            for rate in Rate.candidates(self.options.optim, width, self.rank, is_sharded)
+        }
         if record.is_file():
-            losses = {float(rate): loss for rate, loss in read_object(record).items()}
+            losses = read_object(record)
         else:
-            width = read_object(self.start.model / "config.json")["d_model"]
-            middle = _RATE * _WIDTH / width * (_RATE_OF_ADAPTERS if self.rank else 1)
-            rates = [float(f"{factor * middle:.1e}") for factor in _RATES]
-            losses = {rate: self._loss_of(rate, folder / f"{rate}") for rate in rates}
+            losses = {name: self._loss_of(rate, folder / name) for name, rate in rates.items()}
             if self.is_main:
                 write_atomic(record, json.dumps(losses, indent=1))
                 shutil.rmtree(folder)
-        best = min(losses, key=lambda rate: (losses[rate] is None, losses[rate]))
-        listed = ", ".join(f"{rate:g}: {loss or 'none'}" for rate, loss in losses.items())
+        best = min(losses, key=lambda name: (losses[name] is None, losses[name]))
+        listed = ", ".join(f"{name}: {loss or 'none'}" for name, loss in losses.items())
         if self.is_main:
-            print_message(f"The learning rate is {best:g}. Losses of short trainings: {listed}.")
-        return best
+            print_message(f"The learning rate is {best}. Losses of short trainings: {listed}.")
+        return rates[best]
 
-    def _loss_of(self, rate: float, output_dir: Path) -> float | None:
+    def _loss_of(self, rate: Rate, output_dir: Path) -> float | None:
         """Returns the loss of the validations after a short training; None: it has diverged."""
         if (found := read_results(output_dir).get("eval_loss")) is not None:
             return round(found, 4)  # of an interrupted search
@@ -315,7 +355,7 @@ class _Training:
         least, most = (count / pairs for count in _SEARCH_PAIRS)
         longest = self.options.epochs
         epochs = min(longest, max(least, min(most, longest * _SEARCH_SHARE)))
-        given = {"output_dir": output_dir, "learning_rate": rate, "num_train_epochs": epochs}
+        given = {"output_dir": output_dir, **rate.options(), "num_train_epochs": epochs}
         given |= {"save_strategy": "no", "prediction_loss_only": True, "max_eval_samples": 500}
         arguments = self._run_arguments({**given, "overwrite": True})
         try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from datasets import Dataset
 
-from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.names import ADAMW, MUON, NOAM
 
 
 class Sizes(NamedTuple):
@@ -52,7 +52,6 @@ LARGEST_ON_A_CPU = TABLE[4]
 _HEAD_SIZE = {True: 32, False: 64}  # up to a width of 256, and beyond
 _SUBWORDS = ("bpe", "unigram", "byte_bpe")
 _AVERAGES = ("average_last", "average_best")
-_ADAMW = "adamw"
 _ENVIRONMENT_OF_SHARDS = (
     "ACCELERATE_USE_FSDP",
     "ACCELERATE_USE_DEEPSPEED",
@@ -216,8 +215,8 @@ def _length_limit(other: str) -> Callable[[_Chosen], int | None]:
 
 
 def _learning_rate(chosen: _Chosen) -> float | None:
-    optimizer = chosen["optim"] or _ADAMW
-    if chosen["lr_scheduler_type"] == NOAM or not optimizer.startswith((MUON, _ADAMW)):
+    optimizer = chosen["optim"] or ADAMW
+    if chosen["lr_scheduler_type"] == NOAM or not optimizer.startswith((MUON, ADAMW)):
         return None
     return chosen.sizes.learning_rate if optimizer == MUON else chosen.sizes.adamw_rate
 
