@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -260,26 +261,32 @@ def _join_pairs(
             pairs[pair] += numbers[place]
             places.setdefault(pair, set()).add(place)
     joined, taken = dict[str, tuple[str, str]](), set(known)
-    while len(joined) < count and pairs:
-        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+    queue = [(-number, pair) for pair, number in pairs.items()]  # may be larger than they are now
+    heapify(queue)
+    while len(joined) < count and queue:
+        number, best = heappop(queue)
+        if -number != pairs[best]:
+            heappush(queue, (-pairs[best], best))
+            continue
         if pairs[best] < 2:
             break
         token = "".join(best)
         if token in taken:
-            del pairs[best]
             continue
         taken.add(token)
         joined[token] = best
+        new = set[tuple[str, str]]()
         for place in places.pop(best):
             for pair in pairwise(parts[place]):
-                if pair in pairs:
-                    pairs[pair] -= numbers[place]
+                pairs[pair] -= numbers[place]
             parts[place] = _join_in(parts[place], best)
             for pair in pairwise(parts[place]):
-                if "".join(pair) not in taken:
-                    pairs[pair] += numbers[place]
+                pairs[pair] += numbers[place]
+                if token in pair:
                     places.setdefault(pair, set()).add(place)
-        pairs.pop(best, None)
+                    new.add(pair)
+        for pair in new:
+            heappush(queue, (-pairs[pair], pair))
     return joined
 
 
