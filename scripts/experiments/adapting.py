@@ -50,7 +50,7 @@ SIZES = {10_000: (4, 0.75, 10), 50_000: (2, 0.5, 4), 500_000: (1, 0.25, 1)}
 """Numbers of pairs of the first demonstration, with the most epochs of an adaptation, its share of
 captions, and the epochs of a training from nothing."""
 RATE = ("--optim", "muon", "--learning-rate", 0.01)
-"""What short trainings find for 10,000 pairs; it spares those for more."""
+"""What is found for 10,000 pairs; it spares the short trainings."""
 
 
 def lines_of(path: Path | str) -> list[str]:
@@ -186,7 +186,7 @@ def localization(study: Study) -> None:
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
                         *("--add", 3000, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
-                        *(RATE if size > min(SIZES) else ()),
+                        *RATE,
                     )
                     made /= "model"
                 scores.setdefault(arm, []).append(

@@ -245,6 +245,8 @@ class Rate:
     def candidates(cls, optim: str | None, width: int, rank: int, is_sharded: bool) -> list[Self]:
         """Returns the rates that short trainings compare.
 
+        Short trainings favour high rates, so that AdamW's highest is left out beside Muon.
+
         Args:
             optim: The optimizer; None: all that train adapters, if `rank` is not 0, or weights
                 that are divided among processes, if `is_sharded`.
@@ -254,7 +256,7 @@ class Rate:
         adamw = [cls(ADAMW, float(f"{factor * middle:.1e}")) for factor in _RATES]
         muon = [cls(MUON, rate) for rate in _MUON_RATES]
         if optim is None:
-            return adamw if rank or is_sharded else adamw + muon
+            return adamw if rank or is_sharded else adamw[:2] + muon
         return muon if optim == MUON else adamw
 
     def options(self) -> dict[str, Any]:
