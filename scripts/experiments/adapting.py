@@ -131,6 +131,16 @@ class Study:
         return self.score(model, sources, lines_of(self.text(TEST, target)), f"{of}: {target}")
 
 
+TOKEN_STAGES = {
+    "tokens": ["--num_train_epochs=4"],
+    "tokens-longer": [
+        *("--num_train_epochs=3", "--muon_learning_rate=0.01", "--learning_rate=0.0015"),
+        *("--warmup_steps=50", "--ema_decay=0.998"),
+    ],
+}
+"""Two trainings of a student on the predictions of its teacher; the second goes on at half the
+rate."""
+
 OUTPUT = object()
 """Stands for the output of a command in its words."""
 
@@ -257,7 +267,7 @@ def back_translation(study: Study) -> None:
 
 
 def distillation(study: Study) -> None:
-    """Trains models with one decoder layer, on the captions and on the outputs of a teacher."""
+    """Trains models with one decoder layer on the captions and on what a teacher makes of them."""
     teacher = study.options.model
     outputs = study.run(
         "outputs.tsv",
@@ -282,6 +292,21 @@ def distillation(study: Study) -> None:
             )
             scores.append(caption_scores(study, student, name))
         rows.append((f"one decoder layer, {title}", scores))
+    both = [{**corpus, "name": title.split()[1]} for title, corpus in data.items()]
+    scores = []
+    for seed in study.options.seeds:
+        start: tuple[object, ...] = ("--tokenizer_name_or_path", teacher)
+        for name, words in TOKEN_STAGES.items():
+            student = study.train(
+                f"{name}-{seed}",
+                both,
+                *("--teacher", teacher, "--teacher_weight=0.8", "--decoder_layers=1"),
+                *("--decoder_ffn_dim=688", f"--seed={seed}", *start, *words),
+                *study.validation("en", "de"),
+            )
+            start = ("--model_name_or_path", student)
+        scores.append(caption_scores(study, student, student.name))
+    rows.append(("one wider decoder layer, both, and the teacher's predictions", scores))
     sources = lines_of(study.text(TEST, "en"))
     speeds = measure_speeds({"teacher": teacher, "student": str(student)}, sources)
     print_table(("model", "BLEU", "chrF"), rows)
