@@ -76,7 +76,10 @@ def run_study(folder, monkeypatch, capsys):
         ),
         (
             ("distillation",),
-            ["translate outputs.tsv", "train captions-1", "train outputs-1"],
+            [
+                *("translate outputs.tsv", "train captions-1", "train outputs-1"),
+                *("train tokens-1", "train tokens-longer-1"),
+            ],
             "one decoder layer, the outputs of the teacher",
         ),
         (("third-language",), ["vocabulary grown", "train three-1"], "with French"),

@@ -250,7 +250,7 @@ def test_two_processes_adapt_one_model(trained, pairs, tmp_path):
     assert messages.count("The learning rate is") == 1
     assert "on 2 CPU processes" in (tmp_path / "out" / "model" / "README.md").read_text()
     losses = json.loads((tmp_path / "out" / "search.json").read_text())
-    assert len(set(losses.values())) == 3
+    assert len(set(losses.values())) == 4
     found = json.loads((tmp_path / "out" / "own.json").read_text())["scores"]["chrf"]["models"]
     before, after = (scores["chrf"] for scores in found.values())
     assert before < after
