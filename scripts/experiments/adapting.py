@@ -51,6 +51,15 @@ SIZES = {10_000: (4, 0.75, 10), 50_000: (2, 0.5, 4), 500_000: (1, 0.25, 1)}
 captions, and the epochs of a training from nothing."""
 RATE = ("--optim", "muon", "--learning-rate", 0.01)
 """What is found for 10,000 pairs; it spares the short trainings."""
+TOKEN_STAGES = {
+    "tokens": ["--num_train_epochs=4"],
+    "tokens-longer": [
+        *("--num_train_epochs=3", "--muon_learning_rate=0.01", "--learning_rate=0.0015"),
+        *("--warmup_steps=50", "--ema_decay=0.998"),
+    ],
+}
+"""Two trainings of a student on the predictions of its teacher; the second goes on at half the
+rate."""
 
 
 def lines_of(path: Path | str) -> list[str]:
@@ -130,16 +139,6 @@ class Study:
         sources = [tag + line for line in lines_of(self.text(TEST, "en"))]
         return self.score(model, sources, lines_of(self.text(TEST, target)), f"{of}: {target}")
 
-
-TOKEN_STAGES = {
-    "tokens": ["--num_train_epochs=4"],
-    "tokens-longer": [
-        *("--num_train_epochs=3", "--muon_learning_rate=0.01", "--learning_rate=0.0015"),
-        *("--warmup_steps=50", "--ema_decay=0.998"),
-    ],
-}
-"""Two trainings of a student on the predictions of its teacher; the second goes on at half the
-rate."""
 
 OUTPUT = object()
 """Stands for the output of a command in its words."""

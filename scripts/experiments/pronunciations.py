@@ -22,6 +22,7 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict
 
+from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.extras import missing_package
 from vanilla_transformer.training.metrics import score_texts
@@ -124,14 +125,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         several = rows["references"] if name != "train" else [[one] for one in rows["target"]]
         pairs = zip(rows["source"], several, strict=True)
         lines = [f"{word}\t{one}\n" for word, spoken in pairs for one in spoken]
-        _write(options.folder / f"{name}.tsv", lines)
+        write_atomic(options.folder / f"{name}.tsv", "".join(lines))
         if name != "train":
-            _write(options.folder / f"{name}.source", [f"{word}\n" for word in rows["source"]])
+            words = "".join(f"{word}\n" for word in rows["source"])
+            write_atomic(options.folder / f"{name}.source", words)
         print(f"{name}: {len(set(rows['source'])):,} words, {len(lines):,} pronunciations")
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def print_scores(outputs: list[str], rows: Dataset) -> None:

@@ -45,7 +45,7 @@ from vanilla_transformer.run.adaptation_data import (
 from vanilla_transformer.run.adaptation_mixture import choose_mixture
 from vanilla_transformer.run.adaptation_report import Adapted, size_of, write_reports
 from vanilla_transformer.run.comparison import Comparison
-from vanilla_transformer.run.defaults import Facts, has_bfloat16
+from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.results import read_results
@@ -331,11 +331,8 @@ class _Training:
             return Rate(self.options.optim or ADAMW, given)
         record, folder = self.folder / "search.json", self.folder / "search"
         width = read_object(self.start.model / "config.json")["d_model"]
-        is_sharded = Facts.on_this_machine(None, 0, True, False).is_sharded
-        rates = {
-            str(rate): rate
-            for rate in Rate.candidates(self.options.optim, width, self.rank, is_sharded)
-        }
+        found = Rate.candidates(self.options.optim, width, self.rank, divides_weights())
+        rates = {str(rate): rate for rate in found}
         if record.is_file():
             losses = read_object(record)
         else:

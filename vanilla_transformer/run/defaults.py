@@ -100,14 +100,13 @@ class Facts:
     ) -> Self:
         """Adds what the machine decides to what is known of the data."""
         on_cpu = use_cpu or not torch.accelerator.is_available()
-        shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
         return cls(
             pairs=pairs,
             characters=characters,
             has_validation=has_validation,
             on_cpu=on_cpu,
             has_bfloat16=has_bfloat16(on_cpu),
-            is_sharded="true" in shards or "1" in shards,
+            is_sharded=divides_weights(),
         )
 
     @property
@@ -118,6 +117,12 @@ class Facts:
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
+
+
+def divides_weights() -> bool:
+    """Returns whether the launcher divides the model among processes (FSDP, DeepSpeed)."""
+    shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
+    return "true" in shards or "1" in shards
 
 
 def has_bfloat16(on_cpu: bool) -> bool:
