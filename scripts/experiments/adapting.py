@@ -46,7 +46,7 @@ BEST_STEP = [
     *("--eval_strategy=steps", "--eval_steps=250", "--save_strategy=steps", "--save_steps=250"),
     *("--load_best_model_at_end=True", "--metric_for_best_model=bleu", "--greater_is_better=True"),
 ]
-SIZES = {10_000: (4, 0.75, 10), 50_000: (2, 0.5, 4), 500_000: (1, 0.25, 1)}
+SIZES = {10_000: (4, 0.75, 10), 50_000: (3, 0.6, 4), 500_000: (1, 0.25, 1)}
 """Numbers of pairs of the first demonstration, with the most epochs of an adaptation, its share of
 captions, and the epochs of a training from nothing."""
 RATE = ("--optim", "muon", "--learning-rate", 0.01)

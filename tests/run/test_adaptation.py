@@ -72,6 +72,8 @@ def test_a_model_is_adapted_and_does_not_forget(trained, pairs, tmp_path, capsys
     printed, messages = capsys.readouterr()
     assert "Corpus general: 105 of 105 pairs are used; 90.0% of an epoch." in messages  # too few
     assert "eval_chrf_general" in (output / "training" / "eval_results.json").read_text()
+    used = torch.load(output / "training" / "training_args.bin", weights_only=False)
+    assert used.eval_max_tokens == used.max_tokens == 200  # a stock batch of 8 is slow
     assert "The adapted model is significantly better in chrf" in printed
     assert "Changed most for the better:" in printed
     table = printed.split("\n\n")[0]

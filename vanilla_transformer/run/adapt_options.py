@@ -72,7 +72,7 @@ class AdaptArguments:
         "train adapters of this rank (LoRA) and merge them at the end; 0 trains all weights "
         "(default: 16 for models of more than 200 million parameters, otherwise 0)"
     )
-    epochs: int = option("most passes over the training data", 10)
+    epochs: int = option("most passes over the training data", 5)
     patience: int = option("stop after this many epochs without a better validation score", 2)
     max_tokens: int = option("largest batch, in tokens of source and target", 2048)
     seed: int = option("seed of the split and of the training", 42)

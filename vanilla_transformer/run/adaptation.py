@@ -289,6 +289,7 @@ class _Training:
             "model_name_or_path": self.start.model,
             **self.start.splits.options,
             "max_tokens": options.max_tokens,
+            "eval_max_tokens": options.max_tokens,
             "warmup_steps": 0.05,
             "seed": options.seed,
             "bf16": has_bfloat16(not torch.accelerator.is_available()),
@@ -336,7 +337,10 @@ class _Training:
         if record.is_file():
             losses = read_object(record)
         else:
-            losses = {name: self._loss_of(rate, folder / name) for name, rate in rates.items()}
+            losses = {
+                name: self._loss_of(rate, folder / name.replace(" ", "-"))
+                for name, rate in rates.items()
+            }
             if self.is_main:
                 write_atomic(record, json.dumps(losses, indent=1))
                 shutil.rmtree(folder)
