@@ -65,6 +65,8 @@ _ADAMW_BESIDE_MUON = 0.15
 _OTHER_FRAMEWORKS = ["*.h5", "*.msgpack", "*.ot", "*.tflite", "*.onnx*"]
 """Files of a repository on the Hub that hold its weights for other frameworks."""
 _SEARCH_SHARE, _SEARCH_PAIRS = 0.05, (2000, 20_000)
+_SCORED_PAIRS = 250
+"""The validation pairs of a corpus that are scored after an epoch: an output takes 5 beams."""
 
 
 def check_adaptation(options: AdaptArguments) -> dict[str, Any]:
@@ -315,6 +317,7 @@ class _Training:
             "save_total_limit": 2,
             "load_best_model_at_end": True,
             "ema_decay": 0.999,
+            "max_eval_samples": _SCORED_PAIRS,
         }
         if self.start.is_resumed:
             given["resume_from_checkpoint"] = True
