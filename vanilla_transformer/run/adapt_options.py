@@ -74,7 +74,7 @@ class AdaptArguments:
     )
     epochs: int = option("most passes over the training data", 5)
     patience: int = option("stop after this many epochs without a better validation score", 2)
-    max_tokens: int = option("largest batch, in tokens of source and target", 4096)
+    max_tokens: int = option("largest batch, in tokens of source and target", 2048)
     seed: int = option("seed of the split and of the training", 42)
 
     def __post_init__(self) -> None:
