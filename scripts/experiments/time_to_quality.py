@@ -73,7 +73,7 @@ _SYSTEMS = {
 }
 """What follows the kind of a system."""
 _OPTIONS_OF = {
-    "marian": ("epochs", "bf16", "peer_save_steps", "peer_recipe"),
+    "marian": ("epochs", "peer_bf16", "peer_save_steps", "peer_recipe"),
     "command": ("train_command", "translate_command"),
 }
 _SET_BY_THE_SCRIPT = {
@@ -127,7 +127,7 @@ def parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--peer-save-steps", type=int, default=1000, help="updates between those of Marian")
     add("--eval-samples", type=int, default=1000, help="validation texts that are scored")
     add("--threads", type=int, default=1, help="CPU threads")
-    add("--bf16", action="store_true", help="train Marian in bfloat16 (ours: as its recipe says)")
+    add("--peer-bf16", action="store_true", help="train Marian in bfloat16 (ours: as its recipe)")
     options, overrides = parser.parse_known_args(argv)
     options.overrides = overrides
     _check_options(options, parser)
@@ -242,7 +242,7 @@ def run_system(system: str, options: argparse.Namespace, folder: Path, held_out:
         command = [sys.executable, str(HERE / "marian_run.py"), f"--recipe={recipe}", *files]
         command += [*saving, f"--save_steps={options.peer_save_steps}"]
         command += [f"--learning_rate={rest}", f"--threads={options.threads}"]
-        command += [*MARIAN_SETTINGS, *(["--bf16"] if options.bf16 else [])]
+        command += [*MARIAN_SETTINGS, *(["--bf16"] if options.peer_bf16 else [])]
         epochs = options.epochs or recipe_settings(recipe)["num_train_epochs"]
         command.append(f"--num_train_epochs={epochs:g}")
     read = [*texts.values(), rest if kind == "ours" else recipe]

@@ -245,7 +245,7 @@ BOTH = "translation --data x --systems ours:LARGE marian:1e-3"
         ("translation --data x --systems marian:1e-3 --epoch 2", "unknown options: --epoch 2"),
         ("pronunciation --systems marian:1e-3 --eval-samples 0", "--eval-samples is 0"),
         ("pronunciation --systems marian:1e-3 marian:1e-3", "two systems have one name"),
-        ("pronunciation --systems ours:OURS --bf16", "--bf16 has no effect without marian"),
+        ("pronunciation --systems ours:OURS --peer-bf16", "--peer-bf16 has no effect"),
         ("pronunciation --systems ours:OURS --output_dir=y", "--output_dir is set for each"),
         ("pronunciation --systems ours:OURS --train-source y", "--train-source is set for each"),
         (f"{BOTH} --d_model 96", "would change our model (d_model)"),
@@ -321,12 +321,12 @@ def test_the_command_of_our_training_and_the_reports(tmp_path, monkeypatch):
     recipe = Path(time_to_quality.RECIPES, "multi30k.yaml")
     time_to_quality.main(
         f"translation --data {tmp_path} --output-dir {tmp_path}/out --target 30 "
-        f"--systems ours:{recipe} marian:1e-3 --max_tokens 999".split()
+        f"--systems ours:{recipe} marian:1e-3 --max_tokens 999 --bf16 False".split()
     )
     ours, marian = commands
     assert ours[1:5] == ["-m", "vanilla_transformer", "train", str(recipe)]
-    assert ours[-2:] == ["--max_tokens", "999"]
-    assert "999" not in marian
+    assert ours[-4:] == ["--max_tokens", "999", "--bf16", "False"]
+    assert not {"999", "--bf16"} & {*marian}
     assert f"--recipe={recipe}" in marian
     assert "--learning_rate=1e-3" in marian
     assert "--num_train_epochs=30" in marian  # those of the recipe
