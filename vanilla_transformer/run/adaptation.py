@@ -340,10 +340,7 @@ class _Training:
         if record.is_file():
             losses = read_object(record)
         else:
-            losses = {
-                name: self._loss_of(rate, folder / name.replace(" ", "-"))
-                for name, rate in rates.items()
-            }
+            losses = {name: self._loss_of(rate, folder / name) for name, rate in rates.items()}
             if self.is_main:
                 write_atomic(record, json.dumps(losses, indent=1))
                 shutil.rmtree(folder)
