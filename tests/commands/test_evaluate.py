@@ -144,6 +144,14 @@ def test_a_page_of_outputs_can_be_sorted(tmp_path, chromium):  # noqa: F811 - th
     }
 
 
+def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
+    outputs = {"first": ["abc", *"xxxxx"], "second": ["abc", *"zzzzz"]}
+    found = compare_outputs([*"123456"], outputs, ["abc", *["defghi"] * 5], ["chrf"])
+    (pair,) = found.scores["chrf"]["pairs"]
+    assert (pair["difference"], pair["p_value"]) == (0, 1)
+    assert found.scores["chrf"]["models"]["first"]["interval"][0] == 0
+
+
 def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         evaluation, "score_texts", lambda *_, **__: {"ter": math.inf, "signature": "s"}

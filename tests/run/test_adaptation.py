@@ -21,6 +21,8 @@ from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
+from vanilla_transformer.run.adaptation_report import Adapted, Size, describe_adaptation
+from vanilla_transformer.run.comparison import compare_outputs
 
 
 @pytest.fixture(scope="module")
@@ -313,3 +315,21 @@ def test_wrong_options_are_refused_before_anything_is_written(
     with pytest.raises((ValueError, UsageError, FileNotFoundError), match=message):
         adapt(trained, pairs, tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        ("right", "The adapted model is significantly better in chrf (p = 0.001)."),
+        ("wrong", "No significant difference in chrf (p = 1.000): the old model is kept."),
+        (
+            "",
+            "The adapted model is significantly worse in chrf (p = 0.001): the old model is kept.",
+        ),
+    ],
+)
+def test_the_report_says_which_model_is_better(after, sentence):
+    texts = {"old": ["wrong"] * 20, "new": [after] * 20}
+    found = compare_outputs([str(number) for number in range(20)], texts, ["right"] * 20, ["chrf"])
+    done = Adapted(Path("model"), found, None, 1.0, (Size(1, 4), Size(1, 4)))
+    assert sentence in describe_adaptation(done)

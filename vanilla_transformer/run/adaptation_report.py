@@ -99,7 +99,7 @@ def _score_table(done: Adapted) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield (
-        f"The training took {done.seconds:,.0f} seconds. In brackets: the 95% interval. "
+        f"Training time: {done.seconds:,.0f} s. In brackets: the 95% interval. "
         "p: of the paired bootstrap; below 0.05, a difference is significant."
     )
 
@@ -108,10 +108,13 @@ def _final_sentences(done: Adapted) -> Iterator[str]:
     metric = done.own.text_metric
     (pair,) = done.own.scores[metric]["pairs"]
     p = f"p = {pair['p_value']:.3f}"
-    if done.is_better:
+    gain = _significant_gain(done.own, metric)
+    if gain > 0:
         yield f"The adapted model is significantly better in {metric} ({p})."
+    elif gain < 0:
+        yield f"The adapted model is significantly worse in {metric} ({p}): the old model is kept."
     else:
-        yield f"No significant difference for the better in {metric} ({p}): the old model is kept."
+        yield f"No significant difference in {metric} ({p}): the old model is kept."
     if done.is_better and done.general is not None and _significant_gain(done.general, metric) < 0:
         yield "It is significantly worse on the general test set: give more general pairs."
 

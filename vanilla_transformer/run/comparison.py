@@ -158,7 +158,7 @@ def _score_rows(
     found: dict[str, Any] = {}
     for metric in metrics:
         compared: dict[str, Any] = {"models": {}, "pairs": []}
-        for number, (name, outputs) in enumerate(systems):
+        for number, (name, _) in enumerate(systems):
             test = PairedTest(
                 systems[number:], {metric: METRICS[metric]()}, streams, "bs", resamples
             )
@@ -169,9 +169,9 @@ def _score_rows(
             ends = [finite_or_none(end) for end in interval_ends(own.mean, own.ci)]
             compared["models"][name] = {metric: finite_or_none(own.score), "interval": ends}
             compared.setdefault("signature", str(signatures[label]))
-            for (other, texts), result in zip(systems[number + 1 :], others, strict=True):
-                # For equal outputs sacrebleu returns the least p-value, as if chance had no part.
-                p = 1.0 if texts == outputs else float(result.p_value)
+            for (other, _), result in zip(systems[number + 1 :], others, strict=True):
+                # For equal scores sacrebleu returns the least p-value, as if chance had no part.
+                p = 1.0 if result.score == own.score else float(result.p_value)
                 difference = finite_or_none(result.score - own.score)
                 compared["pairs"].append(
                     {"models": [name, other], "difference": difference, "p_value": p}

@@ -149,8 +149,8 @@ def score_texts(
 
 
 def interval_ends(mean: float, half: float) -> list[float]:
-    """Returns the ends of an interval of sacrebleu."""
-    return [float(mean - half), float(mean + half)]
+    """Returns the ends of an interval of sacrebleu; no score is below 0."""
+    return [max(0.0, float(mean - half)), float(mean + half)]
 
 
 def as_lists(references: References) -> list[list[str]]:
