@@ -121,7 +121,7 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     words = ("--general-texts", str(texts), "--epochs", "1", "--learning-rate", "1e-9", "--trim")
     adapt(trained, tmp_path, tmp_path / "out", *words)
     printed = capsys.readouterr().out
-    assert "No significant difference for the better in bleu (p = 1.000): the old model" in printed
+    assert "No significant difference in bleu (p = 1.000): the old model is kept." in printed
     saved = tmp_path / "out" / "model" / "model.safetensors"
     assert saved.read_bytes() == (trained / "model.safetensors").read_bytes()
     read = {path.name: set(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
@@ -315,6 +315,23 @@ def test_wrong_options_are_refused_before_anything_is_written(
     with pytest.raises((ValueError, UsageError, FileNotFoundError), match=message):
         adapt(trained, pairs, tmp_path / "out", *words)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_refused_before_the_training_leaves_nothing(trained, pairs, tmp_path):
+    output, short = tmp_path / "out", ("--max-tokens", "4")
+    with pytest.raises(ValueError, match="more than `max_tokens` of 4"):
+        adapt(trained, pairs, output, *short)
+    assert not output.exists()
+    adapt(trained, pairs, output, "--epochs", "1")
+    with pytest.raises(ValueError, match="in use, and not by an adaptation with these options"):
+        adapt(trained, pairs, output, *short)
+    with pytest.raises(FileNotFoundError, match="'nobody/nothing' is not a local directory"):
+        adapt("nobody/nothing", pairs, tmp_path / "new")
+    (tmp_path / "text.txt").write_text("no model", encoding="utf-8")
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        adapt(tmp_path / "text.txt", pairs, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert (output / "model").is_dir()
 
 
 @pytest.mark.parametrize(

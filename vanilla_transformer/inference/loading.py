@@ -70,8 +70,7 @@ def load_tokenizer(path: str) -> Any:
     for file in map(folder.joinpath, TOKENIZER_FILES):
         if file.is_file():
             read_object(file)
-    with _explain_missing_path(path):
-        _check_name(path)
+    with on_hub(path):
         try:
             return AutoTokenizer.from_pretrained(path)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -96,8 +95,7 @@ def load_weights(path: str, **changes: Any) -> Any:
     """
     _check_stacks(path)
     try:
-        with explained_pickle(path), _explain_missing_path(path):
-            _check_name(path)
+        with explained_pickle(path), on_hub(path):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 path, output_loading_info=True, **changes
             )
@@ -156,9 +154,15 @@ def _check_name(path: str) -> None:
 
 
 @contextmanager
-def _explain_missing_path(path: str) -> Iterator[None]:
-    """Turns the Hub client's error for a path that does not exist into a plain one."""
+def on_hub(path: str) -> Iterator[None]:
+    """Explains why a name cannot be loaded: it is no directory, and the Hub does not give it.
+
+    Raises:
+        FileNotFoundError: If what is loaded within raises an `OSError`, and the path does not
+            exist.
+    """
     try:
+        _check_name(path)
         yield
     except OSError as error:
         if Path(path).exists():

@@ -129,8 +129,8 @@ def _load_tensors(path: Path) -> Any:
         raise
     except Exception as error:  # the unpickler raises errors of any type on bytes of any kind
         raise ValueError(
-            f"{str(path)!r} cannot be read as weights: save `model.state_dict()` rather than the "
-            f"model ({reason_of(error)})"
+            f"{str(path)!r} cannot be read as weights: give a file that `torch.save` has written "
+            f"of `model.state_dict()`, not of the model ({reason_of(error)})"
         ) from None
 
 

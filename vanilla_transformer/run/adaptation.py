@@ -21,7 +21,7 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import replaced_directory, write_atomic
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.inference.loading import load_tokenizer
+from vanilla_transformer.inference.loading import load_tokenizer, on_hub
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
@@ -124,13 +124,19 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     folder = Path(options.output_dir)
     if not shows_bars():
         disable_progress_bars()
-    processes = parse_arguments([f"--output_dir={folder}"]).training
-    start = made_once(processes, lambda _: _prepare_start(options))
-    before, after = start.before, folder / "training"
-    training = _Training(options, start, is_main=processes.process_index == 0)
-    seconds = training.run(after, training.find_rate(), command)["train_runtime"]
-    if processes.process_index > 0:
+    processes, after = parse_arguments([f"--output_dir={folder}"]).training, folder / "training"
+    is_main, is_resumed = processes.process_index == 0, _record_of(options).exists()
+    try:
+        start = made_once(processes, lambda _: _prepare_start(options))
+        training = _Training(options, start, is_main)
+        seconds = training.run(after, training.find_rate(), command)["train_runtime"]
+    except (OSError, ValueError):
+        if is_main and not is_resumed and _record_of(options).exists() and not after.exists():
+            shutil.rmtree(folder)  # nothing is trained: the options may be corrected
+        raise
+    if not is_main:
         return None
+    before = start.before
 
     def held_out(name: str) -> DataArguments:
         source, target = text_files(folder / "data" / name)
@@ -178,7 +184,8 @@ def _local_model(options: AdaptArguments) -> Path:
     path = Path(options.model)
     if path.exists():
         return path
-    return Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
+    with on_hub(options.model):
+        return Path(snapshot_download(options.model, ignore_patterns=_OTHER_FRAMEWORKS))
 
 
 def _old_model(options: AdaptArguments, given: Path) -> Path:
