@@ -9,6 +9,7 @@ from test_vocabulary import SOURCE, TARGET, save_own, save_with_pieces
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.commands import vocabulary
+from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.grown_vocabulary import grow_vocabulary
 from vanilla_transformer.interop.probe import verify_model
@@ -135,6 +136,8 @@ def refusal(*arguments, **options):
 def test_what_cannot_grow_is_refused_and_nothing_is_written(new, tmp_path):
     source, out = str(save_own(tmp_path / "model")), tmp_path / "out"
     assert "is a token of the model already" in refusal(source, out, tokens=["</s>"])
+    assert "The token 'a b' must be one word" in refusal(source, out, tokens=["<2fr>", "a b"])
+    assert "The token '' must be one word" in refusal(source, out, tokens=[""])
     new.write_text("\n")
     assert "holds no text" in refusal(source, out, [new], 5)
 
@@ -148,3 +151,9 @@ def test_the_command_prints_what_is_new(new, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "20 new subwords" in printed
     assert "Source tokens: 90 before, 111 after." in printed
+    new.write_text("a\n")
+    run_subcommand("vocabulary", [out, f"{out}-2", "--add-for", str(new), "--add", "20"])
+    printed = capsys.readouterr().out
+    assert "Nothing is added" in printed
+    assert "Train it" not in printed
+    assert "new subwords" not in printed

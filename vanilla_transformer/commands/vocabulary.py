@@ -139,11 +139,15 @@ def grow(options: argparse.Namespace) -> None:
         options.add_tokens,
         options.overwrite,
     )
-    for subwords in done.subwords:
+    for subwords in filter(None, done.subwords):
         print(f"{len(subwords):,} new subwords, such as {' '.join(subwords[:10])}")
     if done.tokens:
         print(f"New tokens: {' '.join(done.tokens)}")
     (source, target), (new_source, new_target) = done.sizes
     print(f"Source tokens: {source:,} before, {new_source:,} after.")
     print(f"Target tokens: {target:,} before, {new_target:,} after.")
-    print(f"{options.output_dir}: saved. Train it: new tokens are the means of their pieces.")
+    if any(done.subwords) or done.tokens:
+        note = "Train it: new tokens are the means of their pieces."
+    else:
+        note = "Nothing is added: the model has the frequent subwords of these texts already."
+    print(f"{options.output_dir}: saved. {note}")

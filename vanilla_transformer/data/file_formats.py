@@ -163,8 +163,8 @@ def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int,
         cells = line.split("\t")
         if len(cells) < max(columns):
             raise ValueError(
-                f"{path}, line {number}: it has {len(cells)} column{'s' * (len(cells) != 1)}, but `columns` are "
-                f"{list(columns)}: separate source and target by a tab."
+                f"{path}, line {number}: it has {len(cells)} column{'s' * (len(cells) != 1)}, but "
+                f"`columns` are {list(columns)}: separate source and target by a tab."
             )
         source, target, document = [*(cells[column - 1] for column in columns), ""][:3]
         yield source, target, number, document

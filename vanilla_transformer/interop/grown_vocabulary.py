@@ -74,13 +74,15 @@ def grow_vocabulary(
 
     Raises:
         OSError: If a file does not exist.
-        ValueError: If the directory is not empty, a file is empty, a token is there already, or
-            the model or its tokenizer is of a kind that cannot grow.
+        ValueError: If the directory is not empty, a file is empty, a token is no single word or
+            there already, or the model or its tokenizer is of a kind that cannot grow.
     """
     check_output_directory(str(output_dir), overwrite, [path, *map(str, add_for)])
     files = check_texts(add_for)
     model, tokenizer = load_model_and_tokenizer(path)
     known = tokenizer.get_vocab()
+    if wrong := [token for token in tokens if token.split() != [token]]:
+        raise ValueError(f"The token {wrong[0]!r} must be one word, such as <2fr>.")
     if present := [token for token in tokens if token in known]:
         raise ValueError(f"{present[0]!r} is a token of the model already: leave it out.")
     cut: dict[str, list[list[int]]] = {
