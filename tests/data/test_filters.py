@@ -90,6 +90,7 @@ def test_a_pair_is_remembered_by_8_bytes(monkeypatch):
         ({"lenght_ratio": 3}, "no 'lenght_ratio': did you mean 'length_ratio'"),
         ({"held_out": False}, "'held_out' is always on"),
         ({"length_ratio": -1}, "'length_ratio' is -1: give true, false or a number above 0"),
+        ({"letters": 2}, "'letters' is 2: give true, false or a number above 0, at most 1"),
         ({"identical": 3}, "'identical' is 3: give true or false"),
     ],
 )

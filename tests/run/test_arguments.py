@@ -94,6 +94,7 @@ def test_files_hold_odd_values(tmp_path):
         ("a.yaml", b"", "one mapping"),
         ("a.yaml", b"- 1\n- 2\n", "one mapping"),
         ("a.yaml", b"seed: 1\nd_model: 8\nseed: 2\n", r"a\.yaml' cannot .* 'seed' occurs twice"),
+        ("a.yaml", b"corpora: []\n", r"a\.yaml' has an empty list for 'corpora'"),
         ("a.json", b'{"seed": 1, "seed": 2}', r"a\.json' cannot be read: 'seed' occurs twice"),
         ("a.yaml", b"d_model: 8\nd-model: 9\n", r"a\.yaml' cannot .* 'd_model' occurs twice"),
     ],

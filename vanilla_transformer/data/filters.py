@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
+from math import inf
 from typing import Any, NamedTuple
 
 import regex
@@ -200,7 +201,7 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
 
     Raises:
         ValueError: If a name is unknown, a filter that is always on is switched off, or a limit is
-            no number above 0.
+            no number above 0, or is a share above 1.
     """
     if isinstance(chosen, bool) or chosen is None:
         is_off = chosen is False
@@ -211,13 +212,17 @@ def active_filters(chosen: Mapping[str, float | bool] | bool | None) -> dict[str
             close = get_close_matches(name, _FILTERS_BY_NAME, 1)
             hint = f"did you mean {close[0]!r}?" if close else "choose from"
             raise ValueError(f"`filters` has no {name!r}: {hint} ({', '.join(_FILTERS_BY_NAME)}).")
-        has_limit = not isinstance(active[name], bool)
+        default = _FILTERS_BY_NAME[name].default
+        has_limit = not isinstance(default, bool)
+        most = 1 if default < 1 else inf  # of a share, of another limit
         if name in ALWAYS_ON and value is not True:
             raise ValueError(f"`filters` {name!r} is always on: leave it out.")
         if not isinstance(value, bool) and not (
-            has_limit and isinstance(value, int | float) and value > 0
+            has_limit and isinstance(value, int | float) and 0 < value <= most
         ):
-            wanted = "true, false or a number above 0" if has_limit else "true or false"
+            wanted = "true or false"
+            if has_limit:
+                wanted = f"true, false or a number above 0{', at most 1' * (most == 1)}"
             raise ValueError(f"`filters` {name!r} is {value!r}: give {wanted}.")
         if value is not True or not has_limit:
             active[name] = value

@@ -74,7 +74,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is damaged, or does not hold one mapping.
+        ValueError: If the file is damaged, or does not hold one mapping of names to values.
     """
     path = Path(path)
     if not path.is_file():
@@ -96,6 +96,11 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         )
     words: list[str] = []
     for name, value in values.items():
+        if value == []:
+            raise ValueError(
+                f"The recipe {os.fspath(path)!r} has an empty list for {name!r}: give a value, or "
+                "leave the option out."
+            )
         if isinstance(value, list):
             words += [f"--{name}", *map(_value_as_word, value)]
         elif value is not None:
