@@ -346,7 +346,10 @@ def test_what_is_refused_before_the_training_leaves_nothing(trained, pairs, tmp_
     ],
 )
 def test_the_report_says_which_model_is_better(after, sentence):
-    texts = {"old": ["wrong"] * 20, "new": [after] * 20}
+    long = "wrong" * 100
+    texts = {"old": [long] * 20, "new": [after.replace("wrong", long)] * 20}
     found = compare_outputs([str(number) for number in range(20)], texts, ["right"] * 20, ["chrf"])
     done = Adapted(Path("model"), found, None, 1.0, (Size(1, 4), Size(1, 4)))
-    assert sentence in describe_adaptation(done)
+    lines = list(describe_adaptation(done))
+    assert sentence in lines
+    assert not any(long in line for line in lines)

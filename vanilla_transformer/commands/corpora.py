@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from vanilla_transformer.commands.options import CommandParser, UsageError
-from vanilla_transformer.data.text_files import existing_file
+from vanilla_transformer.data.text_files import existing_file, short_line
 from vanilla_transformer.extras import check_extra
 
 SUMMARY = "Shows what the filters of a recipe drop from its corpora, with examples; writes nothing."
@@ -46,9 +46,5 @@ def run(options: argparse.Namespace) -> None:
         for name, (number, examples) in dropped.items():
             print(f"  {name} drops {number:,}")
             for row in examples:
-                print(f"    {row.line}: {_short_text(row.source)} → {_short_text(row.target)}")
-
-
-def _short_text(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"
+                sides = [short_line(text, _LONGEST_TEXT) for text in (row.source, row.target)]
+                print(f"    {row.line}: {sides[0]} → {sides[1]}")

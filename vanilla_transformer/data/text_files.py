@@ -1,4 +1,4 @@
-"""Reads UTF-8 text line by line, from files and binary streams.
+"""Reads UTF-8 text line by line, from files and binary streams, and shows such lines.
 
 Only `.zst` needs more than the standard library: pyarrow.
 """
@@ -114,3 +114,9 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path} does not exist or is not a file: check the path.")
     return Path(path)
+
+
+def short_line(text: str, longest: int) -> str:
+    """Returns a text as one line to be shown, cut off after some characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"

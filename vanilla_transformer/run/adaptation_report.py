@@ -11,11 +11,13 @@ from huggingface_hub import EvalResult, ModelCard
 from safetensors import safe_open
 
 from vanilla_transformer.data.atomic_files import write_atomic
+from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.names import ERROR_RATES
 from vanilla_transformer.run.comparison import SIGNIFICANT, Comparison, score_with_interval
 from vanilla_transformer.run.comparison_page import comparison_page
 
 _EXAMPLES = 5
+_LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,10 @@ def _changed_examples(found: Comparison) -> Iterator[str]:
         if rows:
             yield f"Changed most for the {title}:"
         for row in rows:
-            old, new = (found.predictions[name][row] for name in found.models)
-            yield f"  {found.sources[row]}: {old} → {new} (wanted: {found.references[row][0]})"
+            outputs = [found.predictions[name][row] for name in found.models]
+            texts = (found.sources[row], *outputs, found.references[row][0])
+            source, old, new, wanted = (short_line(text, _LONGEST_TEXT) for text in texts)
+            yield f"  {source}: {old} → {new} (wanted: {wanted})"
 
 
 def write_reports(done: Adapted, source: Path, folder: Path) -> None:

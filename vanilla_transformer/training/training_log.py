@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
+from vanilla_transformer.data.text_files import short_line
 from vanilla_transformer.progress import SECONDS_BETWEEN_LINES, Progress
 from vanilla_transformer.training.metrics import GenerationMetrics
 from vanilla_transformer.training.trainer import TokenBudgetSeq2SeqTrainer
@@ -150,7 +151,9 @@ class TrainingLog(TrainerCallback):
         outputs = self.scorer.last_predictions
         if not len(self.sources) or not outputs:
             return ""
-        texts = (_short_text(each[self.example]) for each in (self.sources, outputs))
+        texts = (
+            short_line(each[self.example], _LONGEST_EXAMPLE) for each in (self.sources, outputs)
+        )
         return ' "{}" → "{}"'.format(*texts)
 
 
@@ -172,8 +175,3 @@ def describe_figures(figures: Mapping[str, float], prefix: str) -> str:
         for name, value in named.items()
         if not name.endswith(_NO_SCORES)
     )
-
-
-def _short_text(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_EXAMPLE else f"{line[: _LONGEST_EXAMPLE - 1]}…"
