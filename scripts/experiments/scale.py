@@ -199,7 +199,9 @@ def load_batches(prepared: str, batches: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Prints a table for each size."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", nargs="?")
     parser.add_argument("target", nargs="?")
     parser.add_argument("--pairs", type=int, nargs="+", default=[300_000, 1_000_000])
