@@ -297,7 +297,7 @@ def test_columns_of_other_types(write):
         ("x.json", "\n", "x.json is empty"),
         ("x.parquet", b"no parquet", "cannot be read as .parquet"),
         ("x.tsv", "", "x.tsv is empty"),
-        ("x.tsv", "a\tb\nc\n", "line 2: it has 1 columns"),
+        ("x.tsv", "a\tb\nc\n", "line 2: it has 1 column,"),
         ("x.txt", "a\tb\n", r"unknown format: give one of \.tsv"),
     ],
 )

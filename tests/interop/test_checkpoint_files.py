@@ -46,7 +46,7 @@ def test_files_that_hold_more_or_other_things_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.pt"):
         read_state_dict(tmp_path / "none.pt")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"save `model.state_dict\(\)` rather than the model"):
+    with pytest.raises(ValueError, match=r"of `model.state_dict\(\)`, not of the model"):
         read_state_dict(tmp_path / "model.pt")
     torch.save({"epoch": 1, "weights": {}}, tmp_path / "more.pt")
     with pytest.raises(ValueError, match=r"holds more than weights: \['epoch', 'weights'\]"):
