@@ -100,10 +100,11 @@ class Study:
         return output
 
     def train(self, name: str, corpora: Sequence[Mapping[str, object]], *words: object) -> Path:
-        """Trains a model with the recipe on some corpora."""
+        """Trains a model with the recipe, at the rate of the figures in `docs/adapting.md`."""
         return self.run(
             name,
             *("train", RECIPE, f"--bf16={has_bfloat16(on_cpu=True)}", "--output_dir", OUTPUT),
+            "--muon_learning_rate=0.02",
             *("--corpora", *(json.dumps(corpus) for corpus in corpora)),
             *words,
         )
