@@ -19,6 +19,7 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.run import evaluation
 from vanilla_transformer.run.comparison import compare_outputs
 from vanilla_transformer.run.comparison_page import comparison_page
+from vanilla_transformer.training.metrics import interval_ends
 
 
 def test_it_scores_a_split_and_writes_a_report(trained, corpus, tmp_path):
@@ -150,6 +151,7 @@ def test_equal_scores_do_not_differ_and_no_interval_goes_below_0():
     (pair,) = found.scores["chrf"]["pairs"]
     assert (pair["difference"], pair["p_value"]) == (0, 1)
     assert found.scores["chrf"]["models"]["first"]["interval"][0] == 0
+    assert all(map(math.isnan, interval_ends(math.nan, 0.0)))
 
 
 def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypatch, capsys):

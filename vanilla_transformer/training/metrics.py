@@ -150,7 +150,7 @@ def score_texts(
 
 def interval_ends(mean: float, half: float) -> list[float]:
     """Returns the ends of an interval of sacrebleu; no score is below 0."""
-    return [max(0.0, float(mean - half)), float(mean + half)]
+    return [max(float(mean - half), 0.0), float(mean + half)]  # in this order, NaN stays NaN
 
 
 def as_lists(references: References) -> list[list[str]]:
