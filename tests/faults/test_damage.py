@@ -30,8 +30,6 @@ def outcome(path, read, right):
     """What reading a file comes to: "right", "other", or an error of ours that names it."""
     try:
         return "right" if read(path) == right else "other"
-    except SystemExit as ended:  # argparse has printed which option is wrong
-        return "error" if ended.code == 2 else f"exit status {ended.code}"
     except (ValueError, OSError) as error:
         is_named = path.name in str(error) or "`" in str(error)
         return "error" if is_named else f"{type(error).__name__}: {error}"

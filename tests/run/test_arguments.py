@@ -43,6 +43,19 @@ def test_every_architecture_field_is_an_option(tmp_path):
     assert parse_arguments(["--output_dir", str(tmp_path)]).architecture == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num_train_epochs", "x"], "`num_train_epochs`: invalid float value: 'x'."),
+        (["--bf16", "maybe"], "`bf16`: Truthy value expected"),
+        (["--metrics"], "`metrics`: expected at least one argument."),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_an_error_of_the_command_that_reads_it(words, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        parse_arguments(words)
+
+
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_a_file_holds_arguments_and_the_command_line_wins(tmp_path, suffix):
     recipe = tmp_path / f"recipe.{suffix}"

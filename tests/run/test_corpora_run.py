@@ -139,6 +139,10 @@ def test_a_translation_becomes_a_corpus_and_stays_aligned(
     assert [source for source, _ in rows] == [*(line.replace("\t", " ") for line in lines), ""]
     whole = output.read_text()
     unfinished = tmp_path / "bt.tsv.unfinished"
+    (tmp_path / "empty.en").touch()
+    empty = ["--input", str(tmp_path / "empty.en"), "--output", str(tmp_path / "empty.tsv")]
+    run_subcommand("translate", [str(trained), "--tsv", *empty])
+    assert "For `corpora`" not in capsys.readouterr().err
     with pytest.raises(ValueError, match="write lines of different forms"):
         run_subcommand("translate", [*words, "--json"])
 

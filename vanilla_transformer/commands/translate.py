@@ -253,7 +253,7 @@ def run(options: argparse.Namespace) -> None:
         texts = with_count(lines, options.input, done)
         shows = not stream.isatty()  # else a bar and the outputs would mix
         print_outputs(translator, options, sources, texts, stream, shows)
-    if options.tsv and options.output:
+    if options.tsv and options.output and os.path.getsize(options.output):
         print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
 
 

@@ -40,9 +40,7 @@ RULES = (
     ),
     Rule(
         ("tag",),
-        lambda value, _: (
-            not isinstance(value, str) or len(value.split()) != 1 or value != value.strip()
-        ),
+        lambda value, _: str(value).split() != [value],
         "`{name}` {value!r} must be one word, such as <bt>.",
     ),
     Rule(

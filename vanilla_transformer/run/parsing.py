@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast, get_args
+from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
 
@@ -230,9 +230,18 @@ def _check_training(model: ModelArguments, training: TokenBudgetTrainingArgument
         check_direction(model.metrics[0], training.chosen_direction)
 
 
+class _OptionParser(HfArgumentParser):
+    """A parser whose errors are exceptions: several commands read the options of a run."""
+
+    def error(self, message: str) -> NoReturn:
+        option, _, problem = message.partition(": ")
+        name = option.partition("--")[2].partition("/")[0]
+        raise ValueError(f"`{name}`: {problem.rstrip('.')}.")
+
+
 def option_parser() -> HfArgumentParser:
     """Returns the parser of all options, each as `--snake_case` and `--kebab-case`."""
-    return HfArgumentParser(
+    return _OptionParser(
         cast(Any, tuple(TOPICS.values())),
         prog="vanilla-transformer train",
         usage="vanilla-transformer train [RECIPE] [--option value ...]",
@@ -253,8 +262,8 @@ def parse_arguments(
 
     Raises:
         FileNotFoundError: If the recipe does not exist.
-        ValueError: If the recipe cannot be read, an option is unknown, or a value is illegal.
-        SystemExit: If a value has the wrong type.
+        ValueError: If the recipe cannot be read, an option is unknown, or a value is illegal or of
+            the wrong type.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None

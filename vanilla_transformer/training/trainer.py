@@ -146,8 +146,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         stops = any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks)
         if patience is not None and not stops:
             self.add_callback(EarlyStopping(patience))
-        if self.args.ddp_find_unused_parameters is None and not self._drops_layers():
-            self.args.ddp_find_unused_parameters = False  # else DDP looks for them in each step
         self._guide = self._prepare_guide()
         if getattr(self.args, "generation_length_penalty", None) is not None:
             self._resolve_search({})
@@ -156,6 +154,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         for index, callback in enumerate(callbacks):
             if isinstance(callback, JITCheckpointCallback) and callback.jit_manager is not None:
                 callbacks[index] = CheckpointOnSignal(callback.jit_manager)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Makes the accelerator, whose DDP looks for unused parameters only if there may be any."""
+        if self.args.ddp_find_unused_parameters is None and not self._drops_layers():
+            self.args.ddp_find_unused_parameters = False
+        super().create_accelerator_and_postprocess()
 
     def _drops_layers(self) -> bool:
         """Whether a step may leave out parameters; of other models than ours this is unknown."""
