@@ -176,7 +176,10 @@ def localization(study: Study) -> None:
                 {**own_pairs, "weight": 1 - share},
                 {**captions, "name": "general", "weight": share},
             ],
+            "texts": [own_pairs],
         }
+        general = study.folder / "captions.en"
+        general.write_text("".join(f"{one}\n" for one in lines_of(study.text("train", "en"))))
         scores: dict[str, list[tuple[float, ...]]] = {}
         for seed in study.options.seeds:
             for arm in study.options.arms:
@@ -196,6 +199,7 @@ def localization(study: Study) -> None:
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
                         *("--add", 3000, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
+                        *(("--general-texts", general) if arm == "texts" else ()),
                         *RATE,
                     )
                     made /= "model"
@@ -204,6 +208,7 @@ def localization(study: Study) -> None:
                 )
         titles = {
             "mixed": f"adapted to {size:,} pairs",
+            "texts": "the same, with its own outputs for captions",
             "alone": "the same, without captions",
             "nothing": f"trained from nothing on the {size:,} pairs",
         }
@@ -455,7 +460,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--output-dir", default="runs/adapting", metavar="DIR", help="models and scores")
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help="seeds of the trainings")
     add("--pairs", type=int, nargs="+", choices=SIZES, default=list(SIZES), help="localization")
-    add("--arms", nargs="+", default=["mixed", "alone", "nothing"], help="localization: trainings")
+    add(
+        "--arms",
+        nargs="+",
+        default=["mixed", "texts", "alone", "nothing"],
+        help="localization: trainings",
+    )
     add("--epochs", type=int, default=8, help="distillation: epochs of a student")
     add("--threads", type=int, default=1, help="CPU threads of a training")
     options = parser.parse_args(argv)

@@ -66,7 +66,10 @@ def run_study(folder, monkeypatch, capsys):
     [
         (
             ("localization", "--pairs", 10_000),
-            ["adapt mixed-10000-1", "adapt alone-10000-1", "train nothing-10000-1"],
+            [
+                *("adapt mixed-10000-1", "adapt texts-10000-1", "adapt alone-10000-1"),
+                "train nothing-10000-1",
+            ],
             "adapted to 10,000 pairs",
         ),
         (

@@ -127,8 +127,11 @@ def test_the_old_model_is_kept_where_nothing_is_gained(trained, pairs, tmp_path,
     read = {path.name: set(read_lines(path)) for path in (tmp_path / "out" / "data").iterdir()}
     assert set(rows) >= read["own-outputs.tsv"]  # the model knows them
     assert read["general.source"]
-    parts = [read[f"{name}.source"] for name in ("train", "test", "general", "general-validation")]
+    parts = [read[f"{name}.source"] for name in ("train", "validation", "test", "general")]
     assert not any(one & other for one, other in combinations(parts, 2))
+    # To repeat itself is no quality: own outputs neither choose the epoch nor a mixture.
+    assert "general-validation.source" not in read
+    assert not (tmp_path / "out" / "mixture.json").exists()
     assert (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "trimmed").dtype == torch.float32
     )

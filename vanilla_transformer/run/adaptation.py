@@ -32,6 +32,7 @@ from vanilla_transformer.progress import print_message, shows_bars
 from vanilla_transformer.run import training_run
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.adaptation_data import (
+    GENERAL,
     GENERAL_TEST,
     GENERAL_VALIDATION,
     Pair,
@@ -171,7 +172,7 @@ def _prepare_start(options: AdaptArguments) -> _PreparedStart:
     write_atomic(_record_of(options), json.dumps(identity, indent=1))
     before = _old_model(options, given)
     if options.general_texts:
-        splits.add_general(_own_outputs(options, before, splits), options)
+        splits.training[GENERAL] = _own_outputs(options, before, splits)
     splits.write(folder / "data")
     for name, pairs in (*splits.training.items(), *splits.held_out.items()):
         print_message(f"{name}: {len(pairs):,} pairs")
@@ -207,7 +208,7 @@ def _own_outputs(options: AdaptArguments, model: Path, splits: Splits) -> list[P
         own = (*splits.training.values(), *splits.held_out.values())
         pairs = without_own([Pair(line, "") for line in dict.fromkeys(lines) if line], own)
         texts = [pair.source for pair in pairs]
-        count = options.general_count(sum(map(len, splits.training.values()))) + options.held_out
+        count = options.general_count(sum(map(len, splits.training.values())))
         texts = Random(options.seed).sample(texts, min(len(texts), count))
         outputs = Translator.from_pretrained(str(model)).translate(texts, progress=True)
         rows = (

@@ -72,13 +72,6 @@ class Splits:
             entries.append(entry)
         return entries
 
-    def add_general(self, pairs: list[Pair], options: AdaptArguments) -> None:
-        """Adds general training pairs, and splits off a validation where none is known."""
-        if GENERAL_VALIDATION not in self.held_out:
-            chosen, pairs = _split_off(pairs, options.held_out, Random(options.seed))
-            self.held_out[GENERAL_VALIDATION] = chosen
-        self.training[GENERAL] = pairs
-
 
 def _file_stem(number: int, name: str) -> str:
     return name if name == GENERAL else f"train-{number + 1}" if number else "train"
@@ -165,13 +158,13 @@ def split_data(options: AdaptArguments) -> Splits:
         general = _pairs_of(load_parallel_data(DataArguments(corpora=[entry]))["train"])
     if general is not None:
         general = without_own(general, (*training.values(), *held_out.values()))
-        if GENERAL_TEST not in held_out:
-            held_out[GENERAL_TEST], general = _split_off(general, options.held_out, chance)
-        splits.add_general(general, options)
-    if options.general:
-        count = options.general_count(sum(map(len, training.values())) - len(training[GENERAL]))
-        general = training[GENERAL]
-        training[GENERAL] = chance.sample(general, min(len(general), count))
+        for name in (GENERAL_TEST, GENERAL_VALIDATION):
+            if name not in held_out:
+                held_out[name], general = _split_off(general, options.held_out, chance)
+        if options.general:
+            count = options.general_count(sum(map(len, training.values())))
+            general = chance.sample(general, min(len(general), count))
+        training[GENERAL] = general
     return splits
 
 
