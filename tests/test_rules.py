@@ -39,6 +39,7 @@ RUN = [
     (ShowArguments, {"show_examples": 0}),
     (PreparationArguments, {"num_proc": 0}),
     (ModelArguments, {"lora_rank": 8}),
+    (ModelArguments, {"lora_embeddings": True}),
     (ModelArguments, {"teacher_weight": 0.3}),
     (ModelArguments, {"teacher_weight": 0.0, "teacher": ["a"]}),
     (ModelArguments, {"teacher_temperature": -1.0, "teacher": ["a"]}),

@@ -199,6 +199,18 @@ def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsy
     assert "significantly better in chrf" in printed.out
 
 
+def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):
+    words = ("--lora", "4", "--add", "5", "--epochs", "1", "--learning-rate", "1e-2")
+    adapt(trained, pairs, tmp_path / "out", *words)
+    grown, new = (
+        load_file(tmp_path / "out" / name / "model.safetensors") for name in ("grown", "training")
+    )
+    assert grown.keys() == new.keys()
+    changed = {name.split(".")[-2] for name, weight in grown.items() if not weight.equal(new[name])}
+    assert {"shared", "q_proj", "fc1"} <= changed
+    assert not any("norm" in name for name in changed)
+
+
 def test_a_recipe_keeps_whole_documents_apart(trained, pairs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = list(read_lines(pairs / "new.tsv"))

@@ -294,7 +294,10 @@ class _Training:
     def _run_arguments(
         self, given: dict[str, Any], command: Sequence[str] | None = None
     ) -> RunArguments:
-        options = self.options
+        options, adapters = self.options, dict[str, Any]()
+        if self.rank:  # new tokens need embeddings that are trained
+            is_grown = self.start.model == self.folder / "grown"
+            adapters = {"lora_rank": self.rank, "lora_embeddings": is_grown}
         common = {
             "model_name_or_path": self.start.model,
             **self.start.splits.options,
@@ -303,7 +306,7 @@ class _Training:
             "warmup_steps": 0.05,
             "seed": options.seed,
             "bf16": has_bfloat16(not torch.accelerator.is_available()),
-            **({"lora_rank": self.rank} if self.rank else {}),
+            **adapters,
         }
         words = [f"--{name}={value}" for name, value in {**common, **given}.items()]
         words += ["--metrics", *options.metrics]

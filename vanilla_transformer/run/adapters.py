@@ -4,11 +4,16 @@ from typing import Any
 
 from vanilla_transformer.extras import optional_packages
 
+_EMBEDDINGS = ("model.encoder.embed_tokens", "model.decoder.embed_tokens")
 
-def add_adapters(model: Any, rank: int) -> None:
+
+def add_adapters(model: Any, rank: int, with_embeddings: bool = False) -> None:
     """Adds adapters to all linear layers but the output projection; only they are trained.
 
     Checkpoints hold weights and adapters, so that everything works on them as on whole models.
+
+    Args:
+        with_embeddings: Whether the embeddings and the output projection are trained too.
 
     Raises:
         ModuleNotFoundError: If the extra `peft` is not installed.
@@ -18,6 +23,9 @@ def add_adapters(model: Any, rank: int) -> None:
 
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
     inject_adapter_in_model(config, model)
+    if with_embeddings:
+        for module in (*map(model.get_submodule, _EMBEDDINGS), model.get_output_embeddings()):
+            module.requires_grad_(True)
 
 
 def merge_adapters(model: Any) -> None:

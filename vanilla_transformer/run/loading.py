@@ -282,7 +282,7 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
     else:
         model = load_weights(plan.init_from, config=config)
     if (rank := plan.options.model.lora_rank) is not None:
-        add_adapters(model, rank)
+        add_adapters(model, rank, plan.options.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)
     model.generation_config = plan.search.to_save()
     return model

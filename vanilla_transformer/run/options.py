@@ -28,6 +28,7 @@ RULES = (
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
+    only_with("lora_rank", "lora_embeddings"),
     only_with("teacher", "teacher_weight", "teacher_temperature"),
     within(0, 1, "teacher_weight", ends="(]"),
     within(0, inf, "teacher_temperature", ends="()"),
@@ -96,6 +97,11 @@ class ModelArguments(_Checked):
     lora_rank: int | None = option(
         "Train adapters of this rank beside the linear layers of a saved model (LoRA, Hu et al. "
         "2021) in place of its weights, and merge them at the end. Needs the package peft."
+    )
+    lora_embeddings: bool = option(
+        "With `lora_rank`, also train the embeddings and the output projection, which tokens that "
+        "were added to the vocabulary need.",
+        False,
     )
     teacher: list[str] | None = field(
         default=None,
