@@ -142,6 +142,24 @@ def test_wrong_entries_are_refused_in_one_sentence(dirty, monkeypatch, name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("limit", [None, 1])
+@pytest.mark.parametrize("entry_has_validation", [True, False])
+def test_all_validation_pairs_leave_the_training(tmp_path, limit, entry_has_validation):
+    pairs = [*PAIRS, ("a bird", "ein Vogel"), ("a boat", "ein Boot")]
+    train = write(tmp_path / "train.tsv", *pairs)
+    tag = "" if entry_has_validation else "<app> "
+    rows = [*PAIRS, ("a girl", "ein Mädchen")]
+    held_out = write(tmp_path / "valid.tsv", *((f"{tag}{a}", b) for a, b in rows))
+    entry = {"train": train, "tag": "<app>"}
+    options = {"max_eval_samples": limit} if limit else {}
+    if entry_has_validation:
+        loaded = load({**entry, "validation": held_out}, **options)
+    else:
+        loaded = load(entry, validation_file=held_out, **options)
+    assert pairs_of(loaded["train"]) == [(f"<app> {a}", b) for a, b in pairs[3:]]
+    assert pairs_of(loaded["validation"]) == [(f"<app> {a}", b) for a, b in rows[:limit]]
+
+
 def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
     monkeypatch.chdir(dirty)
     with pytest.raises(ValueError, match="All pairs of the test set are in the training data"):

@@ -21,6 +21,8 @@ from vanilla_transformer.data.text_files import read_lines
 from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.names import ADAMW, MODEL_TYPE, MUON
 from vanilla_transformer.run import adaptation
+from vanilla_transformer.run.adapt_options import AdaptArguments
+from vanilla_transformer.run.adaptation_data import split_data
 from vanilla_transformer.run.adaptation_report import Adapted, Size, describe_adaptation
 from vanilla_transformer.run.comparison import compare_outputs
 
@@ -197,6 +199,23 @@ def test_a_rate_is_found_and_adapters_are_merged(trained, pairs, tmp_path, capsy
     assert changed
     assert all(name.endswith("weight") and "embed" not in name for name in changed)
     assert "significantly better in chrf" in printed.out
+
+
+def test_general_pairs_of_a_recipe_have_their_share(trained, pairs, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+
+    def weights(**changes):
+        entries = [{"name": "app", "train": str(pairs / "new.tsv")}]
+        entries.append({"name": "general", "train": str(pairs / "old.tsv"), **changes})
+        recipe.write_text(json.dumps({"corpora": entries}))
+        options = {"general_share": 0.75, "held_out": 4}
+        found = split_data(AdaptArguments(str(trained), [str(recipe)], "out", **options))
+        return found.weights
+
+    found = weights()
+    assert found["general"] == pytest.approx(3 * found["app"])
+    with pytest.raises(ValueError, match=r"`general_share` 0\.75 has no effect"):
+        weights(weight=2)
 
 
 def test_adapters_train_the_embeddings_too_where_tokens_are_new(trained, pairs, tmp_path):

@@ -4,12 +4,16 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from test_run_refusals import contents, copy  # noqa: F401 - a fixture
 from toy import arguments
+from transformers import AutoModelForSeq2SeqLM
 from watch import callback
 
 from vanilla_transformer.commands.program import run_subcommand
@@ -67,6 +71,40 @@ def test_the_resume_command_of_a_finished_run_changes_nothing(argv, tmp_path, ca
     assert more["train_runtime"] > 0
     assert versions(tmp_path) != before
     assert (tmp_path / "checkpoint-6").is_dir()
+
+
+def test_a_best_checkpoint_is_not_compared_by_another_metric(argv, tmp_path):
+    changes = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
+    main(argv(tmp_path, **changes, metric_for_best_model="chrf"))
+    before = versions(tmp_path)
+    changes |= {"max_steps": 6, "resume_from_checkpoint": True, "metric_for_best_model": "loss"}
+    with pytest.raises(ValueError, match=r"`metric_for_best_model` \(chrf, now loss\) changed"):
+        main(argv(tmp_path, **changes))
+    assert versions(tmp_path) == before
+
+
+def test_adapters_are_trained_further(argv, trained, tmp_path):
+    changes = {"model_name_or_path": trained, "lora_rank": 2, "ema_decay": 0.5}
+    changes["lr_scheduler_type"] = "constant"
+    main(argv(tmp_path / "whole", "train", **changes))
+    main(argv(tmp_path / "parts", "train", **changes, max_steps=2))
+    main(argv(tmp_path / "parts", "train", **changes, resume_from_checkpoint=True))
+    words = [str(tmp_path / "whole"), "--last", "2", "--output", str(tmp_path / "mean")]
+    with pytest.raises(ValueError, match="holds adapters: average models"):
+        run_subcommand("average", words)
+    assert not (tmp_path / "mean").exists()
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(weight.equal(parts[name]) for name, weight in whole.items())
+
+
+def test_a_model_of_half_precision_is_trained_in_float32(argv, trained, tmp_path):
+    half = tmp_path / "half"
+    shutil.copytree(trained, half, ignore=shutil.ignore_patterns("checkpoint-*", "checksums*"))
+    AutoModelForSeq2SeqLM.from_pretrained(trained).half().save_pretrained(half)
+    main(argv(tmp_path / "out", "train", model_name_or_path=half))
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
 
 
 def test_a_finished_run_is_scored_again_on_other_data(argv, corpus, tmp_path, caplog):

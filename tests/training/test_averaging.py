@@ -258,7 +258,7 @@ def test_checkpoints_of_adapters_are_refused(tmp_path):
     adapted = peft.get_peft_model(model(), peft.LoraConfig(target_modules=["q_proj"]))
     options = {"max_steps": 1, "save_strategy": "steps", "net": adapted}
     run = trainer(tmp_path, callbacks=[AverageCheckpoints(2)], **options)
-    with pytest.raises(ValueError, match="only its adapters"):
+    with pytest.raises(ValueError, match="not adapters: use a moving average"):
         run.train()
 
 

@@ -60,6 +60,22 @@ def test_a_run_divides_what_teachers_add_as_the_plain_loss(tmp_path, monkeypatch
     assert any((one[name] - 0.75 * value).abs().max() > 1e-3 for name, value in plain.items())
 
 
+def test_the_weight_of_teachers_leaves_the_divergence_of_simcut_as_it_is(tmp_path, monkeypatch):
+    def with_teachers(*args, **kwargs):
+        made = trainer(*args, **kwargs)
+        made.teachers = Teachers([model(dropout=0.3)], 1.0)
+        return made
+
+    monkeypatch.setattr("test_rdrop.trainer", with_teachers)
+    none, one, two = (
+        gradients_of_a_step(tmp_path, simcut_alpha=alpha) for alpha in (1e-9, 1.0, 2.0)
+    )
+    for name, value in none.items():
+        added = one[name] - value
+        torch.testing.assert_close(two[name] - value, 2 * added, atol=1e-5, rtol=1e-3)
+    assert any((one[name] - value).abs().max() > 1e-4 for name, value in none.items())
+
+
 def test_a_run_with_a_teacher_resumes_and_evaluates_plainly(tmp_path):
     def make(*args, **kwargs):
         made = trainer(*args, **kwargs, max_steps=6, logging_steps=1, learning_rate=0.01)

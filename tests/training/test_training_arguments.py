@@ -102,6 +102,33 @@ def test_every_schedule_works_without_options(tmp_path):
         TokenBudgetTrainingArguments(str(tmp_path), **options)
 
 
+def test_a_schedule_follows_a_score_in_its_direction(tmp_path):
+    options = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
+    for metric, mode in (("chrf", "max"), ("loss", "min"), (None, "min")):
+        run = trainer(tmp_path, max_steps=2, eval_steps=1, metric_for_best_model=metric, **options)
+        run.create_optimizer_and_scheduler(2)
+        assert run.lr_scheduler.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"lr_scheduler_type": "constant_with_warmup", "lr_scheduler_kwargs": {"x": 1}},
+            "`lr_scheduler_kwargs`",
+        ),
+        ({"eval_steps": 3, "eval_strategy": "no"}, "`eval_steps` of 3"),
+        ({"label_smoothing": 0.1, "label_smoothing_factor": 0.2}, "`label_smoothing` 0.1"),
+        ({"stream_buffer": 7}, "`stream_buffer`"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path, options, message):
+    words = [f"--{name}={value}" for name, value in options.items()]
+    words = [word.replace("{'x': 1}", '{"x": 1}') for word in words]
+    with pytest.raises(ValueError, match=f"{message}.* no effect"):
+        parse_arguments(["--output_dir", str(tmp_path), *words])
+
+
 def test_the_stable_schedule_decays_in_the_last_tenth(tmp_path):
     options = {"lr_scheduler_type": "warmup_stable_decay", "learning_rate": 0.01}
     run = trainer(tmp_path, max_steps=20, warmup_steps=2, logging_steps=1, **options)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, DatasetDict, Features, Value, concatenate_datasets
 
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.corpus_entries import Corpus, read_entries, shares_of, suffix_of
 from vanilla_transformer.data.file_formats import dataset_from_rows, read_tsv
 from vanilla_transformer.data.filters import pair_key, reasons_to_drop
@@ -168,18 +168,21 @@ def load_corpora(args: DataArguments, links: str | None = None) -> DatasetDict:
             "`guided_alignment` names a file of links, which belong to the lines of one corpus: "
             "leave it or `corpora` out, or give `guided_alignment: own`."
         )
-    loaded: dict[str, Dataset] = {}
+    whole = {split: [rows] for split, rows in others.items()}
     for split in ("validation", "test"):
-        parts = [
-            first_rows(_kept_rows(_load_table_of(corpus, split, frozenset())), args, split)
-            for corpus in corpora
-            if _has_split(corpus, split)
-        ]
-        if parts:
-            loaded[split] = concatenate_datasets(parts)
-    loaded |= others
-    tags = {corpus.name: corpus.tag for corpus in corpora if corpus.tag is not None}
-    keys = {split: _keys_of(rows, tags) for split, rows in loaded.items()}
+        for corpus in corpora:
+            if _has_split(corpus, split):
+                kept = _kept_rows(_load_table_of(corpus, split, frozenset()))
+                whole.setdefault(split, []).append(kept)
+    loaded = {
+        split: concatenate_datasets([first_rows(rows, args, split) for rows in parts])
+        for split, parts in whole.items()
+    }
+    tags = tags_of(args)
+    keys = {
+        split: set[int]().union(*(_keys_of(rows, tags) for rows in parts))
+        for split, parts in whole.items()
+    }
     held_out = frozenset().union(*keys.values())
     tables = {
         corpus.name: _load_table_of(corpus, "train", held_out)
@@ -208,11 +211,8 @@ def tags_of(args: DataArguments) -> list[str]:
 
 def held_out_keys(args: DataArguments) -> frozenset[int]:
     """Returns `pair_key` of each validation and test pair, without tags."""
-    corpora, keys = (
-        entries_of(args),
-        [_keys_of(rows, {}) for rows in _load_other_splits(args).values()],
-    )
-    for corpus in corpora:
+    keys = [_keys_of(rows, tags_of(args)) for rows in _load_other_splits(args).values()]
+    for corpus in entries_of(args):
         for split in ("validation", "test"):
             if _has_split(corpus, split):
                 rows = corpus_rows(corpus, split, frozenset())
@@ -231,7 +231,7 @@ def _has_split(corpus: Corpus, split: str) -> bool:
 
 
 def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
-    """Loads the validation and test splits that the options beside `corpora` name."""
+    """Loads the whole validation and test splits that the options beside `corpora` name."""
     given = {split: bool(files_of_split(args, split)) for split in SPLITS}
     corpora = entries_of(args)
     for split in SPLITS:
@@ -245,7 +245,8 @@ def _load_other_splits(args: DataArguments) -> dict[str, Dataset]:
         )
     if not any(given.values()):
         return {}
-    return dict(load_parallel_data(replace(args, corpora=None, corpora_temperature=None)))
+    changes: dict[str, Any] = dict.fromkeys((*LIMITS.values(), "corpora", "corpora_temperature"))
+    return dict(load_parallel_data(replace(args, **changes)))
 
 
 def _kept_rows(table: Dataset) -> Dataset:
@@ -258,17 +259,19 @@ def _rows_with_reason(table: Dataset, reason: str) -> Any:
     return found.to_numpy(zero_copy_only=False)
 
 
-def _keys_of(rows: Dataset, tags: Mapping[str, str]) -> set[int]:
-    """Returns the keys of pairs, whose sources may begin with the tag of their corpus."""
-    names = rows["corpus"] if "corpus" in rows.column_names else [""] * len(rows)
-    return {
-        pair_key(source.removeprefix(f"{tags[name]} ") if name in tags else source, target)
-        for source, target, name in zip(rows["source"], rows["target"], names, strict=True)
-    }
+def _keys_of(rows: Dataset, tags: Sequence[str]) -> set[int]:
+    """Returns the keys of pairs, whose sources may begin with the tag of a corpus."""
+
+    def plain(source: str) -> str:
+        tag, _, rest = source.partition(" ")
+        return rest if tag in tags else source
+
+    pairs = zip(rows["source"], rows["target"], strict=True)
+    return {pair_key(plain(source), target) for source, target in pairs}
 
 
 def _check_held_out(
-    keys: Mapping[str, set[int]], tables: Mapping[str, Dataset], tags: Mapping[str, str]
+    keys: Mapping[str, set[int]], tables: Mapping[str, Dataset], tags: Sequence[str]
 ) -> None:
     """Refuses a split that lies in the training data as a whole."""
     found: set[int] = set()

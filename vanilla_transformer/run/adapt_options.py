@@ -140,7 +140,7 @@ RULES = (
     ),
     Rule(
         ("general_share",),
-        lambda _, options: not (options.general or options.general_texts),
+        lambda _, options: not (options.general or options.general_texts or options.recipe),
         "`{name}` {value} has no effect without `general` or `general_texts`: give one of them.",
     ),
     Rule(

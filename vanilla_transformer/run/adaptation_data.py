@@ -14,6 +14,7 @@ from vanilla_transformer.data.corpora import describe_report, entries_of, report
 from vanilla_transformer.data.corpus_entries import shares_of
 from vanilla_transformer.data.parallel_data import files_of_split, load_parallel_data
 from vanilla_transformer.progress import print_message
+from vanilla_transformer.rules import is_given
 from vanilla_transformer.run.adapt_options import AdaptArguments
 from vanilla_transformer.run.parsing import parse_arguments
 
@@ -171,12 +172,21 @@ def split_data(options: AdaptArguments) -> Splits:
 def _weights_of(
     options: AdaptArguments, data: DataArguments, own: dict[str, list[Pair]]
 ) -> dict[str, float]:
-    """Returns the weights of the recipe; those of general pairs of the command make their share.
+    """Returns the weights of the recipe; that of general pairs without one makes their share.
 
     Few general pairs are then used several times in an epoch.
     """
     entries = entries_of(data)
-    if not (options.general or options.general_texts):
+    has_share = bool(options.general or options.general_texts) or (
+        data.corpora_temperature is None
+        and any(one.name == GENERAL and one.weight is None for one in entries)
+    )
+    if not has_share:
+        if is_given(options, "general_share"):
+            raise ValueError(
+                f"`general_share` {options.general_share} has no effect: the recipe "
+                f"{options.recipe!r} has no entry {GENERAL!r} without a weight."
+            )
         return {one.name: one.weight for one in entries if one.weight is not None}
     sizes: dict[str, float] = {name: len(pairs) for name, pairs in own.items()}
     shares = shares_of(entries, sizes, data.corpora_temperature) or sizes

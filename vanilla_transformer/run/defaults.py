@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from datasets import Dataset
 
-from vanilla_transformer.names import ADAMW, MUON, NOAM
+from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
 
 
 class Sizes(NamedTuple):
@@ -308,7 +308,7 @@ DEFAULTS = (
     Default("learning_rate", _learning_rate),
     Default(
         "warmup_steps",
-        lambda chosen: None if chosen["lr_scheduler_type"] == NOAM else 0.1,
+        lambda chosen: None if chosen["lr_scheduler_type"] in (NOAM, *WITHOUT_WARMUP) else 0.1,
         ("warmup_ratio",),
     ),
     Default("adam_beta2", lambda _: 0.98),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
@@ -277,11 +278,12 @@ def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
 
     The generation config of the model holds the search of the run.
     """
-    if plan.init_from is None:
-        model: Any = VanillaTransformerForConditionalGeneration(config)
-    else:
-        model = load_weights(plan.init_from, config=config)
-    if (rank := plan.options.model.lora_rank) is not None:
+    rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
+    if plan.init_from is None or (rank is not None and checkpoint is not None):
+        model: Any = VanillaTransformerForConditionalGeneration(config)  # Trainer may load weights
+    else:  # half precision would lose small changes of the weights
+        model = load_weights(plan.init_from, config=config, dtype=torch.float32)
+    if rank is not None:
         add_adapters(model, rank, plan.options.model.lora_embeddings)
     model.set_attn_implementation(plan.attention)
     model.generation_config = plan.search.to_save()

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
+from transformers.trainer_utils import IntervalStrategy
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.names import OWN_ALIGNMENT
-from vanilla_transformer.rules import Rule, check_rules
+from vanilla_transformer.rules import Rule, check_rules, refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
 from vanilla_transformer.run.option_names import NO_ARCHITECTURE_OPTIONS, unknown_option_message
 from vanilla_transformer.run.options import (
@@ -119,6 +120,15 @@ STREAMING_RULES = (
     ),
     Rule(
         ("training",),
+        lambda value, _: (
+            IntervalStrategy.EPOCH
+            in (value.eval_strategy, value.save_strategy, value.logging_strategy)
+        ),
+        "`streaming` knows no epochs: set `eval_strategy`, `save_strategy` and `logging_strategy` "
+        "to steps.",
+    ),
+    Rule(
+        ("training",),
         lambda value, _: value.max_tokens is None,
         "`streaming` makes batches by tokens: give `max_tokens`.",
     ),
@@ -193,6 +203,18 @@ class RunArguments:
     def __post_init__(self) -> None:
         if self.preparation.streaming:
             check_rules(STREAMING_RULES, self)
+        both = self.architecture.get("label_smoothing"), self.training.label_smoothing_factor
+        refuse(
+            (
+                "stream_buffer" in self.given and not self.preparation.streaming,
+                "`stream_buffer` has no effect without `streaming`: give both, or leave it out.",
+            ),
+            (
+                all(both),
+                f"`label_smoothing` {both[0]} has no effect beside `label_smoothing_factor` "
+                f"{both[1]}: give one of them.",
+            ),
+        )
 
     def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
         """Returns a copy in which chosen values stand for options that are not given."""

@@ -177,6 +177,8 @@ def _open_weights(folder: Path, stack: ExitStack) -> Weights:
                 f"{str(path)!r} cannot be read ({error}) because it is damaged: save it again."
             ) from error
         opened |= dict.fromkeys(tensors.keys(), tensors)
+    if any(".lora_A." in name for name in opened):
+        raise ValueError(f"{str(folder)!r} holds adapters: average models that they are merged in.")
     return opened
 
 
@@ -307,8 +309,8 @@ class AverageCheckpoints(TrainerCallback):
         refuse(
             (
                 hasattr(model, "peft_config"),
-                "AverageCheckpoints averages whole models, but the checkpoints of this model hold "
-                "only its adapters: train without AverageCheckpoints, or merge the adapters first.",
+                "AverageCheckpoints averages whole models, not adapters: use a moving average "
+                "(`ema_decay`), or merge the adapters first.",
             ),
             (
                 args.save_strategy == SaveStrategy.NO,

@@ -21,6 +21,7 @@ def rdrop_loss(
     alpha: float,
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
+    nll_weight: float = 1.0,
 ) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
     """Computes the loss of R-Drop (Liang et al. 2021, arXiv:2106.14448): two passes must agree.
 
@@ -36,6 +37,7 @@ def rdrop_loss(
         alpha: Weight of the divergence; 5 in the paper for translation.
         num_items_in_batch: Divisor of the sums: the number of tokens to predict over all steps of
             gradient accumulation. None: the number of tokens to predict in this batch.
+        nll_weight: Factor on the part that is not the divergence.
 
     Returns:
         (The loss, in nats per token; the outputs of the model for the doubled batch.)
@@ -47,7 +49,8 @@ def rdrop_loss(
     both = torch.cat([labels, labels])  # (2 · batch, target_len)
     nll = token_loss(outputs["logits"], both, label_smoothing, num_items_in_batch) / 2
     divergence = symmetric_divergence(outputs["logits"], labels)
-    return nll + alpha / 4 * mean_per_item(divergence, count, num_items_in_batch), outputs
+    mean = mean_per_item(divergence, count, num_items_in_batch)
+    return nll_weight * nll + alpha / 4 * mean, outputs
 
 
 def _run_twice(model: nn.Module, inputs: Mapping[str, Any]) -> Seq2SeqLMOutput:
@@ -68,6 +71,7 @@ def simcut_loss(
     cutoff: float,
     label_smoothing: float = 0.0,
     num_items_in_batch: torch.Tensor | int | None = None,
+    nll_weight: float = 1.0,
 ) -> tuple[torch.Tensor, Seq2SeqLMOutput]:
     """Computes the loss of SimCut (Gao et al. 2022, arXiv:2206.02368): few missing tokens matter.
 
@@ -93,7 +97,8 @@ def simcut_loss(
     nll = token_loss(whole, labels, label_smoothing, num_items_in_batch)
     first, second = _log_probabilities(outputs["logits"], labels)
     divergence = (first.exp() * (first - second)).sum()
-    return nll + alpha * mean_per_item(divergence, count, num_items_in_batch), outputs
+    mean = mean_per_item(divergence, count, num_items_in_batch)
+    return nll_weight * nll + alpha * mean, outputs
 
 
 @contextmanager

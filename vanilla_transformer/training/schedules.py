@@ -12,7 +12,7 @@ from transformers.trainer_utils import SchedulerType
 from vanilla_transformer.names import MUON, NOAM
 
 SCHEDULES_OF_A_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
-"""Schedules of transformers that follow a score, which they expect to fall."""
+"""Schedules of transformers that follow a score."""
 
 _FEW_STEPS = 10
 
@@ -77,15 +77,18 @@ class NoamSchedule(LRScheduler):
 
 
 def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[str, Any]:
-    """Returns `lr_scheduler_kwargs`; for "warmup_stable_decay" with `num_decay_steps`.
+    """Returns `lr_scheduler_kwargs` with defaults that transformers lacks.
 
-    Its default is the last tenth of the training; transformers has none.
+    The decay of "warmup_stable_decay" is the last tenth of the training. Schedules that follow a
+    score know whether a greater one is better.
     """
     options: dict[str, Any] = dict(args.lr_scheduler_kwargs or {})  # type: ignore[arg-type]
     if args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY:
         after_warmup = num_training_steps - args.get_warmup_steps(num_training_steps)
         default = min(math.ceil(num_training_steps / 10), max(after_warmup, 1))
         options = {"num_decay_steps": default, **options}
+    if args.lr_scheduler_type in SCHEDULES_OF_A_SCORE:
+        options = {"mode": "max" if args.greater_is_better else "min", **options}
     return options
 
 

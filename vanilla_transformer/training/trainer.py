@@ -24,7 +24,7 @@ from transformers import (
 )
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_jit_checkpoint import JITCheckpointCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SchedulerType, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from transformers.utils import logging
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
@@ -553,8 +553,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Returns the schedule that `args.lr_scheduler_type` names.
 
-        "noam" is the schedule of the paper. "warmup_stable_decay" decays by default in the last
-        tenth of the training.
+        "noam" is the schedule of the paper; others have the defaults of `schedule_options`.
         """
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
         chosen = cast(Any, optimizer or self.optimizer)
@@ -563,7 +562,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if self.lr_scheduler is None and kind == NOAM:
             options = {"d_model": cast(Any, self.model).config.hidden_size, **options}
             schedule = NoamSchedule(chosen, warmup_steps=int(warmup), **options)
-        elif self.lr_scheduler is None and kind == SchedulerType.WARMUP_STABLE_DECAY:
+        elif self.lr_scheduler is None and options != (self.args.lr_scheduler_kwargs or {}):
             schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
         else:
             return super().create_scheduler(num_training_steps, optimizer)
@@ -625,20 +624,23 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             inputs = {**inputs, "decoder_input_ids": shifted}
         smoothing = self.args.label_smoothing_factor
         smoothing = smoothing or getattr(plain.config, "label_smoothing", 0.0)
+        of_teachers = 0.0 if self.teachers is None else self.teachers.weight
+        options: Any = (smoothing, num_items, 1 - of_teachers)
         outputs: Any
         if rdrop:
-            loss, outputs = rdrop_loss(model, inputs, rdrop, smoothing, num_items)
+            loss, outputs = rdrop_loss(model, inputs, rdrop, *options)
         elif simcut:
             cutoff = cast(Any, self.args).simcut_cutoff
-            loss, outputs = simcut_loss(model, inputs, simcut, cutoff, smoothing, num_items)
+            loss, outputs = simcut_loss(model, inputs, simcut, cutoff, *options)
         else:
             given = {name: value for name, value in inputs.items() if name != "labels"}
             outputs = model(**{"use_cache": False, **given})
             loss = token_loss(outputs["logits"], inputs["labels"], smoothing, num_items)
+            loss = (1 - of_teachers) * loss
         if self.teachers is not None:
             total = self.teachers.divergence(outputs["logits"], inputs)
             mean = mean_per_item(total, (inputs["labels"] != IGNORE_INDEX).sum(), num_items)
-            loss = loss + self.teachers.weight * (mean - loss)
+            loss = loss + of_teachers * mean
         return loss * self._share_of_processes(num_items), outputs
 
     def _share_of_processes(self, num_items: torch.Tensor | int | None) -> int:

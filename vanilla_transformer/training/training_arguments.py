@@ -277,6 +277,21 @@ RULES_AFTER = (
     Rule(
         ("lr_scheduler_kwargs",),
         lambda value, options: (
+            bool(value)
+            and options.lr_scheduler_type
+            in (SchedulerType.CONSTANT, SchedulerType.CONSTANT_WITH_WARMUP)
+        ),
+        "`{name}` {value} have no effect with `lr_scheduler_type` "
+        "{options.lr_scheduler_type.value!r}: leave them out.",
+    ),
+    Rule(
+        ("eval_steps",),
+        lambda _, options: options.eval_strategy == IntervalStrategy.NO,
+        "`{name}` of {value} has no effect, because `eval_strategy` is 'no': set it to steps.",
+    ),
+    Rule(
+        ("lr_scheduler_kwargs",),
+        lambda value, options: (
             options.lr_scheduler_type == NOAM and not value.keys() <= {"factor", "d_model"}
         ),
         "`{name}` {value} has unknown names: the schedule 'noam' takes factor and d_model.",

@@ -31,6 +31,10 @@ ORDER = (
     "The rest of its epoch may repeat some examples and leave out others. To train on other data, "
     "give `--model_name_or_path` and another directory."
 )
+BEST = (
+    "Its scores cannot be compared with those before: give the former value, or train the model "
+    "further, in another directory, with `--model_name_or_path`."
+)
 SCORES = "Its last checkpoint is scored again."
 
 
@@ -42,8 +46,8 @@ class Change:
         field: Its name in the record; or that of a setting in the state of the optimizer or of the
             schedule, after "optimizer.", "muon." or "schedule.".
         label: Its name in messages, that of an option in backticks.
-        effects: What a change leads to: an error (`KEPT`), a warning when the training goes on
-            (`COURSE`, `ORDER`), or new scores of a finished run (`SCORES`).
+        effects: What a change leads to: an error (`KEPT`, `BEST`), a warning when the training
+            goes on (`COURSE`, `ORDER`), or new scores of a finished run (`SCORES`).
     """
 
     field: str
@@ -66,6 +70,7 @@ CHANGES = (
         for name in ("factor", "d_model", "patience", "threshold", "min_lrs", "cooldown")
     ),
     Change("learning_rate", "`learning_rate`", (KEPT,)),
+    Change("best", "`metric_for_best_model`", (BEST,)),
     Change("lr_scheduler_type", "`lr_scheduler_type`", (COURSE,)),
     Change("warmup_steps", "`warmup_steps`", (COURSE,)),
     Change("max_steps", "`max_steps`", (COURSE,)),
@@ -78,7 +83,7 @@ CHANGES = (
     Change("max_target_length", "`max_target_length`", (ORDER, SCORES)),
     Change("train", "training data", (ORDER,)),
     Change("shares", "shares of the corpora", (ORDER,)),
-    Change("validation", "validation data", (SCORES,)),
+    Change("validation", "validation data", (COURSE, SCORES)),
     Change("test", "test data", (SCORES,)),
     Change("search", "search settings", (SCORES,)),
 )
@@ -144,8 +149,10 @@ class TrainingRecord(TrainerCallback, ExportableState):
         self.training = saved.get("training") or secrets.token_hex(8)
         self.first_step = saved.get("first_step", 0 if saved else step)
         self.inputs |= _inputs_of(args, state.max_steps)
-        for effect in (COURSE, ORDER):
+        for effect in (BEST, COURSE, ORDER):
             if changed := list_changes(self.inputs, saved.get("inputs", {}), effect):
+                if effect == BEST:
+                    raise ValueError(f"Since the checkpoint was saved, {changed} changed. {effect}")
                 logger.warning(f"Since the checkpoint was saved, {changed} changed. {effect}")
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
         self.loss = self.loss_before = saved.get("loss", 0.0)
@@ -168,6 +175,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
 def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
     schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
     named = ("learning_rate", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
+    watched = args.metric_for_best_model
     follows_length = (
         schedule not in _OF_ANY_LENGTH
         or 0 < args.warmup_steps < 1  # a share of the steps
@@ -180,6 +188,7 @@ def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
         "max_tokens": getattr(args, "max_tokens", None),
         "seed": args.seed if args.data_seed is None else args.data_seed,
         **({"max_steps": max_steps} if follows_length else {}),
+        **({"best": watched.removeprefix("eval_")} if watched is not None else {}),
     }
 
 
