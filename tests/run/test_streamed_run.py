@@ -243,6 +243,7 @@ CORPUS = '{"train": "a.tsv"}'
 REFUSED = [
     ({"max_steps": -1}, "`streaming` needs `max_steps`"),
     ({"num_train_epochs": 3}, "`num_train_epochs` 3.0 has no effect with `streaming`"),
+    ({"eval_strategy": "epoch"}, "`streaming` knows no epochs"),
     ({"per_device_train_batch_size": 3}, "`streaming` makes batches by tokens"),
     ({"prepared": "data"}, "`prepared` 'data' and `streaming` exclude each other"),
     ({"num_proc": 1}, "`num_proc` 1 has no effect with `streaming`"),
