@@ -72,7 +72,6 @@ AFTER = [
     {"learning_rate": 1.0, **NOAM},
     {"warmup_steps": 0, "lr_scheduler_type": "noam"},
     {"lr_scheduler_kwargs": {"x": 2}, "lr_scheduler_type": "constant"},
-    {"eval_steps": 3},
     {"lr_scheduler_kwargs": {"fctor": 2}, **NOAM},
     {"lr_scheduler_kwargs": {"factor": 0}, **NOAM},
     {"muon_momentum": 0.5},

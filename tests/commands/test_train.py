@@ -62,7 +62,7 @@ def test_wrong_options_are_one_line_and_status_2(options, tmp_path):
     (tmp_path / "recipe.yaml").write_text("d_modell: 3\n")
     done = command("train", *options, "--output_dir", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 2
-    wrong = "d_modell" if options == ["recipe.yaml"] else options[0].strip("-")
+    wrong = "d_modell" if options == ["recipe.yaml"] else options[0].strip("-").replace("-", "_")
     assert wrong in done.stderr.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 

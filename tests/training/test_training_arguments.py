@@ -117,7 +117,7 @@ def test_a_schedule_follows_a_score_in_its_direction(tmp_path):
             {"lr_scheduler_type": "constant_with_warmup", "lr_scheduler_kwargs": {"x": 1}},
             "`lr_scheduler_kwargs`",
         ),
-        ({"eval_steps": 3, "eval_strategy": "no"}, "`eval_steps` of 3"),
+        ({"eval_steps": 3, "model_name_or_path": "runs/saved"}, "`eval_steps`"),
         ({"label_smoothing": 0.1, "label_smoothing_factor": 0.2}, "`label_smoothing` 0.1"),
         ({"stream_buffer": 7}, "`stream_buffer`"),
     ],

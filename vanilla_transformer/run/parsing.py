@@ -210,6 +210,13 @@ class RunArguments:
                 "`stream_buffer` has no effect without `streaming`: give both, or leave it out.",
             ),
             (
+                self.model.model_name_or_path is not None  # else `eval_strategy` is chosen
+                and "eval_steps" in self.given
+                and "eval_strategy" not in self.given
+                and self.training.eval_strategy == IntervalStrategy.NO,
+                "`eval_steps` has no effect without `eval_strategy`: set it to steps.",
+            ),
+            (
                 all(both),
                 f"`label_smoothing` {both[0]} has no effect beside `label_smoothing_factor` "
                 f"{both[1]}: give one of them.",

@@ -285,11 +285,6 @@ RULES_AFTER = (
         "{options.lr_scheduler_type.value!r}: leave them out.",
     ),
     Rule(
-        ("eval_steps",),
-        lambda _, options: options.eval_strategy == IntervalStrategy.NO,
-        "`{name}` of {value} has no effect, because `eval_strategy` is 'no': set it to steps.",
-    ),
-    Rule(
         ("lr_scheduler_kwargs",),
         lambda value, options: (
             options.lr_scheduler_type == NOAM and not value.keys() <= {"factor", "d_model"}
