@@ -160,6 +160,13 @@ def test_all_validation_pairs_leave_the_training(tmp_path, limit, entry_has_vali
     assert pairs_of(loaded["validation"]) == [(f"<app> {a}", b) for a, b in rows[:limit]]
 
 
+def test_references_are_refused_where_they_would_be_dropped(tmp_path):
+    row = {"source": "a dog", "target": "ein Hund", "references": ["ein Hund", "der Hund"]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    with pytest.raises(ValueError, match="column 'references', which `corpora` do not read"):
+        load({"name": "app", "test": str(tmp_path / "t.jsonl")})
+
+
 def test_held_out_sets_and_splits_are_checked(dirty, monkeypatch):
     monkeypatch.chdir(dirty)
     with pytest.raises(ValueError, match="All pairs of the test set are in the training data"):

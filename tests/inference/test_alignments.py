@@ -48,6 +48,17 @@ def test_the_heads_of_the_config_make_the_links(chosen):
     assert found.target_tokens == (*TEXTS[1].split(), "</s>")
 
 
+def test_the_last_word_has_links_where_sources_have_no_end():
+    words = words_tokenizer()
+    engine = TransformersEngine(random_model(words))
+    ids = words(TEXTS)["input_ids"]
+    found = {}
+    for name, sources in (("end", ids), ("no end", [row[:-1] for row in ids])):
+        aligned = engine.alignments(sources, ids[::-1], 1000, words.bos_token_id)
+        found[name] = {link for row in aligned for link in row}
+    assert found == {"end": set(range(6)), "no end": set(range(6))}
+
+
 HEADS = {
     "default": (None, 4, True),
     "one head": ([[1, 2]], 4, True),

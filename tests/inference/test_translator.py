@@ -103,6 +103,11 @@ def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, hear
     texts = engines["transformers"].translate([LINE, SOURCES[-1]], **options)
     assert texts[0] == "Hund sieht"
     assert "of 3 tokens: 1." in warnings_of(heard)[-1]
+    options |= {"max_new_tokens": 9, "return_tokens": True, "return_scores": True}
+    (alone,) = engines["transformers"].translate([LINE], **options)
+    beside, _ = engines["transformers"].translate([LINE, SOURCES[-1]], **options)
+    assert beside.tokens == alone.tokens
+    assert beside.score == pytest.approx(alone.score, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])

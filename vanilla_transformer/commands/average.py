@@ -36,7 +36,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--best", type=positive_integer, metavar="N", help="average the N best by --metric"
     )
     choice.add_argument(
-        "--metric", default="loss", help="validation score for --best: loss, bleu, wer, ..."
+        "--metric", help="validation score for --best: loss (the default), bleu, wer, ..."
     )
     choice.add_argument(
         "--greater-is-better",
@@ -47,7 +47,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the directories."""
+    """Checks the choice and the directories."""
+    if not options.best and (options.metric or options.greater_is_better is not None):
+        raise UsageError("--metric and --greater-is-better have no effect without --best")
     if options.last or options.best:
         if len(options.models) != 1:
             raise UsageError(
@@ -72,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
         chosen = select_checkpoints(chosen[0], options.last)
     elif options.best:
         chosen = select_checkpoints(
-            chosen[0], options.best, options.metric, options.greater_is_better
+            chosen[0], options.best, options.metric or "loss", options.greater_is_better
         )
     average_checkpoints(chosen, options.output, options.overwrite)
     store_probe(load_for_probe(Path(options.output)), options.output)

@@ -27,6 +27,11 @@ from vanilla_transformer.data.text_files import (
 )
 
 PAIRS_PER_CHUNK = 2048
+_OF_A_MODEL = (
+    *("*.safetensors", "pytorch_model*.bin", "*.model", "*.spm", "vocab*", "*tokenizer*.json"),
+    *("config.json", "generation_config.json"),
+)
+"""Files of a saved model that decide its outputs."""
 
 
 def check_data_files(options: Mapping[str, Any]) -> None:
@@ -292,11 +297,13 @@ def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
 
 
 def file_identity(path: str) -> list[Any]:
-    """Returns path, size and time of a file or of weights in a directory, or a name on the Hub."""
+    """Returns path, size and time of a file or of those of a model, or a name on the Hub."""
     found = Path(path)
     if not found.exists():
         return [path]
-    files = sorted(found.glob("*.safetensors")) if found.is_dir() else [found]
+    files = [found]
+    if found.is_dir():
+        files = sorted({file for pattern in _OF_A_MODEL for file in found.glob(pattern)})
     return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 

@@ -244,6 +244,8 @@ def _read_setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if value == "null":
+        raise argparse.ArgumentTypeError(f"{text!r} changes nothing: leave it out")
     try:
         return name.replace("-", "_"), json.loads(value)
     except ValueError:

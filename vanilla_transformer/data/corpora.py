@@ -63,6 +63,11 @@ def read_pairs(corpus: Corpus, split: str) -> Iterator[tuple[str, str, int, str]
     paths = corpus.paths(split)
     if corpus.dataset is not None or suffix_of(paths[0]) in (".csv", ".json", ".jsonl", ".parquet"):
         rows = _load_rows(corpus, split)
+        if "references" in rows.column_names:
+            raise ValueError(
+                f"The {split} data of the corpus {corpus.name!r} have a column 'references', which "
+                f"`corpora` do not read: give them as `{split}_file`, or leave the column out."
+            )
         for number, pair in enumerate(zip(rows["source"], rows["target"], strict=True), start=1):
             yield (*pair, number, "")
     elif split == "train" and corpus.monolingual is not None:

@@ -63,6 +63,7 @@ _WITHOUT_EFFECT = (
 """Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
 
 
+_ALMOST_NO_PENALTY = 1e-9
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Files of a saved model that hold its weights."""
 
@@ -128,7 +129,8 @@ class CTranslate2Engine:
             and value != unset.get(name)
             and (name not in neutral or value != neutral[name])
         ]
-        if search.num_beams > 1 and search.length_penalty and settings.early_stopping is not True:
+        penalised = search.length_penalty or search.n_best > 1
+        if search.num_beams > 1 and penalised and settings.early_stopping is not True:
             problems.append(f"`early_stopping` is {settings.early_stopping!r}")
         if settings.forced_eos_token_id is not None and search.max_new_tokens == 1:
             problems.append("`max_new_tokens` is 1, the end that `forced_eos_token_id` forces")
@@ -176,7 +178,8 @@ class CTranslate2Engine:
             **common,
             beam_size=search.num_beams,
             num_hypotheses=search.n_best,
-            length_penalty=search.length_penalty,
+            # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
+            length_penalty=search.length_penalty or (search.n_best > 1) * _ALMOST_NO_PENALTY,
             max_decoding_length=longest,
         )
         outputs = [
@@ -237,6 +240,12 @@ def _with_first_link(output: Hypothesis, weights: list[list[float]]) -> Hypothes
     return replace(output, aligned=(_best_source(weights[0]), *output.aligned[1:]))
 
 
+def _ends_sources(tokenizer: Any) -> bool:
+    """Returns whether sources end with a token to which no output token is aligned."""
+    ids = tokenizer("")["input_ids"]
+    return bool(ids) and bool(ids[-1] == tokenizer.eos_token_id)
+
+
 def _best_source(weights: list[float]) -> int:
     """Returns the source token with the largest weight; no token is aligned with the end."""
     return max(range(max(len(weights) - 1, 1)), key=weights.__getitem__)
@@ -292,7 +301,7 @@ def load_ctranslate2(
         positions,
         compute_type,
         device,
-        aligns=aligning_heads(config) is not None,
+        aligns=aligning_heads(config) is not None and _ends_sources(tokenizer),
         workers=workers,
     )
 

@@ -154,10 +154,12 @@ class TransformersEngine:
         in translation (Garg et al. 2019, "Jointly Learning to Align and Translate").
         """
         aligned: list[list[int]] = [[] for _ in sources]
+        # No token is aligned with the end of a source.
+        ends = {self.model.config.eos_token_id, getattr(self.tokenizer, "eos_token_id", None)}
         forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
         for rows, weights, _ in forced:
             for row, matrix in zip(rows, weights, strict=True):
-                words = max(len(sources[row]) - 1, 1)  # no token is aligned with the end
+                words = max(len(sources[row]) - (sources[row][-1] in ends), 1)
                 best = matrix[: len(targets[row]), :words].argmax(-1)
                 aligned[row] = best.tolist()
         return aligned
@@ -228,7 +230,9 @@ def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothes
     ends = ends if isinstance(ends, list) else [ends]
     ids = sequence[1:]
     stop = next((i for i, token in enumerate(ids) if token in ends), None)
-    if stop is None:
+    if stop is None:  # padding follows what `stop_strings` has ended
+        while ids and ids[-1] == settings.pad_token_id:
+            ids.pop()
         return Hypothesis(tuple(ids), None)
     return Hypothesis(tuple(ids[:stop]), ids[stop])
 
@@ -236,11 +240,10 @@ def read_hypothesis(sequence: list[int], settings: GenerationConfig) -> Hypothes
 def is_cut_off(output: Hypothesis, settings: GenerationConfig, longest: int) -> bool:
     """Returns whether an output has the longest length, and the model had not ended it before.
 
-    The end that `forced_eos_token_id` puts there is not the model's. An output that ends with
-    padding was stopped by something else, such as `stop_strings`.
+    The end that `forced_eos_token_id` puts there is not the model's.
     """
     forced = settings.forced_eos_token_id is not None
-    ended = (output.end is not None and not forced) or output.ids[-1:] == (settings.pad_token_id,)
+    ended = output.end is not None and not forced
     return not ended and len(output.ids) >= longest - forced
 
 

@@ -29,7 +29,11 @@ import torch
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
 from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.data.token_words import tokens_of_ids, vocabulary_of
+from vanilla_transformer.data.token_words import (
+    ids_of_target_tokens,
+    tokens_of_ids,
+    vocabulary_of,
+)
 from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.interop.ctranslate2_reader import read_ctranslate2
 from vanilla_transformer.interop.funnel import Imported
@@ -72,7 +76,7 @@ def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> 
     if not pieces.is_file():
         notes.append("Argos Translate cuts its texts with the tokenizer of Moses and bpe.model.")
     if prefix := metadata.get("target_prefix"):
-        first = imported.tokenizer.convert_tokens_to_ids(prefix)
+        first = ids_of_target_tokens(imported.tokenizer, [prefix])[0]
         imported.model.generation_config.forced_bos_token_id = first
         notes.append(f"A target begins with {prefix}.")
     logits = imported.source_logits

@@ -103,12 +103,13 @@ def export_to_marian(
     arrays = {name: values.numpy() for name, values in _arrays_of(model, kept).items()}
     arrays[OPTIONS] = np.frombuffer(_as_yaml(options).encode() + b"\0", dtype=np.int8)
     np.savez(folder / "model.npz", allow_pickle=False, **arrays)
+    penalty = model.generation_config.length_penalty
     search = {
         "relative-paths": True,
         "models": ["model.npz"],
         "vocabs": names,
         "beam-size": model.generation_config.num_beams or 1,
-        "normalize": model.generation_config.length_penalty or 1.0,
+        "normalize": 1.0 if penalty is None else penalty,
     }
     write_atomic(folder / "decoder.yml", _as_yaml(search))
     try:
