@@ -159,7 +159,7 @@ class TransformersEngine:
         forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
         for rows, weights, _ in forced:
             for row, matrix in zip(rows, weights, strict=True):
-                words = max(len(sources[row]) - (sources[row][-1] in ends), 1)
+                words = max(len(sources[row]) - (not ends.isdisjoint(sources[row][-1:])), 1)
                 best = matrix[: len(targets[row]), :words].argmax(-1)
                 aligned[row] = best.tolist()
         return aligned
