@@ -25,8 +25,8 @@ MUON = "muon"
 NOAM = "noam"
 """Value of the option `lr_scheduler_type` for the schedule of the paper."""
 
-WITHOUT_WARMUP = ("constant", "reduce_lr_on_plateau", "greedy")
-"""Schedules of transformers that leave out `warmup_steps`."""
+SCHEDULES_OF_A_SCORE = ("reduce_lr_on_plateau", "greedy")
+"""Schedules of transformers that follow a score; they have no warm-up."""
 
 OWN_ALIGNMENT = "own"
 """Value of the option `guided_alignment` that takes the links from the model itself."""

@@ -178,8 +178,6 @@ def localization(study: Study) -> None:
             ],
             "texts": [own_pairs],
         }
-        general = study.folder / "captions.en"
-        general.write_text("".join(f"{one}\n" for one in lines_of(study.text("train", "en"))))
         scores: dict[str, list[tuple[float, ...]]] = {}
         for seed in study.options.seeds:
             for arm in study.options.arms:
@@ -199,7 +197,7 @@ def localization(study: Study) -> None:
                         *("adapt", model, recipe, "--output-dir", OUTPUT),
                         *("--add", 3000, "--max-tokens", 4096),
                         *("--epochs", epochs, "--seed", seed),
-                        *(("--general-texts", general) if arm == "texts" else ()),
+                        *(("--general-texts", study.text("train", "en")) if arm == "texts" else ()),
                         *RATE,
                     )
                     made /= "model"

@@ -114,7 +114,7 @@ def test_a_schedule_follows_a_score_in_its_direction(tmp_path):
     ("options", "message"),
     [
         (
-            {"lr_scheduler_type": "constant_with_warmup", "lr_scheduler_kwargs": {"x": 1}},
+            {"lr_scheduler_type": "constant_with_warmup", "lr_scheduler_kwargs": '{"x": 1}'},
             "`lr_scheduler_kwargs`",
         ),
         ({"eval_steps": 3, "model_name_or_path": "runs/saved"}, "`eval_steps`"),
@@ -124,7 +124,6 @@ def test_a_schedule_follows_a_score_in_its_direction(tmp_path):
 )
 def test_options_without_effect_are_refused(tmp_path, options, message):
     words = [f"--{name}={value}" for name, value in options.items()]
-    words = [word.replace("{'x': 1}", '{"x": 1}') for word in words]
     with pytest.raises(ValueError, match=f"{message}.* no effect"):
         parse_arguments(["--output_dir", str(tmp_path), *words])
 

@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 from vanilla_transformer.commands.options import check_usage
 from vanilla_transformer.data.atomic_files import replaced_file
 from vanilla_transformer.data.file_contents import read_object
+from vanilla_transformer.data.model_directory import model_files
 from vanilla_transformer.data.text_files import (
     decode_lines,
     existing_file,
@@ -27,11 +28,6 @@ from vanilla_transformer.data.text_files import (
 )
 
 PAIRS_PER_CHUNK = 2048
-_OF_A_MODEL = (
-    *("*.safetensors", "pytorch_model*.bin", "*.model", "*.spm", "vocab*", "*tokenizer*.json"),
-    *("config.json", "generation_config.json"),
-)
-"""Files of a saved model that decide its outputs."""
 
 
 def check_data_files(options: Mapping[str, Any]) -> None:
@@ -301,9 +297,7 @@ def file_identity(path: str) -> list[Any]:
     found = Path(path)
     if not found.exists():
         return [path]
-    files = [found]
-    if found.is_dir():
-        files = sorted({file for pattern in _OF_A_MODEL for file in found.glob(pattern)})
+    files = model_files(found) if found.is_dir() else [found]
     return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
 
 

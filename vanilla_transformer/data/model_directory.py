@@ -6,7 +6,16 @@ from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.names import MODEL_TYPE
 
 TOKENIZER_FILES = ("tokenizer.json", "target_tokenizer.json", "tokenizer_config.json")
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+"""Files of a saved model that hold its weights."""
 _READ_FILES = ("config.json", "generation_config.json", *TOKENIZER_FILES)
+_DECIDING = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Returns the files of a saved model of any kind that may decide its outputs, in order."""
+    found = (file for file in folder.iterdir() if any(map(file.match, _DECIDING)))
+    return sorted(filter(Path.is_file, found))
 
 
 def check_model_path(path: str) -> None:

@@ -19,6 +19,7 @@ from transformers import GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.data.file_contents import content_digest, read_object
+from vanilla_transformer.data.model_directory import WEIGHTS, model_files
 from vanilla_transformer.inference.engines import Hypothesis, Ids
 from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.ctranslate2 import (
@@ -62,10 +63,7 @@ _WITHOUT_EFFECT = (
 )
 """Settings that CTranslate2 takes over, that only sampling reads, or that name what is returned."""
 
-
 _ALMOST_NO_PENALTY = 1e-9
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-"""Files of a saved model that hold its weights."""
 
 DIGESTS_FILE = "digests.json"
 """File in an export that holds the digests of the others."""
@@ -174,12 +172,13 @@ class CTranslate2Engine:
             "return_end_token": True,
             "return_attention": aligns,
         }
+        # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
+        least = _ALMOST_NO_PENALTY if search.n_best > 1 else 0.0
         results = self.translator.translate_batch(
             **common,
             beam_size=search.num_beams,
             num_hypotheses=search.n_best,
-            # Without a penalty, CTranslate2 ends when the best output is found, not all of them.
-            length_penalty=search.length_penalty or (search.n_best > 1) * _ALMOST_NO_PENALTY,
+            length_penalty=search.length_penalty or least,
             max_decoding_length=longest,
         )
         outputs = [
@@ -329,11 +328,9 @@ def cache_directory() -> Path:
 
 def _model_digest(path: Path) -> str:
     """Returns a name for the content of a saved model: its weights, config and tokenizer."""
-    read = (*WEIGHTS, "*.json", "*.model", "*.spm", "*.txt")
     digest = hashlib.sha256()
-    for file in sorted(path.iterdir()):
-        if any(map(file.match, read)) and file.is_file():
-            digest.update(f"{file.name} {content_digest(file)}\n".encode())
+    for file in model_files(path):
+        digest.update(f"{file.name} {content_digest(file)}\n".encode())
     return digest.hexdigest()[:32]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from datasets import Dataset
 
-from vanilla_transformer.names import ADAMW, MUON, NOAM, WITHOUT_WARMUP
+from vanilla_transformer.names import ADAMW, MUON, NOAM, SCHEDULES_OF_A_SCORE
 
 
 class Sizes(NamedTuple):
@@ -254,6 +254,9 @@ def _load_best_model(chosen: _Chosen) -> bool | None:
     return None if saved == "steps" and chosen["save_steps"] != _save_steps(chosen) else True
 
 
+_WITHOUT_SHARE = (NOAM, "constant", *SCHEDULES_OF_A_SCORE)
+"""Schedules with another warm-up than a share of the steps, or none."""
+
 DEFAULTS = (
     _of_sizes("d_model"),
     Default("encoder_layers", lambda chosen: chosen.sizes.layers),
@@ -308,7 +311,7 @@ DEFAULTS = (
     Default("learning_rate", _learning_rate),
     Default(
         "warmup_steps",
-        lambda chosen: None if chosen["lr_scheduler_type"] in (NOAM, *WITHOUT_WARMUP) else 0.1,
+        lambda chosen: None if chosen["lr_scheduler_type"] in _WITHOUT_SHARE else 0.1,
         ("warmup_ratio",),
     ),
     Default("adam_beta2", lambda _: 0.98),

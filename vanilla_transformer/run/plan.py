@@ -16,11 +16,10 @@ from vanilla_transformer.model.configuration_vanilla_transformer import VanillaT
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.names import ERROR_RATES
+from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.search import Search, learned_positions
-from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 _SEARCH_SETTINGS = {  # with the meaning of None

@@ -9,10 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import SchedulerType
 
-from vanilla_transformer.names import MUON, NOAM
-
-SCHEDULES_OF_A_SCORE = (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
-"""Schedules of transformers that follow a score."""
+from vanilla_transformer.names import MUON, NOAM, SCHEDULES_OF_A_SCORE
 
 _FEW_STEPS = 10
 

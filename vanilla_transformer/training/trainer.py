@@ -555,17 +555,17 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
         "noam" is the schedule of the paper; others have the defaults of `schedule_options`.
         """
+        if self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
         kind, warmup = self.args.lr_scheduler_type, self.args.get_warmup_steps(num_training_steps)
         chosen = cast(Any, optimizer or self.optimizer)
         options = schedule_options(self.args, num_training_steps)
         schedule: Any
-        if self.lr_scheduler is None and kind == NOAM:
+        if kind == NOAM:
             options = {"d_model": cast(Any, self.model).config.hidden_size, **options}
             schedule = NoamSchedule(chosen, warmup_steps=int(warmup), **options)
-        elif self.lr_scheduler is None and options != (self.args.lr_scheduler_kwargs or {}):
-            schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
         else:
-            return super().create_scheduler(num_training_steps, optimizer)
+            schedule = get_scheduler(kind, chosen, warmup, num_training_steps, options)
         self.lr_scheduler = schedule
         # As the base class does: a second training then makes a new schedule.
         self._created_lr_scheduler = True

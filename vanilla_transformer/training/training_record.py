@@ -16,9 +16,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
-from vanilla_transformer.names import MUON, NOAM
+from vanilla_transformer.names import MUON, NOAM, SCHEDULES_OF_A_SCORE
 from vanilla_transformer.training.checkpoints import needed_files, read_checkpoint, saved_record
-from vanilla_transformer.training.schedules import SCHEDULES_OF_A_SCORE
 
 logger = logging.get_logger(__name__)
 
@@ -31,10 +30,6 @@ ORDER = (
     "The rest of its epoch may repeat some examples and leave out others. To train on other data, "
     "give `--model_name_or_path` and another directory."
 )
-BEST = (
-    "Its scores cannot be compared with those before: give the former value, or train the model "
-    "further, in another directory, with `--model_name_or_path`."
-)
 SCORES = "Its last checkpoint is scored again."
 
 
@@ -46,7 +41,7 @@ class Change:
         field: Its name in the record; or that of a setting in the state of the optimizer or of the
             schedule, after "optimizer.", "muon." or "schedule.".
         label: Its name in messages, that of an option in backticks.
-        effects: What a change leads to: an error (`KEPT`, `BEST`), a warning when the training
+        effects: What a change leads to: an error (`KEPT`), a warning when the training
             goes on (`COURSE`, `ORDER`), or new scores of a finished run (`SCORES`).
     """
 
@@ -70,7 +65,7 @@ CHANGES = (
         for name in ("factor", "d_model", "patience", "threshold", "min_lrs", "cooldown")
     ),
     Change("learning_rate", "`learning_rate`", (KEPT,)),
-    Change("best", "`metric_for_best_model`", (BEST,)),
+    Change("best", "`metric_for_best_model`", (KEPT,)),
     Change("lr_scheduler_type", "`lr_scheduler_type`", (COURSE,)),
     Change("warmup_steps", "`warmup_steps`", (COURSE,)),
     Change("max_steps", "`max_steps`", (COURSE,)),
@@ -89,8 +84,11 @@ CHANGES = (
 )
 _WITHOUT_VALUES = ("train", "validation", "test", "search")  # digests, and a long text
 _OF_ANY_LENGTH = (
-    *("constant", "constant_with_warmup", "inverse_sqrt", NOAM),
-    *(schedule.value for schedule in SCHEDULES_OF_A_SCORE),
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+    NOAM,
+    *SCHEDULES_OF_A_SCORE,
 )
 """Schedules that do not depend on the number of steps."""
 
@@ -149,10 +147,11 @@ class TrainingRecord(TrainerCallback, ExportableState):
         self.training = saved.get("training") or secrets.token_hex(8)
         self.first_step = saved.get("first_step", 0 if saved else step)
         self.inputs |= _inputs_of(args, state.max_steps)
-        for effect in (BEST, COURSE, ORDER):
-            if changed := list_changes(self.inputs, saved.get("inputs", {}), effect):
-                if effect == BEST:
-                    raise ValueError(f"Since the checkpoint was saved, {changed} changed. {effect}")
+        inputs = saved.get("inputs", {})
+        if changed := list_changes(self.inputs, inputs, KEPT):
+            raise ValueError(f"Since the checkpoint was saved, {changed} changed. {KEPT}")
+        for effect in (COURSE, ORDER):
+            if changed := list_changes(self.inputs, inputs, effect):
                 logger.warning(f"Since the checkpoint was saved, {changed} changed. {effect}")
         self.seconds = self.seconds_before = saved.get("seconds", 0.0)
         self.loss = self.loss_before = saved.get("loss", 0.0)
