@@ -1,8 +1,10 @@
 """Links of words and tokens: which heads make them, in every engine, over lines and long texts."""
 
+import gc
 import random
 
 import pytest
+import torch
 from conftest import make_model
 
 from vanilla_transformer import VanillaTransformerTokenizer
@@ -57,6 +59,17 @@ def test_the_last_word_has_links_where_sources_have_no_end():
         aligned = engine.alignments(sources, ids[::-1], 1000, words.bos_token_id)
         found[name] = {link for row in aligned for link in row}
     assert found == {"end": set(range(6)), "no end": set(range(6))}
+
+
+def test_an_error_leaves_gradients_and_the_mode_as_they_were(monkeypatch):
+    words = words_tokenizer()
+    engine = TransformersEngine(random_model(words).train())
+    monkeypatch.setattr(torch.Tensor, "argmax", None)  # fails between two batches
+    with pytest.raises(TypeError):
+        engine.alignments([[5]], [[5]], 1000, words.bos_token_id)
+    gc.collect()
+    assert torch.is_grad_enabled()
+    assert engine.model.training
 
 
 HEADS = {

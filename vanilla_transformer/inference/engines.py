@@ -107,7 +107,6 @@ class TransformersEngine:
         """Returns an empty list: every token works."""
         return []
 
-    @torch.no_grad()
     def generate(
         self,
         sources: Sequence[Ids],
@@ -131,19 +130,18 @@ class TransformersEngine:
                     on_batch(num_finished)
         return outputs
 
-    @torch.no_grad()
     def token_scores(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[float]]:
         """Computes the log-probabilities; see `Engine.token_scores`."""
         scores: list[list[float]] = [[] for _ in sources]
-        for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
-            chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-            for row, values in zip(rows, chosen.tolist(), strict=True):
-                scores[row] = values[: len(targets[row])]
+        with evaluation_mode(self.model):
+            for rows, logits, labels in self._forced_outputs(sources, targets, batch_tokens, start):
+                chosen = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+                for row, values in zip(rows, chosen.tolist(), strict=True):
+                    scores[row] = values[: len(targets[row])]
         return scores
 
-    @torch.no_grad()
     def alignments(
         self, sources: Sequence[Ids], targets: Sequence[Ids], batch_tokens: int, start: int
     ) -> list[list[int]]:
@@ -156,12 +154,13 @@ class TransformersEngine:
         aligned: list[list[int]] = [[] for _ in sources]
         # No token is aligned with the end of a source.
         ends = {self.model.config.eos_token_id, getattr(self.tokenizer, "eos_token_id", None)}
-        forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
-        for rows, weights, _ in forced:
-            for row, matrix in zip(rows, weights, strict=True):
-                words = max(len(sources[row]) - (not ends.isdisjoint(sources[row][-1:])), 1)
-                best = matrix[: len(targets[row]), :words].argmax(-1)
-                aligned[row] = best.tolist()
+        with evaluation_mode(self.model):
+            forced = self._forced_outputs(sources, targets, batch_tokens, start, True)
+            for rows, weights, _ in forced:
+                for row, matrix in zip(rows, weights, strict=True):
+                    words = max(len(sources[row]) - (not ends.isdisjoint(sources[row][-1:])), 1)
+                    best = matrix[: len(targets[row]), :words].argmax(-1)
+                    aligned[row] = best.tolist()
         return aligned
 
     def _forced_outputs(
@@ -172,25 +171,28 @@ class TransformersEngine:
         start: int,
         output_attentions: bool = False,
     ) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-        """Yields rows, logits (or mean attention weights) and labels, batch by batch."""
+        """Yields rows, logits (or mean attention weights) and labels, batch by batch.
+
+        The caller sets the evaluation mode: a generator that an error leaves behind would
+        restore the mode and the gradients of its beginning much later.
+        """
         sizes = [max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)]
-        with evaluation_mode(self.model):
-            for rows in token_batches(sizes, batch_tokens):
-                inputs = self._pad_sources([sources[row] for row in rows])
-                ids = [torch.tensor(targets[row]) for row in rows]
-                labels = pad_sequence(ids, batch_first=True, padding_value=-100)
-                labels = labels.to(self.model.device)
-                pad = self.model.config.pad_token_id
-                outputs = self.model(  # not with `labels`: no loss is needed
-                    **inputs,
-                    decoder_input_ids=shift_right(labels, pad or 0, start),
-                    use_cache=False,
-                    output_attentions=output_attentions,
-                )
-                if output_attentions:
-                    yield rows, self._aligning_weights(outputs.cross_attentions), labels
-                else:
-                    yield rows, outputs.logits.float(), labels
+        for rows in token_batches(sizes, batch_tokens):
+            inputs = self._pad_sources([sources[row] for row in rows])
+            ids = [torch.tensor(targets[row]) for row in rows]
+            labels = pad_sequence(ids, batch_first=True, padding_value=-100)
+            labels = labels.to(self.model.device)
+            pad = self.model.config.pad_token_id
+            outputs = self.model(  # not with `labels`: no loss is needed
+                **inputs,
+                decoder_input_ids=shift_right(labels, pad or 0, start),
+                use_cache=False,
+                output_attentions=output_attentions,
+            )
+            if output_attentions:
+                yield rows, self._aligning_weights(outputs.cross_attentions), labels
+            else:
+                yield rows, outputs.logits.float(), labels
 
     def _aligning_weights(self, layers: Sequence[torch.Tensor]) -> torch.Tensor:
         """Returns the mean weights of the heads that align: (batch, target_len, source_len)."""
