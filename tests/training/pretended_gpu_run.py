@@ -68,6 +68,15 @@ def compare(scheme, changes):
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
+def layouts():
+    """Returns whether padding is left out of a batch, by its number of empty slots of 40."""
+    found = {}
+    for count in (0, 1, 4, 5, 20):
+        is_token = (torch.arange(40) >= count).view(4, 10).to(DEVICE)
+        found[count] = token_layout.layout_of(is_token) is not token_layout.PADDED
+    return found
+
+
 def make_run(folder, kind, on_device):
     """Makes a trainer on the CPU or on the device."""
     data = linked_rows() if kind == "guided" else rows()
@@ -102,6 +111,8 @@ def main(folder):
             for name, changes in SIZES.items():
                 compare(scheme, changes)
                 report["compared"].append(f"{scheme}, {name}")
+        with PretendedGpu():
+            report["layouts"] = layouts()
         for kind in TRAININGS:
             whole = make_run(Path(folder), kind, False)
             whole.train()

@@ -53,6 +53,11 @@ def test_a_device_computes_what_a_cpu_does(report):
     assert len(report["compared"]) == len(CHOICES["position_embedding_type"]) * len(SIZES)
 
 
+def test_a_device_computes_little_padding(report):
+    left_out = {"0": False, "1": False, "4": False, "5": True, "20": True}  # an eighth is 5
+    assert report["layouts"] == left_out
+
+
 @pytest.mark.parametrize("kind", TRAININGS)
 def test_a_training_on_a_device_equals_one_on_a_cpu(report, kind):
     expected, found = report["losses"][kind]

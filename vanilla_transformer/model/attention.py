@@ -280,7 +280,8 @@ class CrossAttention(AttentionCore):
         cache = context.source_cache
         if cache is not None and cache.is_updated.get(self.layer_idx):
             cached: Any = cache.cross_attention_cache.layers[self.layer_idx]
-            return cached.keys, cached.values
+            device = encoder_hidden_states.device  # an offloaded cache keeps them elsewhere
+            return cached.keys.to(device), cached.values.to(device)
         count, sources = context.rows_per_source, encoder_hidden_states
         if count > 1:
             sources = sources[::count]

@@ -167,13 +167,21 @@ class GrowingCache(DynamicCache):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Gives each row the past of another row, which beam search has chosen.
 
-        Two beams of a source differ only since they parted, and only that is moved.
+        Two beams of a source differ only since they parted, and only that is moved. On a GPU it
+        takes less time to move the past of all rows in one kernel.
 
         Args:
             beam_idx: For each row the row whose past it goes on from, of shape (rows,).
         """
         length = self.get_seq_length()
-        if not self._is_in_use() or not _stays_within(beam_idx, self.rows_per_source):
+        if not self._is_in_use():
+            super().reorder_cache(cast(torch.LongTensor, beam_idx))
+            return
+        if self._states.device.type != "cpu":
+            past = self._states[:, :, :, :length]
+            past.copy_(past.index_select(1, beam_idx))
+            return
+        if not _stays_within(beam_idx, self.rows_per_source):
             super().reorder_cache(cast(torch.LongTensor, beam_idx))
             return
         parents = beam_idx.view(-1, self.rows_per_source) % self.rows_per_source
