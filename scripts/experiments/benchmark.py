@@ -230,12 +230,16 @@ def _add_generation(add: Callable[..., Any]) -> None:
     add("--source-tokens", "--source_tokens", type=int, default=25, help="longest source")
 
 
+def _add_device(add: Callable[..., Any]) -> None:
+    add("--device", default="cpu", help="cpu, cuda, ...")
+
+
 def _add_train(commands: Any) -> None:
     add = _add_command(commands, "train", "compare training steps", run_train, TRAINED)
     add("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="kinds of batches")
     _add_batches(add)
     add("--repeats", type=int, default=3, help="timed turns; the median is printed")
-    add("--device", default="cpu", help="cpu, cuda, ...")
+    _add_device(add)
     add("--no-memory", "--no_memory", action="store_true", help="measure only the speed")
     add("--profile", action="store_true", help="show only the share of each kind of operation")
     add("--memory-of", "--memory_of", choices=TRAINED, help=argparse.SUPPRESS)
@@ -246,7 +250,9 @@ def _add_generate(commands: Any) -> None:
     add("--rows", nargs="+", type=int, default=[1, 32], help="numbers of sources in a batch")
     add("--beams", nargs="+", type=int, default=[1, 4], help="numbers of beams; 1 is greedy")
     _add_generation(add)
+    add("--bf16", action="store_true", help="weights in bfloat16; for systems of PyTorch")
     add("--repeats", type=int, default=9, help="timed turns; the median is printed")
+    _add_device(add)
 
 
 def _add_load(commands: Any) -> None:

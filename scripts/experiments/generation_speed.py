@@ -9,7 +9,6 @@ Shapes: `input_ids` and `attention_mask` are (rows, source_len).
 import argparse
 import re
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -24,7 +23,7 @@ from benchmark_models import (
     make_generating_model,
     save_system,
 )
-from benchmark_reports import Bars, name_of_search, ratio_text, speeds_of, time_in_turns
+from benchmark_reports import Bars, clock_of, name_of_search, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
@@ -85,7 +84,10 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
         stack: Removes the exported model in the end.
     """
     if not system.startswith(("ctranslate2", "onnx")):
-        return generator_of(make_generating_model(system, options), options)
+        model = make_generating_model(system, options)
+        if options.bf16:
+            model = model.bfloat16()
+        return generator_of(model.to(options.device), options)
     exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
     save_system(system, options, exported)
     return generator_of(load_system(system, exported, options), options)
@@ -124,11 +126,11 @@ def measure_generation(
         to the first system, and its `spread`, the lowest and the highest of all turns. With one row
         and one beam also `limit`, the tokens per second at which the memory gives the weights.
     """
-    ids, mask = make_sources(rows, options)
+    ids, mask = (tensor.to(options.device) for tensor in make_sources(rows, options))
     actions: dict[str, Callable[[], Any]] = {
         name: partial(run, ids, mask, beams) for name, run in generators.items()
     }
-    times = time_in_turns(actions, options.repeats, time.process_time)
+    times = time_in_turns(actions, options.repeats, clock_of(options.device))
     result: dict[str, Any] = {
         "rows": rows,
         "beams": beams,

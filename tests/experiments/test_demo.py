@@ -249,7 +249,7 @@ def test_a_fast_machine_ends_after_the_epochs_of_the_recipe(lengths, capsys):
 def test_a_length_that_is_given_is_not_measured(lengths, recipe, monkeypatch):
     monkeypatch.setattr(demo, "measure_pace", lambda *_: pytest.fail("it is measured"))
     given = [] if recipe != "cmudict-demo" else ["--num-train-epochs=2"]
-    epochs = {"cmudict-longer": 4, "cmudict-full": 10, "cmudict-demo": 2}[recipe]
+    epochs = {"cmudict-longer": 4, "cmudict-full": 20, "cmudict-demo": 2}[recipe]
     assert lengths(recipe, *given) == (-1, epochs, "demo")
 
 
