@@ -166,6 +166,18 @@ def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypat
     assert json.loads((tmp_path / "report").read_text())["scores"] == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-eval-samples", "5"], "--max-eval-samples has no .* give --max-test-samples"),
+        (["--split", "validation", "--max_test_samples=5"], "give --max-eval-samples"),
+    ],
+)
+def test_a_limit_of_another_split_is_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        run_subcommand("evaluate", ["some/model", "--test-file", "t.tsv", *words])
+
+
 def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
     for name in ("t.en", "t.de", "t.json"):
         (tmp_path / name).write_text("a dog\n")

@@ -229,6 +229,17 @@ def test_strings_that_stop_are_strings_of_the_target(tiny_model):
     assert tokenizer.convert_tokens_to_ids("w") != tokenizer.unk_token_id
 
 
+def test_padding_after_a_stop_string_has_no_score(pipe):
+    short, long = TEXTS[0], TEXTS[1]
+    first = GERMAN[0].split()[0]
+    options = {"stop_strings": [first], "return_scores": True, "num_beams": 1}
+    (alone,) = pipe(short, **options)
+    together = pipe([short, long], batch_size=2, **options)
+    assert alone["generated_text"] == first
+    assert len(together[1][0]["generated_text"]) > len(first)
+    assert together[0][0]["score"] == pytest.approx(alone["score"], abs=1e-5)
+
+
 def test_texts_are_cut_where_the_tokenizer_has_a_limit(pipe, trained):
     limited = pipeline(GENERATION_TASK, model=str(trained), device="cpu")
     limited.tokenizer.model_max_length = 4

@@ -23,7 +23,7 @@ from vanilla_transformer.commands.options import (
     given_search_options,
     usage_of_search,
 )
-from vanilla_transformer.data.arguments import SPLITS, DataArguments
+from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import METRIC_NAMES
@@ -88,11 +88,20 @@ def check(options: argparse.Namespace) -> None:
         (options.html and options.html == options.output, "--html and --output are one file"),
     )
     _data_arguments(options)
+    limit = LIMITS[options.split]
+    for name in LIMITS.values():
+        is_idle = name != limit and getattr(options, name, None) is not None
+        check_usage(
+            (
+                is_idle,
+                f"{_option_name(name)} has no effect on this --split: give {_option_name(limit)}",
+            )
+        )
     for model in options.models:
         check_model_directory(model)
     check_data_files(vars(options))
     files = data_files(vars(options)).items()
-    read_from = {f"--{name.replace('_', '-')}": path for name, path in files}
+    read_from = {_option_name(name): path for name, path in files}
     check_output(options, read_from)
     page = argparse.Namespace(output=options.html, overwrite=options.overwrite)
     check_output(page, read_from, "--html")
@@ -131,6 +140,10 @@ def run(options: argparse.Namespace) -> None:
     if options.html:
         with open_output(options.html) as stream:
             stream.write(comparison_page(found))
+
+
+def _option_name(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _data_arguments(options: argparse.Namespace) -> DataArguments:

@@ -28,6 +28,7 @@ def sequence_scores(
     *,
     eos_token_id: int | list[int] | None,
     length_penalty: float = 1.0,
+    pad_token_id: int | None = None,
 ) -> torch.Tensor:
     """Scores generated sequences with one forward pass, for any search method.
 
@@ -42,6 +43,7 @@ def sequence_scores(
             (batch · sequences per source, target_len).
         eos_token_id: One or more tokens that end a sequence. Tokens after the end are padding.
         length_penalty: Exponent of the length: 1 gives the mean per token, 0 the sum.
+        pad_token_id: Padding, which also follows a row that `stop_strings` has ended.
 
     Returns:
         Scores in nats, of shape (batch · sequences per source).
@@ -55,6 +57,9 @@ def sequence_scores(
     for end in [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id or []:
         ends |= (targets == end).long()
     counts = ends.cumsum(1) - ends == 0
+    if pad_token_id is not None:
+        follows = (targets == pad_token_id).flip(1).cumprod(1).flip(1) == 1
+        counts &= ~follows | (ends == 1)  # the end may be the same token
     return -(losses * counts).sum(1) / counts.sum(1).clamp(min=1) ** length_penalty
 
 
@@ -204,6 +209,7 @@ class Seq2SeqGenerationPipeline(Pipeline):
                     sequences,
                     eos_token_id=search.get("eos_token_id"),
                     length_penalty=1.0 if penalty is None else penalty,
+                    pad_token_id=search.get("pad_token_id"),
                 )
                 outputs["scores"] = scores.unflatten(0, shape)
         return outputs
