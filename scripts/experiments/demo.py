@@ -145,9 +145,7 @@ def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list
         f"{MINUTES_IN_BFLOAT16:g})",
     )
     length.add_argument("--longer", action="store_true", help="train 4 epochs of a wider model")
-    length.add_argument(
-        "--full", action="store_true", help="train 20 epochs of a large model, on a GPU"
-    )
+    length.add_argument("--full", action="store_true", help="train a large model, for a GPU")
     add("--retrain", action="store_true", help="train again, even if there is a trained model")
     add("--output-dir", "--output_dir", help="directory of the model (default: runs/<recipe>)")
     return parser.parse_known_args(argv)
