@@ -117,6 +117,17 @@ def interrupt_after(count, monkeypatch, output=None):
     monkeypatch.setattr(Translator, "translate", killed)
 
 
+def test_an_output_does_not_go_on_with_a_changed_model(trained, files, tmp_path, monkeypatch):
+    model = shutil.copytree(trained, tmp_path / "model")
+    interrupt_after(1, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        translate([str(model), *files, "--resume"])
+    config = model / "generation_config.json"
+    config.write_text(config.read_text().replace("{", '{"no_repeat_ngram_size": 3,', 1))
+    with pytest.raises(ValueError, match="was made with another model"):
+        translate([str(model), *files, "--resume"])
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_plain_run_leaves_an_interrupted_output_alone(
     trained, files, tmp_path, monkeypatch, killed

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import zipfile
 
 import ctranslate2
@@ -95,6 +96,19 @@ def test_a_prefix_of_targets_is_kept(unpacked, tmp_path):
     package = pack(unpacked, tmp_path / "p.argosmodel", ("metadata.json",),
                    **{"translate-en_de-1_0/metadata.json": metadata})  # fmt: skip
     done = convert("argos", package, tmp_path / "model")
+    assert done.model.generation_config.forced_bos_token_id == 9
+
+
+def test_a_prefix_is_a_token_of_the_target(unpacked, tmp_path):
+    folder = shutil.copytree(unpacked, tmp_path / unpacked.name)
+    shared = folder / "model" / "shared_vocabulary.json"
+    words = json.loads(shared.read_text(encoding="utf-8"))
+    shared.unlink()
+    for side, own in (("source", words), ("target", [*words[:4], *reversed(words[4:])])):
+        (folder / "model" / f"{side}_vocabulary.json").write_text(json.dumps(own), encoding="utf-8")
+    metadata = {**METADATA, "target_prefix": own[9]}
+    (folder / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    done = convert("argos", pack(folder, tmp_path / "p.argosmodel"), tmp_path / "model")
     assert done.model.generation_config.forced_bos_token_id == 9
 
 

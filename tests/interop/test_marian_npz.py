@@ -132,6 +132,34 @@ def test_an_export_holds_the_same_arrays(name, tmp_path):
         assert dict(both[0]) == dict(both[1])
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.6])
+def test_an_export_keeps_the_search(penalty, tmp_path):
+    first = read_marian(save(tmp_path / "marian", make_arrays(BASE), BASE))
+    assert first.model.generation_config.num_beams is None
+    first.model.generation_config.update(num_beams=6, length_penalty=penalty)
+    export_to_marian(first.model, first.tokenizer, tmp_path / "again", tmp_path)
+    search = read_marian(tmp_path / "again").model.generation_config
+    assert (search.num_beams, search.length_penalty, search.early_stopping) == (6, penalty, True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("beam-size: 12", (12, 0)),
+        ("beam-size: 6\nnormalize: true", (6, 1)),
+        ("beam-size: 1\nnormalize: 1", (None, None)),
+        ("beam-size: [6]\nnormalize: 1", (None, None)),
+        ("beam-size: 6\nnormalize: much", (None, None)),
+    ],
+)
+def test_the_search_is_that_of_the_options_beside_the_model(lines, expected, tmp_path):
+    path = save(tmp_path / "marian", make_arrays(BASE), BASE)
+    with path.with_name("decoder.yml").open("a") as stream:
+        stream.write(lines)
+    search = read_marian(path).model.generation_config
+    assert (search.num_beams, search.length_penalty) == expected
+
+
 def test_an_export_brings_models_of_sentencepiece(tmp_path):
     texts = ["the dog sees a cat", "cats and dogs find it"] * 20
     tokenizer = VanillaTransformerTokenizer.train(texts, kind="unigram", vocab_size=40)

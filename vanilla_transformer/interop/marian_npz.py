@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import GenerationConfig
 
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.interop.checkpoint_files import parse_yaml
@@ -112,12 +113,15 @@ def read_marian(
     raise_problems("The model cannot be converted", list(_find_unknown_options(options)))
     fields = _read_fields(options, stored)
     weights = _read_weights(stored, options, fields)
-    files = _find_vocabularies(path) if vocabularies is None else list(map(Path, vocabularies))
+    search = _read_search(path)
+    named = search.get("vocabs")
+    files = list(map(Path, vocabularies or _find_vocabularies(path, named)))
     rows = [len(weights[table]) for table in (SOURCE_TABLE, TARGET_TABLE)]
     words = read_vocabulary(files[0], rows[0]), read_vocabulary(files[-1], rows[1])
     settings = {"eos_token": "</s>", "unk_token": "<unk>"}
     aligned = align_vocabularies(*words, settings, zero_start=True)
     model = build_with_vocabularies(weights, fields, aligned, changes)
+    _take_search(model.generation_config, search)
     cut = [file for file in files if file.suffix == ".spm"]
     made, about = make_tokenizer(aligned, path.parent, cut or None)
     notes = [*aligned.notes, *about]
@@ -324,20 +328,44 @@ def _read_weights(
     return weights
 
 
+# The search ---------------------------------------------------------------------------------------
+
+
+def _read_search(path: Path) -> dict[str, Any]:
+    """Reads the options of `marian-decoder` beside a model, from the first file that has some."""
+    for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
+        if (file := path.with_name(name)).is_file():
+            options = parse_yaml(file.read_text(encoding="utf-8"), name)
+            if isinstance(options, dict) and options.get("vocabs"):
+                return options
+    return {}
+
+
+def _take_search(settings: GenerationConfig, options: Mapping[str, Any]) -> None:
+    """Takes over the beams of `marian-decoder`, and the exponent of the length (`normalize`)."""
+    words = {"true": "1", "false": "0"}
+    given = [str(options.get(name, "0")) for name in ("beam-size", "normalize")]
+    beams, exponent = (words.get(text, text) for text in given)
+    is_number = re.fullmatch(r"\d{1,4}", beams) and re.fullmatch(r"\d+(\.\d*)?", exponent)
+    if is_number and int(beams) > 1:
+        settings.update(num_beams=int(beams), length_penalty=float(exponent), early_stopping=True)
+
+
 # Vocabularies -------------------------------------------------------------------------------------
 
 
-def _find_vocabularies(path: Path) -> list[Path]:
-    """Returns the files of the vocabularies: one, or the source's and the target's."""
+def _find_vocabularies(path: Path, named: Any) -> list[Path]:
+    """Returns the files of the vocabularies: one, or the source's and the target's.
+
+    Args:
+        named: Their paths in the options of `marian-decoder`. Only the names count: the paths are
+            those of the machine that trained the model.
+    """
     folder = path.parent
-    for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
-        if (folder / name).is_file():
-            options = parse_yaml((folder / name).read_text(encoding="utf-8"), name)
-            named = options.get("vocabs") if isinstance(options, dict) else None
-            # Only the names count: the paths are those of the machine that trained the model.
-            found = [folder / re.split(r"[/\\]", str(each))[-1] for each in named or []]
-            if found and all(file.is_file() for file in found):
-                return found
+    names = named if isinstance(named, list) else []
+    listed = [folder / re.split(r"[/\\]", str(each))[-1] for each in names]
+    if listed and all(file.is_file() for file in listed):
+        return listed
     for pattern in ("*vocab*.yml", "*vocab*.yaml", "*vocab*.json", "*.spm"):
         found = sorted(folder.glob(pattern))
         if len(found) == 1:
