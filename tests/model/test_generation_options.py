@@ -183,9 +183,29 @@ def test_counts_are_at_least_one(tiny_model, tiny_batch, name, value):
         model.generate(**inputs, generation_config=config)
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"decoder_start_token_id": 60}, "decoder_start_token_id"),
+        ({"forced_bos_token_id": 1000}, "forced_bos_token_id"),
+        ({"forced_eos_token_id": [2, -5]}, "forced_eos_token_id"),
+    ],
+)
+def test_tokens_that_the_target_does_not_have_are_refused(tiny_model, tiny_batch, options, name):
+    model = tiny_model(vocab_size=80, decoder_vocab_size=60)
+    inputs = source(tiny_batch())
+    with pytest.raises(ValueError, match=f"`{name}` is .* no such token"):
+        model.generate(**inputs, max_new_tokens=3, **options)
+    ids = model.generate(**inputs, max_new_tokens=3, forced_bos_token_id=59)
+    assert (ids[:, 1] == 59).all()
+
+
 BROKEN = [
     {"num_beams": 0},
     {"num_return_sequences": -1},
+    {"decoder_start_token_id": -1},
+    {"forced_bos_token_id": 60},
+    {"forced_eos_token_id": [2, 60]},
     {"assistant_early_exit": 4},
     {"guidance_scale": 1.5},
     {"token_healing": True},

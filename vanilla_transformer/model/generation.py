@@ -410,6 +410,22 @@ def _rule_of_two_vocabularies(name: str, neutral: Any, processor: str) -> Rule:
     )
 
 
+def _rule_of_a_token(name: str) -> Rule:
+    """Refuses a token that the target's vocabulary does not have; a GPU would end the process."""
+
+    def is_outside(config: Any, options: Any, others: Any) -> bool:
+        given = getattr(options, name)
+        size = config.decoder_vocab_size if config.is_encoder_decoder else config.vocab_size
+        ids = given if isinstance(given, list | tuple) else [given]
+        return any(isinstance(one, int) and not 0 <= one < size for one in ids)
+
+    return Rule(
+        is_outside,
+        f"`{name}` is {{options.{name}}}, but this model's target vocabulary has no such token: "
+        "give an id of its tokenizer.",
+    )
+
+
 def _predicts_other_tokens(config: Any, options: Any, others: Any) -> bool:
     """Whether an assistant has another target vocabulary; transformers compares the sources'."""
     assistant = getattr(others.get("assistant_model"), "config", None)
@@ -430,6 +446,10 @@ REFUSALS: tuple[Rule, ...] = (
             f"`{name}` must be at least 1, got {{options.{name}}}.",
         )
         for name in ("num_beams", "num_return_sequences")
+    ),
+    *map(
+        _rule_of_a_token,
+        ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id"),
     ),
     Rule(
         lambda config, options, others: (
