@@ -21,6 +21,7 @@ from vanilla_transformer.commands.options import (
     add_search_options,
     check_usage,
     given_search_options,
+    option_of,
     usage_of_search,
 )
 from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
@@ -89,19 +90,19 @@ def check(options: argparse.Namespace) -> None:
     )
     _data_arguments(options)
     limit = LIMITS[options.split]
-    for name in LIMITS.values():
-        is_idle = name != limit and getattr(options, name, None) is not None
-        check_usage(
-            (
-                is_idle,
-                f"{_option_name(name)} has no effect on this --split: give {_option_name(limit)}",
-            )
+    own = option_of(limit)
+    given = [name for name in LIMITS.values() if getattr(options, name, None) is not None]
+    check_usage(
+        *(
+            (name != limit, f"{option_of(name)} has no effect on this --split: give {own}")
+            for name in given
         )
+    )
     for model in options.models:
         check_model_directory(model)
     check_data_files(vars(options))
     files = data_files(vars(options)).items()
-    read_from = {_option_name(name): path for name, path in files}
+    read_from = {option_of(name): path for name, path in files}
     check_output(options, read_from)
     page = argparse.Namespace(output=options.html, overwrite=options.overwrite)
     check_output(page, read_from, "--html")
@@ -140,10 +141,6 @@ def run(options: argparse.Namespace) -> None:
     if options.html:
         with open_output(options.html) as stream:
             stream.write(comparison_page(found))
-
-
-def _option_name(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _data_arguments(options: argparse.Namespace) -> DataArguments:

@@ -137,7 +137,7 @@ def add_fields(
                 "type": (types or {}).get(kind, kind),
                 "metavar": {int: "N", float: "X"}.get(kind, "TEXT"),
             }
-        group.add_argument(f"--{field.name.replace('_', '-')}", **settings)
+        group.add_argument(option_of(field.name), **settings)
 
 
 def _number_type(
@@ -302,7 +302,12 @@ def usage_of_search() -> Iterator[None]:
         raise UsageError(error.spelled(_name_of_option)) from error
 
 
+def option_of(name: str) -> str:
+    """Returns the option of a field, as the help spells it."""
+    return f"--{name.replace('_', '-')}"
+
+
 def _name_of_option(name: str) -> str:
     if name in (*_SEARCH_OPTIONS, "n_best", "minimum_risk", "candidates"):
-        return f"--{name.replace('_', '-')}"
+        return option_of(name)
     return f"--generation {name}"

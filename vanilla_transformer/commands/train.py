@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from vanilla_transformer.commands.files import check_data_files
-from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
+from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields, option_of
 from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.extras import check_extra
@@ -109,7 +109,7 @@ def _make_help_parser() -> CommandParser:
     ):
         group = parser.add_argument_group(title)
         for name, text in options.items():
-            group.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=text)
+            group.add_argument(option_of(name), metavar="VALUE", help=text)
     return parser
 
 

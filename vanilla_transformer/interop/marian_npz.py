@@ -113,15 +113,13 @@ def read_marian(
     raise_problems("The model cannot be converted", list(_find_unknown_options(options)))
     fields = _read_fields(options, stored)
     weights = _read_weights(stored, options, fields)
-    search = _read_search(path)
-    named = search.get("vocabs")
-    files = list(map(Path, vocabularies or _find_vocabularies(path, named)))
+    files = _find_vocabularies(path) if vocabularies is None else list(map(Path, vocabularies))
     rows = [len(weights[table]) for table in (SOURCE_TABLE, TARGET_TABLE)]
     words = read_vocabulary(files[0], rows[0]), read_vocabulary(files[-1], rows[1])
     settings = {"eos_token": "</s>", "unk_token": "<unk>"}
     aligned = align_vocabularies(*words, settings, zero_start=True)
     model = build_with_vocabularies(weights, fields, aligned, changes)
-    _take_search(model.generation_config, search)
+    _take_search(model.generation_config, next(_read_options_beside(path), {}))
     cut = [file for file in files if file.suffix == ".spm"]
     made, about = make_tokenizer(aligned, path.parent, cut or None)
     notes = [*aligned.notes, *about]
@@ -331,14 +329,13 @@ def _read_weights(
 # The search ---------------------------------------------------------------------------------------
 
 
-def _read_search(path: Path) -> dict[str, Any]:
-    """Reads the options of `marian-decoder` beside a model, from the first file that has some."""
+def _read_options_beside(path: Path) -> Iterator[dict[str, Any]]:
+    """Reads the files of options beside a model: `marian-decoder`'s, then those of the training."""
     for name in (f"{path.name}.decoder.yml", "decoder.yml", f"{path.name}.yml"):
         if (file := path.with_name(name)).is_file():
             options = parse_yaml(file.read_text(encoding="utf-8"), name)
-            if isinstance(options, dict) and options.get("vocabs"):
-                return options
-    return {}
+            if isinstance(options, dict):
+                yield options
 
 
 def _take_search(settings: GenerationConfig, options: Mapping[str, Any]) -> None:
@@ -354,18 +351,14 @@ def _take_search(settings: GenerationConfig, options: Mapping[str, Any]) -> None
 # Vocabularies -------------------------------------------------------------------------------------
 
 
-def _find_vocabularies(path: Path, named: Any) -> list[Path]:
-    """Returns the files of the vocabularies: one, or the source's and the target's.
-
-    Args:
-        named: Their paths in the options of `marian-decoder`. Only the names count: the paths are
-            those of the machine that trained the model.
-    """
+def _find_vocabularies(path: Path) -> list[Path]:
+    """Returns the files of the vocabularies: one, or the source's and the target's."""
     folder = path.parent
-    names = named if isinstance(named, list) else []
-    listed = [folder / re.split(r"[/\\]", str(each))[-1] for each in names]
-    if listed and all(file.is_file() for file in listed):
-        return listed
+    for options in _read_options_beside(path):
+        # Only the names count: the paths are those of the machine that trained the model.
+        found = [folder / re.split(r"[/\\]", str(each))[-1] for each in options.get("vocabs") or []]
+        if found and all(file.is_file() for file in found):
+            return found
     for pattern in ("*vocab*.yml", "*vocab*.yaml", "*vocab*.json", "*.spm"):
         found = sorted(folder.glob(pattern))
         if len(found) == 1:

@@ -174,8 +174,9 @@ def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
     if on_cpu and torch.is_autocast_enabled("cpu"):
         is_token = _round_up(is_token)
     indices = is_token.flatten().nonzero().squeeze(1)
-    most = is_token.numel() - (1 if on_cpu else LEAST_PADDING * is_token.numel())
-    return PaddingFreeLayout(is_token, indices) if 0 < len(indices) <= most else PADDED
+    padding = is_token.numel() - len(indices)
+    is_worth_it = padding >= (1 if on_cpu else LEAST_PADDING * is_token.numel())
+    return PaddingFreeLayout(is_token, indices) if is_worth_it and len(indices) else PADDED
 
 
 def _round_up(is_token: torch.Tensor) -> torch.Tensor:
