@@ -1,7 +1,6 @@
 # Sourced by the other scripts, with the name of an extra: uses the active virtual environment or makes
 # .venv, and installs this tree with that extra unless it is installed already.
-# With TRANSFORMERS=5.20.2 it makes and uses .venv-transformers-5.20.2, which holds that version of
-# transformers: the active environment stays as it is.
+# With TRANSFORMERS=5.25.0 it makes and uses .venv-transformers-5.25.0, which holds that version.
 extra="$1"
 
 environment=""

@@ -4,7 +4,7 @@
 # the tests of what has changed since the branch left main, without the types:
 #   bash scripts/test.sh --changed
 # with another version of transformers, in an environment of its own:
-#   TRANSFORMERS=5.20.2 bash scripts/test.sh
+#   TRANSFORMERS=5.25.0 bash scripts/test.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh test

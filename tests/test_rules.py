@@ -20,9 +20,6 @@ from vanilla_transformer.training import training_arguments
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 NOAM = {"lr_scheduler_type": "noam", "warmup_steps": 9}
-# Transformers 5.20 has the older name alone.
-IS_NEW = "activation_checkpointing" in TokenBudgetTrainingArguments.__dataclass_fields__
-CHECKPOINTING = f"{'activation' if IS_NEW else 'gradient'}_checkpointing_kwargs"
 CORPUS = '{"train": "a.tsv", "weight": 1}'
 DATA = [
     (DataArguments, {"max_train_samples": 0}),
@@ -61,7 +58,6 @@ BEFORE = [
     {"max_grad_norm": float("nan")},
     {"adam_beta2": 1.0},
     {"data_seed": -1},
-    {"scheduled_sampling": 1.5},
     {"num_train_epochs": 0.0},
     {"max_steps": 0},
     {"use_liger_kernel": True},
@@ -87,7 +83,7 @@ AFTER = [
     {"guided_alignment_head": 1},
     {"guided_alignment_weight": 0.0, "guided_alignment": "own"},
     {"guided_alignment": "own", "torch_compile": True},
-    {CHECKPOINTING: {"use_reentrant": True}, "guided_alignment": "own"},
+    {"activation_checkpointing_kwargs": {"use_reentrant": True}, "guided_alignment": "own"},
     {"auto_find_batch_size": True, "max_tokens": 100},
     {"accelerator_config": {"split_batches": True}, "max_tokens": 100},
     {"accelerator_config": {"even_batches": False}},

@@ -45,7 +45,6 @@ VARIANTS = {
     "a mean of checkpoints": {
         "tokenizer_kind": "word",
         "average_last": 2,
-        "scheduled_sampling": 0.5,
         "lr_scheduler_type": "reduce_lr_on_plateau",
         **SCORED,
     },

@@ -35,7 +35,6 @@ TRAININGS = {
     "stream": {},
     "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},
     "rdrop": {"rdrop_alpha": 1.0},
-    "sampling": {"scheduled_sampling": 0.5},
 }
 
 

@@ -145,7 +145,6 @@ def test_the_loss_of_a_run_is_that_of_the_tokens_and_the_weighted_links(tmp_path
     [
         {"max_tokens": 64, "label_smoothing_factor": 0.1},
         pytest.param({"gradient_checkpointing": True, "bf16": True}, marks=pytest.mark.slow),
-        pytest.param({"scheduled_sampling": 0.5}, marks=pytest.mark.slow),
     ],
     ids=lambda extra: next(iter(extra)),
 )

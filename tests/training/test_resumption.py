@@ -214,7 +214,6 @@ def test_another_course_of_the_training_is_reported(tmp_path, caplog, changes, r
     [
         ({"lr_scheduler_type": "linear"}, True),
         ({"lr_scheduler_type": "constant"}, False),
-        ({"lr_scheduler_type": "constant", "scheduled_sampling": 0.5}, True),
         ({"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 2}, False),
         ({"lr_scheduler_type": "inverse_sqrt", "warmup_steps": 0.5}, True),
     ],

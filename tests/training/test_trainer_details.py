@@ -155,10 +155,9 @@ def test_memory_is_flat_over_a_long_evaluation(tmp_path):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_bfloat16_autocast_and_checkpointed_layers(tmp_path, checkpointing):
     options = {"max_steps": 4, "logging_steps": 1, "learning_rate": 0.01}
-    # All versions have the name `gradient_checkpointing`.
     full, half = (
         trainer(tmp_path, net=model(dropout=0.0), **options, **more)
-        for more in ({}, {"bf16": True, "gradient_checkpointing": checkpointing})
+        for more in ({}, {"bf16": True, "activation_checkpointing": checkpointing})
     )
     full.train()
     half.train()

@@ -1,4 +1,4 @@
-"""What is added to the loss of a training step: R-Drop, SimCut, teachers, scheduled sampling."""
+"""What is added to the loss of a training step: R-Drop, SimCut, teachers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,6 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
-from vanilla_transformer.model.modes import evaluation_mode
 
 
 def rdrop_loss(
@@ -192,41 +191,3 @@ class Teachers:
     def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
         wide = torch.promote_types(logits.dtype, torch.float32)
         return F.log_softmax(logits.to(wide) / self.temperature, dim=-1)
-
-
-def mix_predictions(model: Any, inputs: Mapping[str, Any], rate: float) -> dict[str, Any]:
-    """Replaces some of the decoder's input tokens by the model's own predictions.
-
-    A Transformer decodes all positions at once, so scheduled sampling takes two passes (Mihaylova
-    and Martins 2019, "Scheduled Sampling for Transformers", §3). The first pass, without gradients
-    and dropout, reads the true tokens and predicts the next ones. The second pass is the caller's
-    and reads the mixture. The labels do not change.
-
-    Args:
-        inputs: Arguments of its forward, with "labels" of shape (batch, target_len).
-        rate: Probability, independent for each token, that the token is replaced.
-
-    Returns:
-        The inputs, with "decoder_input_ids" of shape (batch, target_len). The start token and
-        padding are never replaced.
-
-    Raises:
-        ValueError: If `rate` is not from 0 to 1, or there are no labels.
-    """
-    if not 0 <= rate <= 1:
-        raise ValueError(f"`rate` is {rate}: it must be a probability, from 0 to 1.")
-    if inputs.get("labels") is None:
-        raise ValueError(
-            "`inputs` has no labels, but scheduled sampling replaces target tokens: add them."
-        )
-    true_ids = inputs.get("decoder_input_ids")
-    if true_ids is None:
-        true_ids = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
-    first_pass = {name: value for name, value in inputs.items() if name != "labels"}
-    with evaluation_mode(model):
-        logits = model(**{**first_pass, "decoder_input_ids": true_ids}).logits
-    replaced = torch.rand(true_ids[:, 1:].shape, device=true_ids.device) < rate
-    replaced &= inputs["labels"][:, :-1] != IGNORE_INDEX
-    mixed = true_ids.clone()
-    mixed[:, 1:] = torch.where(replaced, logits[:, :-1].argmax(-1), true_ids[:, 1:])
-    return {**inputs, "decoder_input_ids": mixed}

@@ -35,7 +35,6 @@ from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
 from vanilla_transformer.names import MODEL_TYPE, MUON, NOAM
-from vanilla_transformer.private_names import TRAINING, missing_names
 from vanilla_transformer.search import Search
 from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStopping
 from vanilla_transformer.training.checkpoints import (
@@ -58,7 +57,6 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 from vanilla_transformer.training.muon import make_muon
 from vanilla_transformer.training.objectives import (
     Teachers,
-    mix_predictions,
     rdrop_loss,
     simcut_loss,
 )
@@ -71,7 +69,6 @@ from vanilla_transformer.training.training_record import (
 
 logger = logging.get_logger(__name__)
 
-_OTHER_VERSION = "Train with a version of transformers that docs/compatibility.md names."
 _LOADER_OPTIONS = (
     "num_workers",
     "collate_fn",
@@ -93,7 +90,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     the same batches as an uninterrupted run, on one process or several.
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, with `args.simcut_alpha` that of
-    SimCut, and with `args.scheduled_sampling` the decoder reads some of its own predictions.
+    SimCut.
     `args.lr_scheduler_type` may be "noam". With `args.optim` "muon" it makes the optimizer `Muon`.
     `args.early_stopping_patience` adds the callback `EarlyStopping`. `args.guided_alignment` adds a
     loss on a head of cross-attention, and names that head in `model.config.alignment_heads`; unless
@@ -138,8 +135,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _scored: list[tuple[torch.Tensor, torch.Tensor]]
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        if missing := missing_names(TRAINING):
-            raise ImportError(" ".join([*missing, _OTHER_VERSION]))
         super().__init__(*args, **options)
         patience = getattr(self.args, "early_stopping_patience", None)
         callbacks = self.callback_handler.callbacks
@@ -592,9 +587,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         inputs = {name: inputs[name] for name in inputs if name != LINKS}
         if not model.training:  # the mean of this batch, not a share of that of all processes
             return super().compute_loss(model, inputs, return_outputs)
-        if final_rate := getattr(self.args, "scheduled_sampling", None):
-            rate = final_rate * min(1.0, self.state.global_step / self.state.max_steps)
-            inputs = mix_predictions(cast(Any, self.model), inputs, rate)
         if self._guide is None:
             loss, outputs = self._token_loss(model, inputs, num_items_in_batch)
         else:

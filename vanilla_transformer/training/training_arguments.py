@@ -105,11 +105,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         "IterableDataset.",
         10_000,
     )
-    scheduled_sampling: float | None = option(
-        "Share of the decoder's input tokens that are replaced by the model's own predictions at "
-        "the end of training, from 0 to 1. The share grows linearly from 0. Each step takes one "
-        "more forward pass."
-    )
     rdrop_alpha: float | None = option(
         "Weight of R-Drop's divergence between two passes with different dropout; 5 in the paper. "
         "Doubles the memory and the time of a step."
@@ -233,7 +228,6 @@ RULES_BEFORE = (
         ends="[)",
     ),
     within(0, 2**32 - 1, "seed", "data_seed"),
-    within(0, 1, "scheduled_sampling"),
     within(0, math.inf, "num_train_epochs", ends="()"),
     Rule(
         ("max_steps",),

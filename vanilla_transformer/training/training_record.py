@@ -176,9 +176,7 @@ def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
     named = ("learning_rate", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
     watched = args.metric_for_best_model
     follows_length = (
-        schedule not in _OF_ANY_LENGTH
-        or 0 < args.warmup_steps < 1  # a share of the steps
-        or bool(getattr(args, "scheduled_sampling", None))
+        schedule not in _OF_ANY_LENGTH or 0 < args.warmup_steps < 1  # a share of the steps
     )
     return {
         **{name: getattr(args, name) for name in named},
