@@ -5,7 +5,6 @@ import torch
 
 from vanilla_transformer import VanillaTransformerModel
 from vanilla_transformer.inspection import shape_walk
-from vanilla_transformer.model.decoding_cache import CACHE
 
 
 def hooks(model):
@@ -51,8 +50,8 @@ def test_shapes_are_those_of_the_call(tiny_model, tiny_batch):
 def test_a_cache_is_shown_as_it_was_before_the_call(tiny_model, tiny_batch):
     batch = {name: value for name, value in tiny_batch().items() if name != "labels"}
     records = by_name(shape_walk(tiny_model(), {**batch, "use_cache": True}))
-    assert records[""].outputs[f"{CACHE}.self.layers 0-2"] == (3, 4, 6, 4)
-    assert records[""].outputs[f"{CACHE}.cross.layers 0-2"] == (3, 4, 7, 4)
+    assert records[""].outputs["cache.self.layers 0-2"] == (3, 4, 6, 4)
+    assert records[""].outputs["cache.cross.layers 0-2"] == (3, 4, 7, 4)
     first = records["model.decoder.layers.0.self_attn"].inputs
     assert not [name for name in first if "cache" in name]
     second = records["model.decoder.layers.1.self_attn"].inputs

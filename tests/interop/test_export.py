@@ -7,8 +7,6 @@ import torch
 from test_onnx import FAST_AND_SLOW, SLOW
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from vanilla_transformer.model.decoding_cache import CACHE
-
 exporters = pytest.importorskip("transformers.exporters", reason="needs a newer transformers")
 
 
@@ -95,10 +93,10 @@ def test_an_exported_decoder_with_its_cache_generates_the_same(
             attention_mask=source["attention_mask"],
             decoder_input_ids=tokens,
             encoder_outputs=encoded,
-            **{CACHE: cache},
+            cache=cache,
         )
         close(output.logits[:, -1], logits)
-        cache, tokens = output[CACHE], output.logits[:, -1:].argmax(-1)
+        cache, tokens = output.cache, output.logits[:, -1:].argmax(-1)
 
 
 @SLOW

@@ -15,13 +15,10 @@ from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from transformers.distributed.configuration_utils import DistributedConfig
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.model.decoding_cache import CACHE
 from vanilla_transformer.training.fsdp_groups import group_tied_modules
 
 torch.set_num_threads(1)
-# In transformers 5.20.2, a matrix of embeddings that is split by `tp_size` fails in a forward.
-IS_NEW = CACHE == "cache"
-KINDS = (*(["tp_size"] if IS_NEW else []), "fsdp_size", "fsdp by Accelerate")
+KINDS = ("tp_size", "fsdp_size", "fsdp by Accelerate")
 SOURCE = torch.tensor([[3, 4, 5, 6, 2], [7, 8, 2, 1, 1]])
 BATCH = {"input_ids": SOURCE, "attention_mask": (SOURCE != 1).long()}
 LABELS = torch.tensor([[4, 5, 2], [6, 2, -100]])

@@ -14,7 +14,6 @@ from vanilla_transformer import (
     VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
-from vanilla_transformer.model.decoding_cache import CACHE
 
 CLASSES = [
     VanillaTransformerModel,
@@ -50,7 +49,7 @@ def test_a_cache_has_the_names_of_older_and_newer_versions_of_transformers(
 ):
     model = tiny_model(cls).eval()
     inputs = inputs_for(model, tiny_batch())
-    first = model(**inputs, use_cache=True)[CACHE]
+    first = model(**inputs, use_cache=True).cache
     empty = copy.deepcopy(first)
     empty.crop(-7) if cls is VanillaTransformerForCausalLM else empty.crop(-6)
     tokens = _next_token(inputs)

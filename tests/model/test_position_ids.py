@@ -1,22 +1,19 @@
-"""Position ids of the caller: schemes, concatenated sequences, caches, continuous batching."""
+"""Position ids of the caller: schemes, concatenated sequences, caches."""
 
 import pytest
 import torch
 from transformers import (
     DataCollatorWithFlattening,
-    GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Trainer,
     TrainingArguments,
 )
 from transformers.cache_utils import DynamicCache
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
     VanillaTransformerForCausalLM,
-    VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerForTokenClassification,
 )
@@ -257,44 +254,3 @@ def test_positions_that_cannot_be_are_named(tiny_model, tiny_batch, position_ids
     model = tiny_model(VanillaTransformerForCausalLM)
     with pytest.raises(ValueError, match=f"`position_ids`.*{message}"):
         model(tiny_batch()["input_ids"], position_ids=position_ids)
-
-
-# --- continuous batching -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("attention", "positions"),
-    [("sdpa", "sinusoidal"), ("eager", "learned"), ("sdpa", "rope"), ("sdpa", "none")],
-)
-def test_continuous_batching_generates_the_same(tiny_model, attention, positions):
-    model = tiny_model(
-        VanillaTransformerForCausalLM,
-        seed=1,
-        attention=attention,
-        position_embedding_type=positions,
-        **LIVELY,
-    )
-    options = GenerationConfig(max_new_tokens=6, do_sample=False, eos_token_id=2, pad_token_id=1)
-    small = ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=32)
-    prompts = [row[0].tolist() for row in rows_of()]
-    outputs = model.generate_batch(prompts, options, continuous_batching_config=small, warmup=False)
-    expected = [
-        model.generate(torch.tensor([prompt]), options)[0, len(prompt) :].tolist()
-        for prompt in prompts
-    ]
-    assert [output.generated_tokens for output in outputs.values()] == expected
-    assert model.config._attn_implementation == attention
-
-
-@pytest.mark.parametrize(
-    ("cls", "positions", "word"),
-    [
-        (VanillaTransformerForCausalLM, "alibi", "alibi"),
-        (VanillaTransformerForCausalLM, "relative", "relative"),
-        (VanillaTransformerForConditionalGeneration, "rope", "encoder"),
-    ],
-)
-def test_continuous_batching_is_refused_where_it_cannot_be_right(tiny_model, cls, positions, word):
-    model = tiny_model(cls, position_embedding_type=positions)
-    with pytest.raises(ValueError, match=f"generate_batch.*{word}.*`generate"):
-        model.generate_batch([[5, 6]])

@@ -44,7 +44,7 @@ from vanilla_transformer.interop.funnel import check_agreement
 from vanilla_transformer.interop.probe import Exported, compare_models
 from vanilla_transformer.interop.tokenizers import save_plain_tokenizer
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.decoding_cache import named, takes_cache
+from vanilla_transformer.model.decoding_cache import accepts_both_cache_names
 from vanilla_transformer.model.generation import TwoVocabularyGeneration
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -276,7 +276,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         """Returns the encoder, which `generate()` calls once."""
         return self.encoder
 
-    @takes_cache
+    @accepts_both_cache_names
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -332,7 +332,7 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         _fill_cache(cache.self_attention_cache, present[half:])
         return Seq2SeqLMOutput(
             logits=cast(Any, logits),
-            **named(None if use_cache is False else cache),
+            cache=None if use_cache is False else cache,
             encoder_last_hidden_state=states,
         )
 

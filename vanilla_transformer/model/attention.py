@@ -19,7 +19,6 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import AttentionFunction, CallContext
-from .decoding_cache import CACHE
 from .dropout import dropout as drop_out
 from .modes import is_tracing
 from .normalization import make_norm
@@ -210,11 +209,6 @@ class SelfAttention(AttentionCore):
         query, key = context.positions.rotate(query), context.positions.rotate(key)
         if context.cache is not None:
             key, value = context.cache.update(key, value, self.layer_idx)
-        paged = context.arguments.get("cache")
-        if paged is not None and CACHE == "cache":  # older versions update it in the implementation
-            arguments = {name: x for name, x in context.arguments.items() if name != "cache"}
-            key, value = paged.update(key, value, self.layer_idx, arguments)
-            context = context._replace(arguments=arguments)
         bias = context.positions.bias_of(query)
         return self.attend(query, key, value, context.mask, context, position_bias=bias)
 

@@ -1,4 +1,4 @@
-"""The cache of `generate()`: room to grow, and one copy of each source; and what a cache is called.
+"""The cache of `generate()`: room to grow, and one copy of each source.
 
 A model's forward uses these caches as it uses transformers' `DynamicCache`, of which they are
 subclasses. The one that a call returns may be passed on, cropped, or given other rows.
@@ -15,19 +15,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation.configuration_utils import GenerationMode
-from transformers.generation.continuous_batching.cache import PagedAttentionCache
-from transformers.modeling_outputs import Seq2SeqModelOutput
-from transformers.utils import logging
 
 from .modes import is_tracing
 
-logger = logging.get_logger(__name__)
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
-CACHE = "cache" if hasattr(Seq2SeqModelOutput, "cache") else "past_key_values"
-"""How transformers names a cache in arguments and outputs: `cache` from version 5.24 on."""
 
 _ROOM = 64
 """Positions to reserve beyond those in use. An operating system gives memory when it is used."""
@@ -42,28 +34,20 @@ _FUNCTIONS_OF_QUERIES = ("sdpa", "eager")
 """Attention implementations that take any number of queries for the keys of a source."""
 
 
-def named(cache: Cache | None) -> dict[str, Any]:
-    """Returns a cache under the name that transformers gives it, for `**`."""
-    return {CACHE: cache}
+def accepts_both_cache_names(forward: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a forward with `past_key_values`, which then also takes the cache as `cache`.
 
-
-def takes_cache(forward: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a forward with `past_key_values`, which also takes it as `cache`.
-
-    If both are given, `cache` counts, as in transformers 5.24. An empty one does not: a prefix of
-    PEFT comes as `past_key_values` beside the empty cache of `generate()`.
+    transformers calls it `cache` since 5.24; PEFT looks for `past_key_values` in the signature. If
+    both are given, `cache` counts, but not an empty one: a prefix of PEFT comes as
+    `past_key_values` beside the empty cache of `generate()`.
     """
 
     @wraps(forward)
     def with_either_name(*args: P.args, **kwargs: P.kwargs) -> R:
-        if "cache" in kwargs and not isinstance(kwargs["cache"], PagedAttentionCache):
-            cache: Any = kwargs.pop("cache")
-            is_other_given = kwargs.get("past_key_values") is not None
-            if is_other_given and cache is not None and cache.get_seq_length():
-                logger.warning_once("`past_key_values` has no effect beside `cache`, its new name.")
-                is_other_given = False
-            if cache is not None and not is_other_given:
-                kwargs["past_key_values"] = cache
+        cache: Any = kwargs.pop("cache", None)
+        is_older_given = kwargs.get("past_key_values") is not None
+        if cache is not None and (cache.get_seq_length() or not is_older_given):
+            kwargs["past_key_values"] = cache
         return forward(*args, **kwargs)
 
     # `generate()` asks for it at each token; found once, it takes no time.

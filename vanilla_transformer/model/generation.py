@@ -23,12 +23,11 @@ from transformers.generation.stopping_criteria import StoppingCriteriaList, Stop
 from transformers.generation.utils import GenerationMixin
 
 from .configuration_vanilla_transformer import (
-    BIASED_SCHEMES,
     Rule,
     VanillaTransformerConfig,
     check_rules,
 )
-from .decoding_cache import CACHE, decoding_cache_for
+from .decoding_cache import decoding_cache_for
 from .inputs import check_mask
 from .pretrained_model import config_with
 
@@ -80,25 +79,6 @@ class TwoVocabularyGeneration(GenerationMixin):
         compute: Any = GenerationMixin.compute_transition_scores
         found: torch.Tensor = compute(stand_in, sequences, scores, beam_indices, normalize_logits)
         return found
-
-    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        """Prepares `generate_batch()`.
-
-        Raises:
-            ValueError: If the model has an encoder, or a bias on the scores.
-        """
-        if self.config.is_encoder_decoder:
-            raise ValueError(
-                f"`generate_batch()` has no place for the encoder of {type(self).__name__}: call "
-                "`generate()`."
-            )
-        positions = self.config.position_embedding_type
-        if positions in BIASED_SCHEMES:
-            raise ValueError(
-                "`generate_batch()` has no place for the bias on the scores that "
-                f"`position_embedding_type={positions!r}` needs: call `generate()`."
-            )
-        return super().init_continuous_batching(*args, **kwargs)
 
     def adjust_generation_fn(  # type: ignore[override]  # the base class names all arguments
         self,
@@ -173,7 +153,7 @@ class TwoVocabularyGeneration(GenerationMixin):
         The ids of the decoder are complete here. The lengths of their mask and positions are
         checked now, because a static cache gets a mask of four dimensions in place of this one.
         """
-        ids, is_whole = kwargs["input_ids"], kwargs.get(CACHE) is None
+        ids, is_whole = kwargs["input_ids"], kwargs.get("cache") is None
         if self.config.is_encoder_decoder:
             check_mask("decoder_attention_mask", kwargs.get("decoder_attention_mask"), ids.shape[1])
         elif is_whole and "inputs_embeds" not in kwargs:
@@ -190,14 +170,14 @@ class TwoVocabularyGeneration(GenerationMixin):
         self, generation_config: Any, model_kwargs: dict[str, Any], generation_mode: Any, *args: Any
     ) -> None:
         """Makes the cache if the caller gives none: see `decoding_cache`."""
-        is_given = model_kwargs.get(CACHE) is not None
+        is_given = model_kwargs.get("cache") is not None
         # An exporter that records the arguments of each call expects the cache of transformers.
         is_recorded = "forward" in vars(self)
         base = cast(Any, super())
         base._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *args)
-        made = model_kwargs.get(CACHE)
+        made = model_kwargs.get("cache")
         if made is not None and not is_given and not is_recorded:
-            model_kwargs[CACHE] = decoding_cache_for(
+            model_kwargs["cache"] = decoding_cache_for(
                 made, generation_config, generation_mode, self.config._attn_implementation
             )
 

@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .decoding_cache import CACHE, named, takes_cache
+from .decoding_cache import accepts_both_cache_names
 from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
 from .inputs import (
@@ -150,7 +150,7 @@ class VanillaTransformerModel(EmbeddingModel):
             lazy_logits=shortcuts.lazy_logits,
         )
 
-    @takes_cache
+    @accepts_both_cache_names
     @can_return_tuple
     def forward(
         self,
@@ -237,7 +237,7 @@ class VanillaTransformerModel(EmbeddingModel):
         source, target = (plan.source, plan.target) if is_outermost else (PADDED, PADDED)
         return Seq2SeqModelOutput(
             last_hidden_state=cast(Any, target.pad(decoded.last_hidden_state)),
-            **named(getattr(decoded, CACHE)),
+            cache=decoded.cache,
             decoder_hidden_states=decoded.hidden_states,
             decoder_attentions=decoded.attentions,
             cross_attentions=decoded.cross_attentions,
@@ -327,7 +327,7 @@ class VanillaTransformerForConditionalGeneration(
         )
         return resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
-    @takes_cache
+    @accepts_both_cache_names
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -408,7 +408,7 @@ class VanillaTransformerForConditionalGeneration(
         return output_class(
             loss=loss,
             logits=logits,
-            **named(getattr(outputs, CACHE)),
+            cache=outputs.cache,
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,
@@ -714,7 +714,7 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
         super().__init__(config)
         self.add_head(DecoderOnlyModel(config), config.vocab_size)
 
-    @takes_cache
+    @accepts_both_cache_names
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
         self,
@@ -779,7 +779,7 @@ class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, Gene
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            **named(getattr(outputs, CACHE)),
+            cache=outputs.cache,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

@@ -27,7 +27,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CrossAttention, SelfAttention, choose_attention
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
-from .decoding_cache import mask_per_source, named, rows_per_source_of, takes_cache
+from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
 from .dropout import Dropout
 from .inputs import (
     attend_within,
@@ -156,7 +156,7 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             inputs_embeds=batch,
             attention_mask=attention_mask,
             position_ids=given,
-            **named(own_cache),
+            cache=own_cache,
             # In an export, `len` would fix the batch size.
             and_mask_function=attend_within(sequences, batch.shape[0]),
         )
@@ -346,7 +346,7 @@ class VanillaTransformerDecoder(CausalStack):
         layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
         super().__init__(config, layers)
 
-    @takes_cache
+    @accepts_both_cache_names
     @merge_with_config_defaults
     @capture_outputs
     def forward(
@@ -384,7 +384,7 @@ class VanillaTransformerDecoder(CausalStack):
         for layer in self.active_layers(cache):
             hidden_states = layer(hidden_states, context, encoder_hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.finish(hidden_states), **named(cache)
+            last_hidden_state=self.finish(hidden_states), cache=cache
         )
 
 
@@ -406,7 +406,7 @@ class VanillaTransformerCausalDecoder(CausalStack):
         layers = [CausalLayer(config, index) for index in range(config.decoder_layers)]
         super().__init__(config, layers)
 
-    @takes_cache
+    @accepts_both_cache_names
     @merge_with_config_defaults
     @capture_outputs
     def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
@@ -426,4 +426,4 @@ class VanillaTransformerCausalDecoder(CausalStack):
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
             hidden_states = layer(hidden_states, context)
-        return BaseModelOutputWithPast(last_hidden_state=self.finish(hidden_states), **named(cache))
+        return BaseModelOutputWithPast(last_hidden_state=self.finish(hidden_states), cache=cache)
