@@ -7,24 +7,22 @@ from dataclasses import fields
 import forks
 import pytest
 from toy import arguments
+from transformers import Seq2SeqTrainingArguments
 
 from vanilla_transformer.run.parsing import TOPICS
 
 VALUES = ("", "0", "1", "2", "-1", "-0.5", "0.5", "1.5", "1e-3", "1e999", "nan", "-inf", "abc")
 VALUES += ("true", "False", "None", "no", "steps", "epoch", "{}", "[]", '{"a": 1}', "[1, 2]", "é")
 VALUES += ("0x10", "1_0", " 1", "99", "bleu", "wer", "eval_loss", "relu", "/nowhere/at/all")
-NOT_DRAWN = ("train_", "validation_", "test_", "dataset_", "output_dir")  # the data
-NOT_DRAWN += ("max_steps", "num_train_epochs", "torch_compile", "dataloader_num_workers")  # slow
-NOT_DRAWN += ("hub_", "push_", "_n_gpu", "local_rank", "debug")
-
-
+NOT_DRAWN = ("train_", "validation_", "test_", "dataset_")  # the data
 QUICK = {"max_steps": 1, "max_train_samples": 8, "max_eval_samples": 2, "d_model": 8}
 
 
 def names_of_options():
-    """All options of `train` but those that name the data, and those that take long."""
-    names = (field.name for topic in TOPICS.values() for field in fields(topic))
-    return sorted({name for name in names if not name.startswith(NOT_DRAWN)})
+    """All options of `train` but those of transformers, and those that name the data."""
+    names = {field.name for topic in TOPICS.values() for field in fields(topic)}
+    names -= Seq2SeqTrainingArguments.__dataclass_fields__.keys()
+    return sorted(name for name in names if not name.startswith(NOT_DRAWN))
 
 
 def draw_options(seed, names):
@@ -63,7 +61,6 @@ def check_error(done, argv, options):
 
 def test_drawn_options_of_train_work_or_are_named(corpus, tmp_path, seeds):
     names, errors = names_of_options(), 0
-    assert len(names) > 150
     for seed in seeds:
         options = draw_options(seed, names)
         argv = arguments(corpus, tmp_path / str(seed), "train", "validation", **QUICK)
@@ -73,5 +70,5 @@ def test_drawn_options_of_train_work_or_are_named(corpus, tmp_path, seeds):
             check_error(done, f"--fuzz 1 --fuzz-seed {seed}: {drawn}", options)
             errors += 1
         else:
-            assert (tmp_path / str(seed) / "all_results.json").is_file() or "output" in str(drawn)
+            assert (tmp_path / str(seed) / "all_results.json").is_file()
     assert errors < len(seeds) or len(seeds) < 5, "nothing works"

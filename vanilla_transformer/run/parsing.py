@@ -29,10 +29,7 @@ from vanilla_transformer.run.options import (
     TokenizerArguments,
 )
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
-from vanilla_transformer.training.training_arguments import (
-    TokenBudgetTrainingArguments,
-    check_direction,
-)
+from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
 ARCHITECTURE_FIELDS = tuple(
     name for name in VanillaTransformerConfig.__annotations__ if name not in NO_ARCHITECTURE_OPTIONS
@@ -255,8 +252,6 @@ def _check_training(model: ModelArguments, training: TokenBudgetTrainingArgument
             f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
             f"{', '.join(model.metrics)}, or add it to `metrics`."
         )
-    if not training.metric_is_chosen:
-        check_direction(model.metrics[0], training.chosen_direction)
 
 
 class _OptionParser(HfArgumentParser):

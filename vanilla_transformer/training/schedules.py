@@ -5,13 +5,11 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from transformers import TrainingArguments, get_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+from transformers import TrainingArguments
 from transformers.trainer_utils import SchedulerType
 
-from vanilla_transformer.names import MUON, NOAM, SCHEDULES_OF_A_SCORE
-
-_FEW_STEPS = 10
+from vanilla_transformer.names import MUON, SCHEDULES_OF_A_SCORE
 
 
 def noam_rate(step: int, d_model: int, warmup_steps: int, factor: float = 1.0) -> float:
@@ -36,9 +34,6 @@ class NoamSchedule(LRScheduler):
 
     The learning rate of the optimizer is ignored. With the stock `Trainer`:
     `Trainer(..., optimizers=(optimizer, NoamSchedule(optimizer, d_model=512, warmup_steps=4000)))`.
-
-    Raises:
-        ValueError: If `warmup_steps` or `d_model` is below 1, or `factor` is not positive.
     """
 
     def __init__(
@@ -49,15 +44,6 @@ class NoamSchedule(LRScheduler):
         factor: float = 1.0,
         last_epoch: int = -1,
     ) -> None:
-        if warmup_steps < 1:
-            raise ValueError(
-                f"`warmup_steps` is {warmup_steps}: the schedule {NOAM!r} needs at least 1; the "
-                "paper has 4000."
-            )
-        if d_model < 1 or factor <= 0:
-            raise ValueError(
-                f"`d_model` is {d_model} and `factor` is {factor}: both must be positive."
-            )
         self.d_model, self.warmup_steps, self.factor = d_model, warmup_steps, factor
         super().__init__(optimizer, last_epoch)
 
@@ -87,20 +73,3 @@ def schedule_options(args: TrainingArguments, num_training_steps: int) -> dict[s
     if args.lr_scheduler_type in SCHEDULES_OF_A_SCORE:
         options = {"mode": "max" if args.greater_is_better else "min", **options}
     return options
-
-
-def check_schedule(args: TrainingArguments) -> None:
-    """Makes the schedule for a parameter that is not trained, and refuses what fails."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
-    try:
-        options = schedule_options(args, _FEW_STEPS)
-        schedule = get_scheduler(args.lr_scheduler_type, optimizer, 1, _FEW_STEPS, options)
-        for _ in range(_FEW_STEPS if isinstance(schedule, LambdaLR) else 0):
-            optimizer.step()
-            schedule.step()
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise ValueError(
-            f"`lr_scheduler_kwargs` {args.lr_scheduler_kwargs} do not fit the schedule "
-            f"{SchedulerType(args.lr_scheduler_type).value!r} ({error}): give the arguments that "
-            "transformers documents for it."
-        ) from error
