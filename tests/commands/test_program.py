@@ -1,4 +1,4 @@
-"""The program: its subcommands, what it answers before it imports torch, and its exit status."""
+"""The program: its subcommands, what it answers without torch, and its exit status."""
 
 import json
 import shutil
@@ -23,25 +23,6 @@ QUICK = [
     ["trian"],
     *([name, "--help"] for name in program.SUBCOMMANDS),
     ["inspect", "shapes", "--help"],
-    ["translate", "model", "--num-beans", "2"],
-    ["evaluate", "./nowhere", "--test-source", "a"],
-    ["train", "nowhere.yaml"],
-    ["train", "--train_source", "nowhere.txt"],
-    ["average", "nowhere/a", "--last", "2", "--output", "mean"],
-    ["vocabulary", "some/model", "out", "--keep-for", "nowhere.txt"],
-    ["convert", "nowhere.pt", "out", "--from", "system-a", "--heads", "2"],
-    ["inspect", "attention", "/nowhere", "--text", "a"],
-    ["translate", "some/model", "--input", "nowhere.txt"],
-    ["translate", "mdel", "a dog"],
-    ["score", "some/model", "--source", "nowhere.txt", "--target", "b"],
-    ["align", "some/model", "--source", "a", "--target", "b", "--gol", "c"],
-    ["align", "some/model", "--source", "nowhere.txt", "--target", "b"],
-    ["inspect", "heads", "some/model", "--source", "nowhere.txt", "--target", "b"],
-    ["inspect", "cost", "some/model", "--bach", "2"],
-    ["export", "/nowhere", "out", "--to", "hf"],
-    ["verify", "some/model"],
-    ["page", "some/model", "--prot", "1"],
-    ["serve", "en-de=some/model", "--api-keys", "nowhere.txt"],
 ]
 ALL_IN_TURN = """
 import io, json, runpy, sys
@@ -71,7 +52,7 @@ def printed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("argv", QUICK, ids=" ".join)
-def test_help_and_wrong_usage_need_no_torch(argv, printed):
+def test_help_needs_no_torch(argv, printed):
     out, lines, heavy = printed[" ".join(argv)]
     assert not heavy
     asked = {"--help", "--version"} & set(argv)
@@ -81,9 +62,9 @@ def test_help_and_wrong_usage_need_no_torch(argv, printed):
 
 
 WRONG = {
-    "": (2, "give a subcommand: train, "),
-    "trian": (2, "unknown subcommand 'trian': did you mean 'train'?"),
-    "xyz": (2, "unknown subcommand 'xyz': choose from train, "),
+    "": (2, "required: SUBCOMMAND"),
+    "trian": (2, "invalid choice: 'trian' (choose from 'train', "),
+    "--nonsense": (2, "required: SUBCOMMAND"),
     "inspect": (2, "required: VIEW"),
     "inspect colours": (2, "invalid choice: 'colours'"),
     "average a b --last 2 --output c": (2, "directory of one run, not 2"),
@@ -200,7 +181,7 @@ def test_errors_are_one_line_with_a_status(words, tmp_path, monkeypatch, capsys)
         (ValueError("two:\n- a\n- b"), 1, "error: two:\n- a\n- b"),
         (FileNotFoundError(2, "No such file or directory", "x"), 1, "directory: 'x'"),
         (ModuleNotFoundError("The package 'x' is missing"), 1, "error: The package 'x'"),
-        (KeyError("lost"), 1, "error: KeyError: 'lost' (add --debug for the traceback)"),
+        (KeyError("lost"), 1, "error: KeyError: 'lost' (`vanilla-transformer --debug"),
         (KeyboardInterrupt(), 130, "train: interrupted"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
@@ -212,17 +193,8 @@ def test_what_goes_wrong_at_work(error, status, message, monkeypatch, capsys):
     monkeypatch.setattr(program, "run_subcommand", fail)
     assert program.main(["train"]) == status
     assert message in capsys.readouterr().err
-    for argv in (["train", "--debug"], ["--debug", "train"]):
-        with pytest.raises(type(error)):
-            program.main(argv)
-    assert program.main(["translate", "model", "--", "--debug"]) == status
-
-
-def test_the_debug_option_of_the_trainer_stays(monkeypatch):
-    seen = []
-    monkeypatch.setattr(program, "run_subcommand", lambda *words: seen.append(words))
-    program.main(["train", "--debug", "underflow_overflow", "--seed", "1", "--debug"])
-    assert seen == [("train", ["--debug", "underflow_overflow", "--seed", "1"])]
+    with pytest.raises(type(error)):
+        program.main(["--debug", "train"])
 
 
 def test_options_are_understood_with_hyphens_and_underscores():

@@ -18,7 +18,6 @@ from pronunciations import load_cmudict, split_of
 from safetensors.torch import load_file
 
 from vanilla_transformer.commands import page, serve
-from vanilla_transformer.commands.program import find_subcommand
 
 SHORT = ["--max_steps", "3", "--save_strategy", "no", "--max_eval_samples", "20"]
 RECIPE = str(demo.REPOSITORY / "scripts" / "recipes" / "cmudict-demo.yaml")
@@ -104,7 +103,7 @@ def test_it_ends_with_the_commands_that_open_the_page_and_the_server(run_demo, f
     opened, served, asked = map(shlex.split, lines)
     monkeypatch.chdir(demo.REPOSITORY)
     assert {opened[0], served[0]} == {".venv/bin/vanilla-transformer"}
-    assert [find_subcommand(words[1:])[0] for words in (opened, served)] == ["page", "serve"]
+    assert [words[1] for words in (opened, served)] == ["page", "serve"]
     shown = page.parse(opened[2:])
     page.check(shown)
     assert Path(shown.models[0]).samefile(folder)

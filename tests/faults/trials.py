@@ -256,7 +256,7 @@ class Trial:
                 return "an earlier checkpoint was taken, " + WHOLE_AGAIN
             return WHOLE_AGAIN
         last = done.stderr.strip().splitlines()[-1]
-        assert "--debug" not in last, f"{what} of {file}: {last}"
+        assert "--debug ..." not in last, f"{what} of {file}: {last}"
         assert "error: " in last, f"{what} of {file}: {last}"
         named = (path.name in last, file.parts[0] in last)
         assert any(named), f"{what} of {file}: {last}"

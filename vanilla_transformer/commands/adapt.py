@@ -55,6 +55,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Adapts the model, and prints the comparison."""
+    check(options)
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     from vanilla_transformer.run.adaptation import adapt
     from vanilla_transformer.run.adaptation_report import describe_adaptation

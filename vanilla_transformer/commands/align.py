@@ -88,6 +88,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Aligns the pairs in their order; prints the error rate on standard error."""
+    check(options)
     from vanilla_transformer.inference.translator import Translator
 
     if is_resumed_and_complete(options, options.source):

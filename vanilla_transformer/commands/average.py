@@ -66,6 +66,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Chooses the models and writes their mean."""
+    check(options)
     from vanilla_transformer.interop.probe import load_for_probe, store_probe
     from vanilla_transformer.training.averaging import average_checkpoints, select_checkpoints
 

@@ -194,6 +194,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Converts the checkpoint and saves the model."""
+    check(options)
     from vanilla_transformer.interop.funnel import convert
 
     given = _given_options(options)

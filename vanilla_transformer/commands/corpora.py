@@ -29,6 +29,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Reads the corpora as streams, and prints counts and examples."""
+    check(options)
     from vanilla_transformer.data.corpora import dropped_examples, entries_of, held_out_keys
     from vanilla_transformer.run.parsing import parse_arguments
 

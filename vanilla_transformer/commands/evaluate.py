@@ -114,6 +114,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Generates, scores, and prints the scores."""
+    check(options)
     from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page

@@ -130,6 +130,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Exports the model."""
+    check(options)
     from vanilla_transformer.inference.loading import load_model, load_weights
     from vanilla_transformer.interop.tokenizers import load_tokenizer, save_tokenizer
 

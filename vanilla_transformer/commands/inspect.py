@@ -177,6 +177,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prints or draws the view."""
+    check(options)
     if options.view == "file":
         from vanilla_transformer.interop.recognition import recognise
 

@@ -72,7 +72,6 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.intermixed = intermixed
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
-        self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def parse_words(self, words: Sequence[str]) -> argparse.Namespace:
         """Parses the arguments of the subcommand.

@@ -72,6 +72,7 @@ def _check_address(host: str, port: int | None) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serves the page until Ctrl-C."""
+    check(options)
     from vanilla_transformer.page.app import build_page, launch_page
     from vanilla_transformer.page.models import PageModels
 

@@ -48,6 +48,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Prepares the data, with messages on standard error."""
+    check(options)
     from vanilla_transformer.run.parsing import parse_arguments
     from vanilla_transformer.run.preparation import prepare_directory
     from vanilla_transformer.run.training_run import show_messages

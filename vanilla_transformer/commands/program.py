@@ -8,15 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from io import TextIOWrapper
 from platform import python_version
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from vanilla_transformer import __version__
 from vanilla_transformer.commands.options import PROGRAM, CommandParser, UsageError
+from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.registration import register
 
 SUBCOMMANDS = (
@@ -44,11 +44,10 @@ vanilla-transformer train recipe.yaml --output-dir runs/first
 vanilla-transformer translate runs/first "a first sentence"
 vanilla-transformer evaluate runs/first --test-source test.en --test-target test.de
 """
-_VALUES_OF_TRANSFORMERS_DEBUG = ("underflow_overflow", "tpu_metrics_debug")
 
 
 class Subcommand(Protocol):
-    """What the module of a subcommand offers."""
+    """What the module of a subcommand offers. Its import is quick, so that the help is."""
 
     SUMMARY: str
     """One sentence for the list of subcommands and the subcommand's help."""
@@ -56,18 +55,12 @@ class Subcommand(Protocol):
     def parse(self, words: Sequence[str], /) -> argparse.Namespace:
         """Reads the arguments after the name of the subcommand."""
 
-    def check(self, options: argparse.Namespace, /) -> None:
-        """Checks options, paths and extras in well under a second.
+    def run(self, options: argparse.Namespace, /) -> None:
+        """Does the work.
 
         Raises:
             UsageError: If options contradict each other, or one is written wrongly.
-            OSError: If a model or a file does not exist, or an output cannot be made.
-            ValueError: If an output exists, or is also an input.
-            ModuleNotFoundError: If a package is not installed that the work needs.
         """
-
-    def run(self, options: argparse.Namespace, /) -> None:
-        """Does the work."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,10 +71,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, TextIOWrapper):  # a file or a pipe on Windows lacks most characters
         sys.stdout.reconfigure(errors="backslashreplace")
-    debug, words = _take_debug_flag(sys.argv[1:] if argv is None else argv)
-    name, rest = find_subcommand(words)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if debug := words[:1] == ["--debug"]:
+        del words[0]
+    if not words or words[0] not in SUBCOMMANDS:
+        _answer_without_subcommand(words)
+    name = words[0]
     try:
-        run_subcommand(name, rest)
+        run_subcommand(name, words[1:])
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -104,36 +101,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_subcommand(name: str, words: Sequence[str]) -> None:
-    """Parses, checks and runs one subcommand; its errors are raised."""
+    """Parses the arguments of one subcommand and runs it; its errors are raised."""
     subcommand = _import_subcommand(name)
     options = subcommand.parse(words)
-    subcommand.check(options)
     register()
     from vanilla_transformer.progress import hide_bars_of_loading  # imports transformers
 
     hide_bars_of_loading()
-    subcommand.run(options)
+    with optional_packages():
+        subcommand.run(options)
 
 
-def find_subcommand(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Splits a command line into the name of the subcommand and its arguments.
-
-    Raises:
-        SystemExit: With status 2 if the name is missing or unknown, 0 after help or version.
-    """
-    count = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
-    before, name, rest = words[:count], "".join(words[count : count + 1]), words[count + 1 :]
-    if name in SUBCOMMANDS and not before:
-        return name, list(rest)
-    parser = _make_program_parser()
-    if parser.parse_words(before).version:
-        print(_describe_versions())
-        parser.exit()
-    if not name:
-        parser.error(f"give a subcommand: {', '.join(SUBCOMMANDS)}")
-    close = get_close_matches(name, SUBCOMMANDS, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(SUBCOMMANDS)}"
-    parser.error(f"unknown subcommand {name!r}: {hint}")
+def _answer_without_subcommand(words: Sequence[str]) -> NoReturn:
+    """Shows the help or the versions, or refuses the words; exits."""
+    summaries = (f"  {name:<10} {_import_subcommand(name).SUMMARY}" for name in SUBCOMMANDS)
+    description = "\n".join(
+        (
+            "Trains and runs the Transformer of 'Attention Is All You Need' on your texts.",
+            "\nSubcommands:",
+            *summaries,
+            f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand, and",
+            f"`{PROGRAM} --debug SUBCOMMAND ...` the traceback of an error.",
+        )
+    )
+    parser = CommandParser("", description, EXAMPLES)
+    parser.usage = f"{PROGRAM} SUBCOMMAND ..."
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers"))
+    versions = f"{PROGRAM} {__version__} (Python {python_version()}, {libraries})"
+    parser.add_argument(
+        "--version", action="version", version=versions, help="show the versions and exit"
+    )
+    parser.add_argument(
+        "subcommand", choices=SUBCOMMANDS, metavar="SUBCOMMAND", help=argparse.SUPPRESS
+    )
+    parser.parse_words(words[:1])
+    parser.error("the subcommand comes first")
 
 
 def describe_error(error: BaseException) -> str:
@@ -148,50 +150,9 @@ def describe_error(error: BaseException) -> str:
         message = " ".join(message.split())
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return message
-    return f"{type(error).__name__}: {message or 'no message'} (add --debug for the traceback)"
+    hint = f"`{PROGRAM} --debug ...` shows the traceback"
+    return f"{type(error).__name__}: {message or 'no message'} ({hint})"
 
 
 def _import_subcommand(name: str) -> Subcommand:
     return cast(Subcommand, import_module(f"vanilla_transformer.commands.{name}"))
-
-
-def _make_program_parser() -> CommandParser:
-    summaries = (f"  {name:<10} {_import_subcommand(name).SUMMARY}" for name in SUBCOMMANDS)
-    description = "\n".join(
-        (
-            "Trains and runs the Transformer of 'Attention Is All You Need' on your texts.",
-            "\nSubcommands:",
-            *summaries,
-            f"\n`{PROGRAM} SUBCOMMAND --help` shows the options of a subcommand.",
-        )
-    )
-    parser = CommandParser("", description, EXAMPLES)
-    parser.usage = f"{PROGRAM} SUBCOMMAND ..."
-    parser.add_argument("--version", action="store_true", help="show the versions and exit")
-    return parser
-
-
-def _take_debug_flag(words: Sequence[str]) -> tuple[bool, list[str]]:
-    """Removes `--debug`, anywhere before a bare `--`.
-
-    `--debug underflow_overflow` is an option of transformers' training arguments, and stays.
-    """
-    end = words.index("--") if "--" in words else len(words)
-    kept = [
-        word
-        for position, word in enumerate(words)
-        if word != "--debug"
-        or position > end
-        or (words[position + 1 : position + 2] or [""])[0] in _VALUES_OF_TRANSFORMERS_DEBUG
-    ]
-    return len(kept) < len(words), kept
-
-
-def _describe_versions() -> str:
-    versions = [f"Python {python_version()}"]
-    for package in ("torch", "transformers"):
-        try:
-            versions.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            versions.append(f"{package} is not installed")
-    return f"{PROGRAM} {__version__} ({', '.join(versions)})"

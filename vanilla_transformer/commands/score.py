@@ -63,6 +63,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
+    check(options)
     from vanilla_transformer.inference.translator import Translator
 
     translator = Translator.from_pretrained(options.model, options.engine, options.device)

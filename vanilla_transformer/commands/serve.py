@@ -103,6 +103,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Answers requests until a signal ends the server."""
+    check(options)
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch

@@ -140,6 +140,7 @@ def _given_values(words: Sequence[str]) -> dict[str, str]:
 
 def run(options: argparse.Namespace) -> None:
     """Reads all options and carries out the run, with its messages on standard error."""
+    check(options)
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     import torch.distributed
 

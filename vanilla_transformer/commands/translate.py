@@ -230,6 +230,7 @@ def _rules_of_corpus(options: argparse.Namespace) -> list[tuple[Any, str]]:
 
 def run(options: argparse.Namespace) -> None:
     """Translates in the order of the lines, or shard by shard."""
+    check(options)
     from transformers import set_seed
 
     if options.corpus:

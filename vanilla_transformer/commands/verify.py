@@ -37,6 +37,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Computes the probe again, or stores a new one."""
+    check(options)
     from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model
 
     if options.store:

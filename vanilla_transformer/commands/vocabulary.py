@@ -99,6 +99,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Trims the vocabulary, and prints what that saves; or adds tokens to it."""
+    check(options)
     if not options.keep_for:
         grow(options)
         return
