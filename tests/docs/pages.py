@@ -12,7 +12,6 @@ NOT_RUN = {
     "hub": "uploads to the Hub, which needs an account",
     "reopened": "needs a package of Argos Translate, or a training; tests/run/test_adaptation.py "
     "and tests/interop/test_argos.py do the same",
-    "marian": "needs a program of Marian; tests/interop/test_marian_npz.py exports",
     "cluster": "needs a cluster; tests/commands/test_corpus_shards.py has a scheduler and workers",
     "onnx": "needs an export to ONNX, which takes long; tests/interop/test_onnx.py runs one",
 }

@@ -17,7 +17,7 @@ from vanilla_transformer import VanillaTransformerTokenizer
 from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.inference.loading import load_model
-from vanilla_transformer.interop.argos import opened_package
+from vanilla_transformer.interop.argos import unpack
 from vanilla_transformer.interop.ctranslate2 import (
     VanillaTransformerLoader,
     convert_to_ctranslate2,
@@ -118,11 +118,9 @@ ROOT = "translate-en_de-1_0"
 @pytest.mark.parametrize(
     ("without", "more", "reason"),
     [
-        (("metadata.json",), {}, "holds no metadata.json"),
-        (("model.bin",), {}, "holds no model of CTranslate2"),
-        (("model.bin",), {f"{ROOT}/model/model.bin": b"\0" * (200 << 20)}, "would have 209,"),
-        (("metadata.json",), {f"{ROOT}/metadata.json": "{"}, r"metadata.json in .* is damaged"),
-        (("metadata.json",), {f"{ROOT}/metadata.json": '{"type": "sbd"}'}, "of the type 'sbd'"),
+        (("metadata.json",), {}, "no metadata.json in it"),
+        (("model.bin",), {}, "no model/model.bin in it"),
+        (("metadata.json",), {f"{ROOT}/metadata.json": "{"}, r"metadata.json' is not valid"),
         (("sentencepiece.model",), {f"{ROOT}/sentencepiece.model": b"\xff"}, "is no model of Sent"),
     ],
 )
@@ -135,10 +133,12 @@ def test_a_hostile_package_is_refused_in_a_sentence(without, more, reason, unpac
 
 
 def test_files_that_lead_out_of_the_folder_are_not_unpacked(unpacked, tmp_path):
+    (tmp_path / "inside").mkdir()
     names = ("../evil", f"{ROOT}/../evil", f"{ROOT}/model/../../evil", f"{ROOT}/model/..")
     package = pack(unpacked, tmp_path / "p.argosmodel", **dict.fromkeys(names, "x"))
-    with opened_package(package) as opened:
-        assert not any(".." in name for name in opened.files)
+    unpack(package, tmp_path / "inside")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "p.argosmodel"]
+    assert not list((tmp_path / "inside").rglob("evil"))
 
 
 def test_a_package_that_is_cut_off_or_changed_is_refused(unpacked, tmp_path):
@@ -248,7 +248,6 @@ def test_a_tokenizer_that_is_no_sentencepiece_is_refused(unpacked, trained, tmp_
     ("out", "more", "reason"),
     [
         ("p.argosmodel", (), "needs --languages"),
-        ("p.zip", LANGUAGES, "ends with .argosmodel"),
         ("p.argosmodel", (*LANGUAGES, "--sentencepiece", "nothing.model"), "does not exist"),
     ],
 )

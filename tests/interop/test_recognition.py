@@ -72,18 +72,11 @@ def test_every_kind_is_known_by_its_files(deployed, unpacked, tmp_path):  # noqa
         recognised_kind(tmp_path / "empty")
 
 
-def test_graphs_of_onnx_are_no_source(tmp_path, capsys):
-    (tmp_path / "bart" / "onnx").mkdir(parents=True)
-    (tmp_path / "bart" / "onnx" / "encoder_model.onnx").touch()
-    (tmp_path / "bart" / "config.json").write_text('{"model_type": "bart", "d_model": 8}')
-    run_subcommand("inspect", [str(tmp_path / "bart")])
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    expected = {"model_type": "bart", "d_model": "8", "graphs": "encoder_model.onnx"}
-    assert lines == {"kind": "onnx", **expected}
-    with pytest.raises(ValueError, match="holds graphs of ONNX, which cannot be converted"):
-        recognised_kind(tmp_path / "bart")
-    make("bart").save_pretrained(tmp_path / "bart")  # the weights lie beside them, as on the Hub
+def test_an_export_to_onnx_is_no_source(tmp_path):
+    make("bart").save_pretrained(tmp_path / "bart")
     assert recognised_kind(tmp_path / "bart") == "bart"
+    (tmp_path / "bart" / "model.safetensors").unlink()
+    assert recognise(tmp_path / "bart").kinds == ()
 
 
 def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
@@ -96,7 +89,6 @@ def test_inspect_tells_what_a_file_holds(deployed, tmp_path, capsys):
     assert lines["encoder"] == "2 layers, 2 heads"
     assert lines["decoder"] == "3 layers, 4 heads"
     assert lines["embeddings"] == "(40, 16), (40, 16)"
-    assert lines["positions"] == "encodings (2048, 16)"
     assert "eos_token='</s>'" in lines["tokens"]
     assert "int8" in lines["numbers"]
     make_model().save_pretrained(tmp_path / "own")

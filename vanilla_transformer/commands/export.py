@@ -26,7 +26,6 @@ EXAMPLES = """
 vanilla-transformer export --to hf runs/multi30k runs/multi30k-marian
 vanilla-transformer export --to ctranslate2 runs/multi30k runs/multi30k-ct2 --quantization int8
 vanilla-transformer export --to onnx runs/multi30k runs/multi30k-onnx --quantization int8
-vanilla-transformer export --to marian-npz runs/en-de runs/en-de-marian
 vanilla-transformer export --to argos runs/multi30k en_de.argosmodel \\
     --languages en=English de=German
 """
@@ -34,18 +33,9 @@ KINDS = {
     "hf": (),
     "ctranslate2": ("ctranslate2",),
     "argos": ("ctranslate2", "convert"),
-    "marian-npz": ("convert",),
     "onnx": ("onnx",),
 }
 """The formats, each with the extras that it needs."""
-
-FORMATS_OF_OPTIONS = {
-    "quantization": ("ctranslate2", "argos", "onnx"),
-    "positions": ("hf", "ctranslate2", "argos"),
-    "languages": ("argos",),
-    "sentencepiece": ("argos",),
-}
-"""The options that only some formats have."""
 
 ONNX_QUANTIZATIONS = ("float32", "int8")
 """The types of weights of a graph, among `QUANTIZATIONS`."""
@@ -101,9 +91,6 @@ def _read_language(text: str) -> tuple[str, str]:
 
 def check(options: argparse.Namespace) -> None:
     """Checks the options, the model's path, the output directory and the extra."""
-    for name, kinds in FORMATS_OF_OPTIONS.items():
-        if getattr(options, name) is not None and options.to not in kinds:
-            raise UsageError(f"--{name} is for {', '.join(kinds)}, not for --to {options.to}")
     if options.to == "onnx" and options.quantization not in (None, *ONNX_QUANTIZATIONS):
         raise UsageError(
             f"--quantization {options.quantization} is for ctranslate2 and argos: choose "
@@ -114,10 +101,6 @@ def check(options: argparse.Namespace) -> None:
         if options.languages is None:
             raise UsageError("--to argos needs --languages, such as en=English de=German")
         path = Path(options.output_dir)
-        if path.suffix != ".argosmodel":
-            raise UsageError(
-                f"a package of Argos Translate ends with .argosmodel, {str(path)!r} not"
-            )
         if path.exists() and not options.overwrite:
             raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
         if options.sentencepiece:
@@ -162,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
             )
             save_tokenizer(tokenizer, unfinished)  # CTranslate2 reads tokens, not texts
             use = f"`ctranslate2.Translator({path!r})`"
-        elif options.to == "argos":
+        else:
             from vanilla_transformer.interop.argos import export_to_argos
 
             notes = export_to_argos(
@@ -176,11 +159,6 @@ def run(options: argparse.Namespace) -> None:
                 options.sentencepiece,
             )
             use = f"`argostranslate.package.install_from_path({path!r})`"
-        else:
-            from vanilla_transformer.interop.marian_npz_writer import export_to_marian
-
-            notes = export_to_marian(model, tokenizer, unfinished, options.model)
-            use = f"`marian-decoder -c {path}/decoder.yml`"
     print(f"{path}: exported; {use}.")
     if options.to in ("hf", "onnx"):
         print(done.comparison.describe())

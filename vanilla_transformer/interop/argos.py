@@ -15,8 +15,7 @@ import random
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -44,21 +43,11 @@ from vanilla_transformer.interop.vocabularies import pieces_of
 _NEEDED = re.compile(r"metadata\.json|(sentencepiece|bpe)\.model|target\.spm|model/\w[\w.-]*")
 """Expression for the files of a package that are read; none of these leads out of a folder."""
 
-_LARGEST_RATIO = 100
-"""How many times larger than the package its files may be; weights shrink by a half at most."""
-
-_SMALL = 1 << 20  # bytes that no ratio is asked of
-_SIGNS_OF_DAMAGE = (  # when a file is opened, and when a member is read
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
-)
-
 
 def read_argos(source: str | Path, changes: Mapping[str, Any] | None = None) -> Imported:
     """Reads a package of Argos Translate: see `interop.formats`."""
     folder = TemporaryDirectory()
-    with opened_package(source) as package:
-        package.extract(Path(folder.name))
-    metadata = read_metadata(Path(folder.name, "metadata.json"), source)
+    metadata = unpack(source, Path(folder.name))
     pieces, engine = Path(folder.name, "sentencepiece.model"), Path(folder.name, "model")
     settings = read_object(engine / "config.json") if (engine / "config.json").is_file() else {}
     ends = bool(settings.get("add_source_eos"))
@@ -92,70 +81,30 @@ def _compute_beside(
     return logits(inputs)
 
 
-class Package:
-    """An opened package.
+def unpack(source: str | Path, folder: Path) -> dict[str, Any]:
+    """Writes the files of a package that are read into a folder.
 
-    Attributes:
-        files: The files that are read, by their names in the folder of the package.
+    Returns:
+        What the package says about itself.
     """
-
-    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
-        self.archive, self.path = archive, path
-        self.files: dict[str, zipfile.ZipInfo] = {}
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        places = [PurePosixPath(member.filename) for member in members]
-        roots = [place.parent for place in places if place.name == "metadata.json"]
-        roots.sort(key=lambda root: len(root.parts))
-        if not roots or len(roots[0].parts) > 1:
-            raise self.error("it holds no metadata.json")
-        for place, member in zip(places, members, strict=True):
-            name = str(place).removeprefix(f"{roots[0]}/")
-            if place.is_relative_to(roots[0]) and _NEEDED.fullmatch(name):
-                self.files[name] = member
-        if "model/model.bin" not in self.files:
-            raise self.error("it holds no model of CTranslate2 (model/model.bin)")
-        size = sum(member.file_size for member in self.files.values())
-        if size > _SMALL + _LARGEST_RATIO * path.stat().st_size:
-            raise self.error(f"its files would have {size:,} bytes")
-
-    def extract(self, folder: Path) -> None:
-        """Writes the files into a folder."""
-        for name, member in self.files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            with self.archive.open(member) as packed, (folder / name).open("wb") as file:
-                copyfileobj(packed, file)
-
-    def error(self, problem: str) -> ValueError:
-        """Returns the error for a file that is no package."""
-        return ValueError(f"{str(self.path)!r} is no package of Argos Translate: {problem}.")
-
-
-@contextmanager
-def opened_package(path: str | Path) -> Iterator[Package]:
-    """Opens a package, and checks what it holds."""
-    path = existing_file(path)
+    damages = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield Package(archive, path)
-    except _SIGNS_OF_DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+        with zipfile.ZipFile(existing_file(source)) as archive:
+            for member in archive.namelist():
+                name = member.partition("/")[2]
+                if _NEEDED.fullmatch(name):
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    with archive.open(member) as packed, (folder / name).open("wb") as file:
+                        copyfileobj(packed, file)
+    except damages as error:
         raise ValueError(
-            f"{str(path)!r} is no package of Argos Translate, or is damaged ({error}): copy it "
+            f"{str(source)!r} is no package of Argos Translate, or is damaged ({error}): copy it "
             "again."
         ) from error
-
-
-def read_metadata(path: Path, source: str | Path) -> dict[str, Any]:
-    """Reads what a package says about itself."""
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"metadata.json in {str(source)!r} is damaged ({error}).") from error
-    kind = metadata.get("type", "translate") if isinstance(metadata, dict) else "nothing"
-    if kind != "translate":
-        raise ValueError(f"{str(source)!r} is of the type {kind!r}: only 'translate' is converted.")
-    return dict(metadata)
+    for name in ("metadata.json", "model/model.bin"):
+        if not (folder / name).is_file():
+            raise ValueError(f"{str(source)!r} is no package of Argos Translate: no {name} in it.")
+    return read_object(folder / "metadata.json")
 
 
 # Export -------------------------------------------------------------------------------------------

@@ -121,7 +121,6 @@ def _load_tensors(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        _refuse_packed_entries(path)
         # A map of the file takes no memory of its own; torch has none for its old layout.
         is_mapped = zipfile.is_zipfile(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
@@ -132,16 +131,6 @@ def _load_tensors(path: Path) -> Any:
             f"{str(path)!r} cannot be read as weights: give a file that `torch.save` has written "
             f"of `model.state_dict()`, not of the model ({reason_of(error)})"
         ) from None
-
-
-def _refuse_packed_entries(path: Path) -> None:
-    """Refuses a file that would fill a larger memory than its own size: torch packs nothing."""
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as content:
-        size, packed = sum(entry.file_size for entry in content.infolist()), path.stat().st_size
-    if size > 10 * packed:
-        raise ValueError(f"its {packed:,} bytes would become {size:,}, which torch never writes")
 
 
 class RefusedPickleError(ValueError):

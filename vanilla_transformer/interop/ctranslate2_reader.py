@@ -20,6 +20,7 @@ from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
+    RenamedWeights,
     raise_problems,
 )
 from vanilla_transformer.interop.model_bin import ModelBin, read_model_bin
@@ -73,7 +74,8 @@ def read_ctranslate2(
                 f"model has {size:,} rows: use the files that were written together."
             )
     vocabularies = align_vocabularies(*given, settings, zero_start)
-    model = build_with_vocabularies(weights, fields, vocabularies, changes)
+    renamed = RenamedWeights(weights, {name: name for name in weights})
+    model = build_with_vocabularies(renamed, fields, vocabularies, changes)
     made, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:

@@ -6,7 +6,7 @@ with the embedding zero, and with a bias of the logits that never lets it win.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
     RenamedWeights,
-    Weights,
     build_model,
     fit_weights,
     sharing_fields,
@@ -172,21 +171,10 @@ def _order_with(words: Sequence[str], wanted: Mapping[int, str]) -> Order:
     return order
 
 
-def rearrange_rows(weights: dict[str, torch.Tensor], vocabularies: Vocabularies) -> None:
-    """Puts the rows of embeddings and of the output projection into the new order, in place."""
-    source, target = vocabularies.orders
-    for name, order in ((SOURCE_TABLE, source), (TARGET_TABLE, target), ("lm_head.weight", target)):
-        if order != list(range(len(weights[name]))):
-            weights[name] = _rearrange_rows(weights[name], order)
-    if None in target:
-        bias = weights.get("lm_head.bias", torch.zeros(len(target) - target.count(None)))
-        weights["lm_head.bias"] = _rearrange_rows(bias.float(), target, BIAS_OF_ADDED)
-    elif "lm_head.bias" in weights:
-        weights["lm_head.bias"] = _rearrange_rows(weights["lm_head.bias"], target)
-
-
 def _rearrange_rows(values: torch.Tensor, order: Order, added: float = 0.0) -> torch.Tensor:
     """Returns rows in another order; added ones hold one number."""
+    if order == list(range(len(values))):
+        return values
     kept = torch.tensor([0 if row is None else row for row in order])
     new = values[kept]
     new[torch.tensor([row is None for row in order])] = added
@@ -194,7 +182,7 @@ def _rearrange_rows(values: torch.Tensor, order: Order, added: float = 0.0) -> t
 
 
 def build_with_vocabularies(
-    weights: Weights,
+    renamed: RenamedWeights,
     fields: Mapping[str, Any],
     vocabularies: Vocabularies,
     changes: Mapping[str, Any] | None = None,
@@ -202,19 +190,25 @@ def build_with_vocabularies(
     """Builds a model, whose weights have our names and the former order of rows.
 
     Args:
-        weights: The weights; `lm_head.weight` is among them. They are changed.
+        renamed: The weights, with both embeddings and `lm_head.weight` among them.
         fields: Config fields, without those of tokens and of shared matrices.
     """
-    rearrange_rows(weights, vocabularies)
+    weights = dict(renamed.weights)
+    source, target = vocabularies.orders
+    for name, order in ((SOURCE_TABLE, source), (TARGET_TABLE, target), ("lm_head.weight", target)):
+        weights[name] = _rearrange_rows(weights[name], order)
+    if None in target or "lm_head.bias" in weights:
+        former = len(target) - target.count(None)
+        bias = weights.get("lm_head.bias", torch.zeros(former)).float()
+        weights["lm_head.bias"] = _rearrange_rows(bias, target, BIAS_OF_ADDED)
     fields = {
         **fields,
         **sharing_fields(weights),
         **vocabularies.token_ids(),
         **(changes or {}),
     }
-    renamed = RenamedWeights(weights, {name: name for name in weights})
-    config, fitted = fit_weights(renamed, fields, [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"])
-    return build_model(config, fitted)
+    zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]
+    return build_model(*fit_weights(replace(renamed, weights=weights), fields, zeros))
 
 
 def vocabularies_of(
