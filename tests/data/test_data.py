@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+from ast import literal_eval
 from dataclasses import fields
 from functools import partial
 
@@ -13,6 +14,7 @@ import datasets
 import pytest
 from converted_models import byte_level_tokenizer
 from datasets import Dataset, DatasetDict
+from hub_server import Hub, run
 from transformers import AutoTokenizer, HfArgumentParser
 
 from vanilla_transformer import VanillaTransformerTokenizer, progress
@@ -353,6 +355,24 @@ def test_data_sets_of_the_hubs_form(tmp_path):
         load(dataset_name=name, source_lang="de", target_lang="fr")
     with pytest.raises(ValueError, match="go together"):
         load(dataset_name=name, source_lang="de")
+
+
+def test_a_data_set_is_loaded_from_the_hub(tmp_path):
+    hub, lines = Hub(), [json.dumps({"translation": {"en": n, "de": n * 2}}) for n in "abc"]
+    parts = {f"train-{n}.jsonl": line.encode() for n, line in enumerate(lines)}
+    hub.add_data_set("pairs", {**parts, "validation.jsonl": lines[0].encode()})
+    program = """
+from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.data.parallel_data import load_parallel_data
+args = DataArguments(dataset_name="somebody/pairs", source_lang="en", target_lang="de")
+print({name: rows.to_dict() for name, rows in load_parallel_data(args).items()})
+"""
+    output = run(hub, tmp_path / "home", "-c", program).splitlines()[-1]
+    hub.close()
+    assert literal_eval(output) == {
+        "train": {"source": ["a", "b", "c"], "target": ["aa", "bb", "cc"]},
+        "validation": {"source": ["a"], "target": ["aa"]},
+    }
 
 
 def test_saved_data_sets(tmp_path):

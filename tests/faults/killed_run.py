@@ -1,7 +1,7 @@
 """Runs of which one process is killed by SIGKILL; test_killed_processes.py runs it in two.
 
-Arguments: the folder, then runs: "whole" or "killed", and "buckets" or "stream" after a colon. When
-the program is started again, runs that have ended are left out, and the killed one is resumed.
+Arguments: the folder. It makes the runs "whole" and "killed". When the program is started again,
+runs that have ended are left out, and the killed one is resumed.
 Everything that draws or counts is in use: dropout, accumulation, a running mean.
 """
 
@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import torch
-from datasets import IterableDataset
 from small import losses, model, rows, trainer, write_report
 from watch import callback
 
@@ -20,7 +19,7 @@ from vanilla_transformer.training.moving_average import ExponentialMovingAverage
 SAVED_AT, KILLED_AT, STEPS = 6, 8, 10
 
 
-def main(folder, *runs):
+def main(folder):
     torch.set_num_threads(1)
     rank = os.environ["RANK"]
 
@@ -29,21 +28,17 @@ def main(folder, *runs):
         if name == "killed" and not is_resumed and rank == "1" and state.global_step == KILLED_AT:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for name, kind in (text.split(":") for text in runs):
-        directory = Path(folder, f"{kind}_{name}")
+    for name in ("whole", "killed"):
+        directory = Path(folder, name)
         is_resumed = any(directory.glob("checkpoint-*"))
         if Path(folder, f"{directory.name}_{rank}.json").exists():
             continue
-        data = rows(60)
-        if kind == "stream":
-            data = IterableDataset.from_generator(rows, gen_kwargs={"count": 60})
         run = trainer(
             directory,
-            data=data,
+            data=rows(60),
             net=model(dropout=0.3),
             callbacks=[ExponentialMovingAverage(0.9), callback("on_step_end", kill)],
             max_tokens=60,
-            stream_buffer=25,
             max_steps=STEPS,
             logging_steps=1,
             learning_rate=0.01,

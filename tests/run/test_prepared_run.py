@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 
@@ -209,47 +208,6 @@ def test_a_directory_is_prepared_for_one_set_of_options(corpus, made, tmp_path, 
     with locked_directory(made, is_main=True):
         assert prepare(corpus, made) == 1
     assert "Another run is writing to" in capsys.readouterr().err
-
-
-def test_a_disk_without_room_is_told_with_an_estimate(corpus, tmp_path, monkeypatch, capsys):
-    used = shutil.disk_usage(tmp_path)
-    left = [10]
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: used._replace(free=left.pop(0)))
-    assert prepare(corpus, tmp_path / "data") == 1
-    said = capsys.readouterr().err
-    assert re.search(r"The encoded data need at least about \d+\.\d\d KiB more in", said)
-    assert "Nothing is written yet." in said
-    assert not (tmp_path / "data").exists()
-    left = [2**40, 10]
-    assert prepare(corpus, tmp_path / "data") == 1
-    said = capsys.readouterr().err
-    assert re.search(r"KiB more in .* has 10 bytes left: .* What is written is kept\.", said)
-    assert not contents(tmp_path / "data")
-    left = [2**40, 2**40, 10]
-    shutil.rmtree(tmp_path / "data")
-    assert prepare(corpus, tmp_path / "data") == 1
-    assert "KiB more in" in capsys.readouterr().err
-    assert len(contents(tmp_path / "data")) == 1  # what was written is kept
-
-
-def test_a_training_that_prepares_nothing_is_told_the_same(corpus, tmp_path, monkeypatch, capsys):
-    used = shutil.disk_usage(tmp_path)
-    left = [10, 10]
-    free = lambda _: used._replace(free=left.pop(0) if left else 2**40)  # noqa: E731
-    monkeypatch.setattr(shutil, "disk_usage", free)
-    assert train(corpus, tmp_path / "out", max_steps=2) == 1
-    warning, *_, error = capsys.readouterr().err.splitlines()
-    assert re.search(
-        r"The encoded data need up to about [\d.]+ KiB in .* has 10 bytes left", warning
-    )
-    assert re.search(r"The encoded data need at least about [\d.]+ KiB more in", error)
-    assert train(corpus, tmp_path / "out", max_steps=2) == 0
-    left += [10, 10]  # a warning, and nothing is left to write
-    assert train(corpus, tmp_path / "again", max_steps=2) == 0
-    assert "an earlier run may have encoded them" in capsys.readouterr().err
-    left += [10]
-    assert train(corpus, tmp_path / "again", max_steps=2, resume_from_checkpoint=True) == 0
-    assert "need up to" not in capsys.readouterr().err
 
 
 def test_more_processes_than_processors_are_refused():

@@ -1,6 +1,6 @@
 """A plain loop over Accelerate, which test_accelerate_loop.py runs in one process and in two.
 
-Arguments: the folder for the reports, then kinds of loops: batches, stream.
+Arguments: the folder for the report.
 """
 
 import sys
@@ -13,7 +13,6 @@ from small import model, rows, tokenizer, write_report
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, get_scheduler
 
-from vanilla_transformer.data.streaming import TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 
 torch.set_num_threads(1)
@@ -30,18 +29,6 @@ def sampled(accelerator, collate):
     return accelerator.prepare(DataLoader(data, batch_sampler=sampler, collate_fn=collate))
 
 
-def streamed(accelerator, collate):
-    """Returns the loader of a stream, which shares its batches itself."""
-    stream = TokenBudgetStream(
-        rows(),
-        BUDGET,
-        seed=SEED,
-        num_processes=accelerator.num_processes,
-        process_index=accelerator.process_index,
-    )
-    return DataLoader(stream, batch_size=None, collate_fn=collate)
-
-
 def sgd(net, lr):
     return torch.optim.SGD(net.parameters(), lr)
 
@@ -49,25 +36,23 @@ def sgd(net, lr):
 class Loop:
     """A plain training script; `run` is its loop."""
 
-    def __init__(self, kind="batches", make_optimizer=sgd, rate=0.3, **changes):
+    def __init__(self, make_optimizer=sgd, rate=0.3, **changes):
         self.accelerator = Accelerator(cpu=True)
         net = model(**changes)
         optimizer = make_optimizer(net, lr=rate)
         self.schedule = get_scheduler("linear", optimizer, 0, STEPS)
         self.accelerator.register_for_checkpointing(self.schedule)
         self.net, self.optimizer = self.accelerator.prepare(net.train(), optimizer)
-        make_loader = {"batches": sampled, "stream": streamed}[kind]
-        self.loader = make_loader(self.accelerator, DataCollatorForSeq2Seq(tokenizer(), model=net))
+        self.loader = sampled(self.accelerator, DataCollatorForSeq2Seq(tokenizer(), model=net))
         self.losses = []
 
     def run(self, start=0, stop=STEPS):
         """Trains for some steps, with the same number of batches in all on one process and two."""
         count = BATCHES_PER_STEP // self.accelerator.num_processes
-        per_epoch = len(self.loader) // count if hasattr(self.loader, "set_epoch") else STEPS
+        per_epoch = len(self.loader) // count
         for epoch in range(start // per_epoch, -(-stop // per_epoch)):
             loader, first = self.loader, max(0, start - epoch * per_epoch)
-            if hasattr(loader, "set_epoch"):
-                loader.set_epoch(epoch)
+            loader.set_epoch(epoch)
             if first:
                 loader = self.accelerator.skip_first_batches(loader, first * count)
             batches = iter(loader)
@@ -95,16 +80,15 @@ class Loop:
         return {name: parameter.tolist() for name, parameter in net.named_parameters()}
 
 
-def main(folder, *kinds):
-    for kind in kinds:
-        loop = Loop(kind, dropout=0.0)
-        loop.run()
-        report = {
-            "losses": loop.losses,
-            "weights": loop.weights(),
-            "processes": loop.accelerator.num_processes,
-        }
-        write_report(folder, kind, loop.accelerator.process_index, report)
+def main(folder):
+    loop = Loop(dropout=0.0)
+    loop.run()
+    report = {
+        "losses": loop.losses,
+        "weights": loop.weights(),
+        "processes": loop.accelerator.num_processes,
+    }
+    write_report(folder, "batches", loop.accelerator.process_index, report)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from datasets import IterableDataset
 from pretended_gpu import NAME, PretendedGpu, register
 from small import linked_rows, losses, model, rows, trainer
 
@@ -32,7 +31,6 @@ SKIPPED = r"/torch/|pretended_gpu\.py"
 TRAININGS = {
     "adamw": {},
     "muon": {"optim": "muon"},
-    "stream": {},
     "guided": {"guided_alignment": "links", "guided_alignment_weight": 0.5},
     "rdrop": {"rdrop_alpha": 1.0},
 }
@@ -82,7 +80,7 @@ def make_run(folder, kind, on_device):
     run = trainer(
         folder / f"{kind}_{on_device}",
         net=model(dropout=0.0, attention_bias=False),
-        data=IterableDataset.from_generator(rows) if kind == "stream" else data,
+        data=data,
         callbacks=[ExponentialMovingAverage(0.9)],
         max_tokens=60,
         max_steps=STEPS,

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate_run import BATCHES_PER_STEP, BUDGET, SEED, STEPS, Loop
-from datasets import IterableDataset
 from small import losses, model, read_reports, rows, run_in_two_processes, trainer
 
 from vanilla_transformer.training.muon import make_muon
@@ -13,23 +12,15 @@ from vanilla_transformer.training.muon import make_muon
 PROGRAM = Path(__file__).with_name("accelerate_run.py")
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("two")
-    run_in_two_processes(PROGRAM, folder, "batches", "stream")
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["batches", "stream"])
-def test_it_trains_as_trainer_does(kind, two, tmp_path):
+def test_it_trains_as_trainer_does(tmp_path):
+    run_in_two_processes(PROGRAM, tmp_path)
     options = {"optim": "sgd", "learning_rate": 0.3, "max_tokens": BUDGET, "max_steps": STEPS}
     options |= {"seed": SEED, "gradient_accumulation_steps": BATCHES_PER_STEP, "logging_steps": 1}
-    data = IterableDataset.from_generator(rows) if kind == "stream" else rows()
-    run = trainer(tmp_path, net=model(dropout=0.0), data=data, **options)
+    run = trainer(tmp_path, net=model(dropout=0.0), data=rows(), **options)
     run.train()
-    loop = Loop(kind, dropout=0.0)
+    loop = Loop(dropout=0.0)
     loop.run()
-    reports = read_reports(two, kind)
+    reports = read_reports(tmp_path, "batches")
     assert [report["processes"] for report in reports] == [2, 2]
     assert len(losses(run)) == STEPS
     found = [(loop.losses, loop.weights()), *((r["losses"], r["weights"]) for r in reports)]

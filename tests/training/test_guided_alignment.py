@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from datasets import IterableDataset
 from small import assert_resumes_exactly, linked_rows, losses, model, rows, tokenizer, trainer
 from test_rdrop import gradients_of_a_step
 from transformers import DataCollatorForSeq2Seq
@@ -165,13 +164,6 @@ def test_steps_with_nothing_to_predict_or_to_link_do_no_harm(tmp_path):
     unlinked = [{**row, "alignment": []} for row in rows()]
     plain, guided = plain_and_guided(tmp_path, data=unlinked, max_steps=2)
     assert plain == guided
-
-
-def test_a_stream_of_examples_may_have_links(tmp_path):
-    options = {"max_steps": 2, "max_tokens": 64, "stream_buffer": 12}
-    stream = IterableDataset.from_generator(linked_rows)
-    plain, guided = plain_and_guided(tmp_path, data=stream, **options)
-    assert guided[1] > plain[1]
 
 
 def test_an_adapter_can_be_guided(tmp_path):

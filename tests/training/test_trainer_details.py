@@ -6,8 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from datasets import IterableDataset
-from small import logged, losses, model, record_batches, rows, stock, tokenizer, trainer
+from small import logged, losses, model, rows, stock, tokenizer, trainer
 from torch.utils.data import Dataset
 from toy import arguments
 from transformers import EarlyStoppingCallback, GenerationConfig
@@ -302,14 +301,3 @@ def test_noise_on_embeddings_does_not_depend_on_the_batch(tmp_path):
     made.train()
     assert seen == [False]
     assert net.active_shortcuts({}).padding_free
-
-
-def test_the_examples_of_a_stream_are_counted(tmp_path):
-    options = {"max_steps": 6, "max_tokens": 64, "stream_buffer": 24}
-    data = IterableDataset.from_generator(rows)
-    whole = record_batches(trainer(tmp_path, data=data, **options))
-    figures = whole.train().metrics
-    assert len(whole.seen) == 6
-    by_rate = figures["train_samples_per_second"] / figures["train_steps_per_second"]
-    seen = sum(len(batch["labels"]) for batch in whole.seen)
-    assert by_rate == pytest.approx(seen / 6, rel=0.05)  # both figures are rounded

@@ -27,7 +27,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         for title, topic, without in (
             ("data", DataArguments, ()),
             ("tokenizer", TokenizerArguments, ()),
-            ("preparation", PreparationArguments, ("prepared", "streaming")),
+            ("preparation", PreparationArguments, ("prepared",)),
         ):
             add_fields(parser.add_argument_group(title), topic, without)
         parser.print_help()
@@ -40,9 +40,8 @@ def check(options: argparse.Namespace) -> None:
     names = {word.partition("=")[0].replace("_", "-") for word in options.words}
     if "--output-dir" not in names:
         raise UsageError("--output-dir is missing: name the directory of the prepared data")
-    for name in ("--prepared", "--streaming"):
-        if name in names:
-            raise UsageError(f"{name} is an option of `train`: leave it out")
+    if "--prepared" in names:
+        raise UsageError("--prepared is an option of `train`: leave it out")
     train.check(options)
 
 

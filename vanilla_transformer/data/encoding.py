@@ -37,8 +37,6 @@ _ORIGIN = ("name_or_path", "is_local", "local_files_only", "auto_map", "_commit_
 _LAST_CALL = ("truncation", "padding")
 """Parts of tokenizer.json that follow the last call of a tokenizer; `encode` sets both."""
 
-TEXTS_OF_A_SAMPLE = 100
-_BYTES_BESIDE_IDS = 12  # of a pair: two offsets, and its lengths
 _FORMAT = 2  # of the shards: with another number, no older ones are used
 _ROWS_OF_A_CALL = 1000
 _MOST_WORDS = 250_000  # that an encoder remembers
@@ -115,28 +113,14 @@ def encode(
                 shown.reach(done)
                 tell(done)
 
-            expected = bytes_of_pair(data)
-            shards = make_shards(folder, key, len(data), make, num_proc, reach, expected)
+            shards = make_shards(folder, key, len(data), make, num_proc, reach)
             encoded, found = shards.open(), shards.shards
     _warn_of_losses(found, limits, len(data))
     return encoded
 
 
-def bytes_of_pair(texts: Dataset) -> float:
-    """Returns a low estimate of the bytes of an encoded pair: 6 bytes of text a token of 2 bytes.
-
-    Args:
-        texts: Pairs with the columns "source" and "target", whose first ones are looked at.
-    """
-    first = texts[:TEXTS_OF_A_SAMPLE]
-    size = sum(len(text.encode()) for side in ("source", "target") for text in first[side])
-    return size / 3 / max(1, len(first["source"])) + _BYTES_BESIDE_IDS
-
-
-def encoded_digest(texts: Dataset, encoded: Any) -> str:
+def encoded_digest(texts: Dataset, encoded: Dataset) -> str:
     """Returns the digest of texts; of those that are encoded in files, it is written there."""
-    if not isinstance(encoded, Dataset):  # a stream
-        return str(encoded.digest)
     shards = Shards.of(encoded)
     if shards is None:
         return rows_digest(texts)

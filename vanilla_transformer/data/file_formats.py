@@ -17,7 +17,6 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import (
     Dataset,
     Features,
-    IterableDataset,
     Value,
     concatenate_datasets,
     load_dataset,
@@ -30,7 +29,7 @@ from vanilla_transformer.data.arguments import FORMATS
 from vanilla_transformer.data.corpus_entries import suffix_of
 from vanilla_transformer.data.file_contents import content_digest, text_digest
 from vanilla_transformer.data.shards import write_tables
-from vanilla_transformer.data.text_files import existing_file, read_line_pairs, read_lines
+from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.word_alignment import count_words, parse_links
 
 _LONGEST_FIELD = 2**31 - 1
@@ -123,28 +122,6 @@ def load_table(path: str) -> Dataset:
         raise ValueError(
             f"{path} cannot be read as .parquet ({error.__cause__ or error}): correct the file."
         ) from error
-
-
-def stream_file(path: str) -> IterableDataset:
-    """Opens a file with named columns as a stream of rows, of which no copy is kept.
-
-    Raises:
-        FileNotFoundError: If the file does not exist.
-        ValueError: If its format is unknown. While iterating: if it is damaged or not UTF-8.
-    """
-    existing_file(path)
-    suffix = suffix_of(path)
-    if suffix == ".parquet" and path.endswith(suffix):
-        return load_dataset("parquet", data_files=path, split="train", streaming=True)
-    if suffix not in _READERS:
-        raise ValueError(f"{path} has an unknown format: give one of {FORMATS}.")
-    return IterableDataset.from_generator(_READERS[suffix], gen_kwargs={"path": path})
-
-
-def stream_text_pairs(source: str, target: str) -> IterableDataset:
-    """Opens two text files as `load_text_pairs` does, but as a stream."""
-    paths = {"source": str(existing_file(source)), "target": str(existing_file(target))}
-    return IterableDataset.from_generator(_read_pairs, gen_kwargs=paths)
 
 
 def read_tsv(path: str, columns: Sequence[Any]) -> Iterator[tuple[str, str, int, str]]:
@@ -247,15 +224,6 @@ def _parse_or_none(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-_READERS: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
-    ".csv": _read_csv_rows,
-    ".tsv": _read_tsv_rows,
-    ".json": _read_json_lines,
-    ".jsonl": _read_json_lines,
-}
-"""What reads the rows of a file one by one."""
 
 
 # Links of words -----------------------------------------------------------------------------------

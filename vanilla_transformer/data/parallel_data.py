@@ -1,6 +1,5 @@
 """Loads parallel data, from files or the Hub, into columns of text."""
 
-from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,10 @@ def first_rows(rows: Dataset, args: DataArguments, split: str) -> Dataset:
 def _load_all_rows(args: DataArguments) -> dict[str, Dataset]:
     """Loads the splits with the pairs that are skipped later."""
     loaders = {"hub": _load_hub_splits, "files": _load_table_splits, "texts": _load_text_splits}
-    return loaders[choose_source(args)](args)
+    return loaders[_choose_source(args)](args)
 
 
-def choose_source(args: DataArguments) -> str:
+def _choose_source(args: DataArguments) -> str:
     """Returns the one source of data that is given: "hub", "files" or "texts"."""
     options = {
         "hub": ["dataset_name"],
@@ -114,7 +113,7 @@ def _load_table_splits(args: DataArguments) -> dict[str, Dataset]:
 
 
 def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
-    name, found = str(args.dataset_name), open_data_set(args)
+    name, found = str(args.dataset_name), _open_data_set(args)
     splits = {split: found[split] for split in SPLITS if split in found}
     if not splits:
         raise ValueError(f"{name} has the splits {list(found)}: it needs one of {list(SPLITS)}.")
@@ -124,18 +123,15 @@ def _load_hub_splits(args: DataArguments) -> dict[str, Dataset]:
     }
 
 
-def open_data_set(args: DataArguments, streaming: bool = False) -> Any:
+def _open_data_set(args: DataArguments) -> Any:
     """Opens a data set of the Hub or of a directory, by the names of its splits."""
     name = str(args.dataset_name)
     if Path(name, "dataset_dict.json").is_file():
-        found = load_from_disk(name)
-        if not streaming:
-            return found
-        return {split: rows.to_iterable_dataset() for split, rows in found.items()}
+        return load_from_disk(name)
     builder = load_dataset_builder(name, args.dataset_config_name)
     # Texts such as "NA" stay texts in CSV files.
     options: dict[str, Any] = {"keep_default_na": False} if builder.name == "csv" else {}
-    return load_dataset(name, args.dataset_config_name, streaming=streaming, **options)
+    return load_dataset(name, args.dataset_config_name, **options)
 
 
 def files_of_split(args: DataArguments, split: str) -> list[str]:
@@ -171,10 +167,20 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
         ValueError: If a column is missing or does not hold text, if only one language is named, or
             if a row has no reference.
     """
-    wanted = dict(zip(text_columns(args), ("source", "target"), strict=True))
+    wanted = dict(zip(_text_columns(args), ("source", "target"), strict=True))
     if args.source_lang is not None:
         dataset = dataset.flatten()
-    check_text_columns(wanted, dataset.features, _holds_text, origin)
+    for name in wanted:
+        if name not in dataset.features:
+            raise ValueError(
+                f"{origin} has no column {name!r}; its columns are {dataset.column_names}. Set "
+                "`source_column` and `target_column`, or `source_lang` and `target_lang` for a "
+                "column 'translation'."
+            )
+        if not _holds_text(dataset.features[name]):
+            raise ValueError(
+                f"{origin}: column {name!r} holds {dataset.features[name]!r}: it must hold text."
+            )
     references = dataset.features.get("references")
     if references is not None and not _holds_text(getattr(references, "feature", None)):
         raise ValueError(
@@ -194,7 +200,7 @@ def select_text_columns(dataset: Dataset, args: DataArguments, origin: str) -> D
     return dataset.rename_columns({old: new for old, new in wanted.items() if old != new})
 
 
-def text_columns(args: DataArguments) -> list[str]:
+def _text_columns(args: DataArguments) -> list[str]:
     """Returns the names of the columns of source and target.
 
     Raises:
@@ -208,30 +214,6 @@ def text_columns(args: DataArguments) -> list[str]:
     if names[0] == names[1]:
         raise ValueError(f"Source and target are both column {names[:1]}: name two columns.")
     return names
-
-
-def check_text_columns(
-    names: Iterable[str],
-    columns: Mapping[str, Any],
-    holds_text: Callable[[Any], bool],
-    origin: str,
-) -> None:
-    """Refuses columns that are missing or do not hold text.
-
-    Args:
-        columns: What there is by the name of its column: types, or the cells of a row.
-    """
-    for name in names:
-        if name not in columns:
-            raise ValueError(
-                f"{origin} has no column {name!r}; its columns are {list(columns)}. Set "
-                "`source_column` and `target_column`, or `source_lang` and `target_lang` for a "
-                "column 'translation'."
-            )
-        if not holds_text(columns[name]):
-            raise ValueError(
-                f"{origin}: column {name!r} holds {columns[name]!r}: it must hold text."
-            )
 
 
 def _holds_text(feature: object) -> bool:

@@ -6,7 +6,6 @@ lists their sizes and digests.
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,7 +20,6 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 from datasets import Dataset, concatenate_datasets
 from datasets.table import MemoryMappedTable
-from datasets.utils.py_utils import size_str
 from numpy.typing import NDArray
 
 from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
@@ -34,7 +32,6 @@ LENGTHS = "lengths.npy"
 SIDES = ("input_ids", "labels")
 
 _FACTS = b"vanilla_transformer"  # in the metadata of a shard
-_SPARE = 1.1  # on the room that shards are estimated to take
 
 MakeShard = Callable[[range], tuple[pa.Table, dict[str, Any]]]
 """Makes the shard of some rows, and facts that its index keeps. It is pickled where no fork is."""
@@ -128,7 +125,6 @@ def make_shards(
     make: MakeShard,
     num_proc: int | None = None,
     tell: Callable[[int], None] = lambda _: None,
-    bytes_of_row: float = 0.0,
 ) -> Shards:
     """Makes the shards that a folder lacks, and its index.
 
@@ -137,10 +133,9 @@ def make_shards(
         key: Names what the shards are made from, and how.
         num_proc: Number of processes. None: the current process does the work.
         tell: Takes the number of rows that are done.
-        bytes_of_row: Estimated room of a row on the disk, until a shard tells it.
 
     Raises:
-        OSError: If the disk is too small, or a process is killed.
+        OSError: If the disk is full, or a process is killed.
     """
     try:
         found = Shards.read(folder)
@@ -157,15 +152,11 @@ def make_shards(
     missing = [number for number, shard in enumerate(shards) if shard is None]
     work = [(_shard_path(folder, number), key, spans[number]) for number in missing]
     done = rows - sum(len(span) for _, _, span in work)
-    kept = "What is written is kept."
-    check_room(folder, bytes_of_row * (rows - done), kept)
     with explained_full_disk(folder):
         for number, shard in _carry_out(work, make, num_proc):
             shards[missing[number]] = shard
             done += shard["rows"]
             tell(done)
-            needed = _SPARE * (rows - done) * shard["bytes"] / max(1, shard["rows"])
-            check_room(folder, needed, kept)
         _write_lengths(folder, len(spans))
     whole = [shard for shard in shards if shard is not None]
     write_atomic(folder / INDEX, json.dumps({"key": key, "shards": whole}, indent=1) + "\n")
@@ -249,30 +240,6 @@ def _read_shard(path: Path, key: str) -> dict[str, Any] | None:
     status = path.stat()
     sizes = {"bytes": status.st_size, "time": status.st_mtime_ns}
     return {**facts, **sizes, "sha256": content_digest(path)}
-
-
-def check_room(folder: Path, needed: float, rest: str) -> None:
-    """Refuses a disk that is too small for encoded data.
-
-    Args:
-        folder: Where they will be written; it may be missing.
-        needed: Bytes that they need.
-        rest: Sentence that tells what there is already.
-
-    Raises:
-        OSError: If the disk is too small.
-    """
-    if needed > (free := free_bytes(folder)):
-        raise OSError(
-            f"The encoded data need at least about {size_str(needed)} more in {str(folder)!r}, "
-            f"whose disk has {size_str(free)} left: make room, or choose another directory. {rest}"
-        )
-
-
-def free_bytes(folder: Path) -> int:
-    """Returns the free room of the disk that has a folder, or will have it; at least one byte."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    return max(1, shutil.disk_usage(there).free)
 
 
 def _write_lengths(folder: Path, count: int) -> None:

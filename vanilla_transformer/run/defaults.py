@@ -1,6 +1,5 @@
 """The defaults of a run that trains a new model: what fits the data, for options not given."""
 
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -64,13 +63,13 @@ class Facts:
     """What the defaults depend on, besides the options that are given.
 
     Attributes:
-        pairs: Number of training pairs; None: it is not known, so it counts as large.
+        pairs: Number of training pairs.
         characters: Number of different characters in them: a vocabulary of subwords has them all.
         has_bfloat16: Whether the device computes faster in bfloat16.
         is_sharded: Whether the launcher divides the model among processes.
     """
 
-    pairs: int | None
+    pairs: int
     characters: int
     has_validation: bool
     on_cpu: bool
@@ -78,7 +77,7 @@ class Facts:
     is_sharded: bool = False
 
     @classmethod
-    def of(cls, pairs: int | None, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
+    def of(cls, pairs: int, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
         """Counts the characters of a sample, and asks the machine."""
         characters = set[str]()
         for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
@@ -96,7 +95,7 @@ class Facts:
 
     @classmethod
     def on_this_machine(
-        cls, pairs: int | None, characters: int, has_validation: bool, use_cpu: bool
+        cls, pairs: int, characters: int, has_validation: bool, use_cpu: bool
     ) -> Self:
         """Adds what the machine decides to what is known of the data."""
         on_cpu = use_cpu or not torch.accelerator.is_available()
@@ -112,8 +111,7 @@ class Facts:
     @property
     def sizes(self) -> Sizes:
         """The row for the number of pairs, on a CPU with no more than its largest sizes."""
-        pairs = math.inf if self.pairs is None else self.pairs
-        row = next(row for row in TABLE if row.pairs is None or pairs <= row.pairs)
+        row = next(row for row in TABLE if row.pairs is None or self.pairs <= row.pairs)
         if not self.on_cpu or row.d_model <= LARGEST_ON_A_CPU.d_model:
             return row
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
@@ -229,11 +227,11 @@ def _learning_rate(chosen: _Chosen) -> float | None:
 def _eval_strategy(chosen: _Chosen) -> str | None:
     if not chosen.facts.has_validation:
         return None
-    return "steps" if chosen["eval_steps"] or chosen["streaming"] else "epoch"
+    return "steps" if chosen["eval_steps"] else "epoch"
 
 
 def _save_strategy(chosen: _Chosen) -> str:
-    if chosen["save_steps"] or chosen["streaming"]:  # a stream has no epochs that are known
+    if chosen["save_steps"]:
         return "steps"
     return "epoch" if chosen["eval_strategy"] in (None, "no") else str(chosen["eval_strategy"])
 
@@ -387,9 +385,7 @@ def recorded_defaults(
 
 def _reason_of_choice(options: Mapping[str, Any], facts: Facts) -> str:
     parts = [text for text in _sentence_parts(options) if text]
-    pairs = "A stream of training pairs"
-    if facts.pairs is not None:
-        pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
+    pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     where = " on a CPU" if facts.on_cpu else ""
     if not parts:
         return f"{pairs}{where}: all sizes are given."

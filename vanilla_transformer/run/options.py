@@ -188,11 +188,6 @@ class PreparationArguments(_Checked):
         "the same tokenizer.",
         1_000_000,
     )
-    streaming: bool = option(
-        "Read and encode the training pairs while the model trains, and keep no copy: for data "
-        "larger than the disk. Needs max_steps.",
-        False,
-    )
 
 
 @dataclass

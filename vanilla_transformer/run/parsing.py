@@ -15,7 +15,6 @@ from transformers.trainer_utils import IntervalStrategy
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.names import OWN_ALIGNMENT
 from vanilla_transformer.rules import Rule, check_rules, refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
 from vanilla_transformer.run.option_names import NO_ARCHITECTURE_OPTIONS, unknown_option_message
@@ -103,70 +102,6 @@ RULES = (
 )
 """The rules of a run for the options of its training."""
 
-STREAMING_RULES = (
-    Rule(
-        ("training",),
-        lambda value, _: value.max_steps < 1,
-        "`streaming` needs `max_steps`: where the data end is not known.",
-    ),
-    Rule(
-        ("given",),
-        lambda value, _: "num_train_epochs" in value,
-        "`num_train_epochs` {value[num_train_epochs]} has no effect with `streaming`, whose length "
-        "is not known: leave it out, `max_steps` decides.",
-    ),
-    Rule(
-        ("training",),
-        lambda value, _: (
-            IntervalStrategy.EPOCH
-            in (value.eval_strategy, value.save_strategy, value.logging_strategy)
-        ),
-        "`streaming` knows no epochs: set `eval_strategy`, `save_strategy` and `logging_strategy` "
-        "to steps.",
-    ),
-    Rule(
-        ("training",),
-        lambda value, _: value.max_tokens is None,
-        "`streaming` makes batches by tokens: give `max_tokens`.",
-    ),
-    Rule(
-        ("preparation",),
-        lambda value, _: value.prepared is not None,
-        "`prepared` {value.prepared!r} and `streaming` exclude each other: prepared data are on "
-        "the disk. Leave one of them out.",
-    ),
-    Rule(
-        ("preparation",),
-        lambda value, _: value.num_proc is not None,
-        "`num_proc` {value.num_proc} has no effect with `streaming`: `dataloader_num_workers` 1 "
-        "encodes in a process of its own.",
-    ),
-    Rule(
-        ("data",),
-        lambda value, _: bool(value.corpora),
-        "`corpora` are filtered and mixed on the disk, which `streaming` does not use: `prepare` "
-        "them, or stream one source.",
-    ),
-    Rule(
-        ("subwords",),
-        lambda value, _: value.enabled,
-        "`bpe_dropout` and `unigram_alpha` need the texts of all pairs, which `streaming` does not "
-        "keep: leave one of them out.",
-    ),
-    Rule(
-        ("training",),
-        lambda value, _: value.guided_alignment not in (None, OWN_ALIGNMENT),
-        "`guided_alignment` {value.guided_alignment!r} is a file of links, which `streaming` does "
-        "not read: give 'own', or leave one of them out.",
-    ),
-    Rule(
-        ("training",),
-        lambda value, _: value.do_train is False,
-        "`do_train` False leaves nothing to stream: leave `streaming` out.",
-    ),
-)
-"""The rules of a run that streams its training data, for the topics of its options."""
-
 
 @dataclass(frozen=True)
 class RunArguments:
@@ -198,14 +133,8 @@ class RunArguments:
     defaults: ChosenDefaults | None = None
 
     def __post_init__(self) -> None:
-        if self.preparation.streaming:
-            check_rules(STREAMING_RULES, self)
         both = self.architecture.get("label_smoothing"), self.training.label_smoothing_factor
         refuse(
-            (
-                "stream_buffer" in self.given and not self.preparation.streaming,
-                "`stream_buffer` has no effect without `streaming`: give both, or leave it out.",
-            ),
             (
                 self.model.model_name_or_path is not None  # else `eval_strategy` is chosen
                 and "eval_steps" in self.given

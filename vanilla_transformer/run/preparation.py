@@ -17,14 +17,12 @@ from vanilla_transformer.data.arguments import DataArguments
 from vanilla_transformer.data.atomic_files import write_atomic
 from vanilla_transformer.data.corpora import tags_of
 from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.disk_room import check_room_before_reading
 from vanilla_transformer.data.encoding import encode, tokenizer_digest
 from vanilla_transformer.data.file_contents import content_digest, read_object, text_digest
-from vanilla_transformer.data.file_formats import add_links, cache_folder
+from vanilla_transformer.data.file_formats import add_links
 from vanilla_transformer.data.model_directory import check_model_directory
 from vanilla_transformer.data.parallel_data import load_parallel_data, name_row
 from vanilla_transformer.data.shards import INDEX, Shards
-from vanilla_transformer.data.streamed_pairs import stream_parallel_data
 from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.token_budget import check_longest, token_lengths
 from vanilla_transformer.inference.loading import load_tokenizer
@@ -99,12 +97,6 @@ def prepare(arguments: RunArguments, data: DatasetDict | None, report: Report) -
         if data is not None:
             raise ValueError(f"`prepared` {prepared!r} replaces the data: pass one of both.")
         return _open_prepared(arguments, directory, Path(prepared))
-    if arguments.preparation.streaming:
-        if data is not None:
-            raise ValueError("`streaming` reads what the options name: pass no data.")
-        return _open_stream(arguments, directory, report)
-    if data is None and directory.checkpoint is None:
-        check_room_before_reading(cache_folder(), arguments.data, is_new=False)
     report("read the data")
     data = _load_data(arguments, data)
     sample = _sample_of(arguments, data)
@@ -127,8 +119,6 @@ def prepare_directory(arguments: RunArguments) -> None:
     folder = Path(str(arguments.training.output_dir))
     with locked_directory(folder, is_main=True):
         request = {name: arguments.given[name] for name in _DECIDING if name in arguments.given}
-        if not (folder / MANIFEST).exists():
-            check_room_before_reading(folder, arguments.data, is_new=True)
         begun = _begun_manifest(folder, json.loads(json.dumps(request)))
         directory = OutputDirectory(folder, None, False)
         init_from = arguments.model.model_name_or_path
@@ -272,39 +262,6 @@ def _open_prepared(
             )
     encoded = DatasetDict({name: _open_split(folder, name, manifest) for name in texts})
     _check_budget(arguments, encoded, lambda row: f"Pair {row + 1} of {str(folder / 'train')!r}")
-    return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
-
-
-def _open_stream(
-    arguments: RunArguments, directory: OutputDirectory, report: Report
-) -> Preparation:
-    """Opens a stream of training pairs, trains its tokenizer on a sample, and encodes the rest."""
-    init_from = _saved_model(arguments, directory)
-    report("read a sample of the data")
-    stream, texts = stream_parallel_data(arguments.data)
-    is_new = init_from is None and arguments.tokenizer.tokenizer_name_or_path is None
-    sample = stream.first_texts(arguments.preparation.tokenizer_sample if is_new else _FIRST_TEXTS)
-    facts = None
-    if directory.checkpoint is None:
-        scores = "validation" in texts and arguments.given.get("do_eval") is not False
-        facts = Facts.of(None, sample, scores, arguments.training.use_cpu)
-    arguments = _with_facts(arguments, directory, facts)
-    first = sample.select(range(min(_FIRST_TEXTS, len(sample))))
-    texts = DatasetDict({"train": first, **texts})
-    texts = splits_in_use(arguments.training, texts, init_from)
-    report(f"make the tokenizer for a sample of {len(sample):,} pairs")
-    tokenizer = make_tokenizer(arguments.tokenizer, sample, init_from)
-    plan, _ = plan_run(arguments, directory, texts, tokenizer)
-    limits, budget = (plan.max_source_length, plan.max_target_length), plan.training.max_tokens or 0
-    if sum(budget + 1 if limit is None else limit for limit in limits) > budget:
-        raise ValueError(
-            f"`streaming` meets long pairs while it trains, so each must fit into a batch: give "
-            f"`max_source_length` and `max_target_length`, at most {budget:,} together."
-        )
-    limited = limit_length(tokenizer, plan.positions)
-    others = DatasetDict({name: rows for name, rows in texts.items() if name != "train"})
-    encoded: Any = encode(others, limited, *limits)
-    encoded = DatasetDict({"train": stream.encoded_by(limited, *limits), **encoded})
     return _with_inputs(arguments, directory, texts, tokenizer, encoded, plan)
 
 

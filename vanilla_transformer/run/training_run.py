@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import datasets
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import DatasetDict
 from huggingface_hub import HfApi
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -161,10 +161,7 @@ def _log_message(trainer: TokenBudgetSeq2SeqTrainer, message: str) -> None:
 
 def _describe_data(plan: RunPlan, encoded: DatasetDict, num_tokens: int, model: Any) -> str:
     """Says how much a run has read, and how large its model is."""
-    pairs = ", ".join(
-        f"{len(rows):,} {name} pairs" if isinstance(rows, Dataset) else f"a stream of {name} pairs"
-        for name, rows in encoded.items()
-    )
+    pairs = ", ".join(f"{len(rows):,} {name} pairs" for name, rows in encoded.items())
     parameters = sum(weight.numel() for weight in model.parameters())
     origin = "" if plan.init_from is None else f" of {plan.init_from!r}"
     return (

@@ -30,7 +30,6 @@ from transformers.utils import logging
 from vanilla_transformer.data.atomic_files import explained_full_disk, write_atomic
 from vanilla_transformer.data.file_formats import LINKS
 from vanilla_transformer.data.mixing import Mixture
-from vanilla_transformer.data.streaming import POSITION, PositionCollator, TokenBudgetStream
 from vanilla_transformer.data.token_budget import TokenBudgetBatchSampler, token_lengths
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.losses import mean_per_item, token_loss
@@ -85,9 +84,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     """The stock `Seq2SeqTrainer` with the options of `TokenBudgetTrainingArguments`.
 
     With `args.max_tokens` it trains on token-budget batches; lengths are those of the columns
-    "input_ids" and "labels". A training set without a length is batched by `TokenBudgetStream` and
-    needs `max_steps`. Evaluation is unchanged. A run that is resumed in the middle of an epoch sees
-    the same batches as an uninterrupted run, on one process or several.
+    "input_ids" and "labels". Evaluation is unchanged. A run that is resumed in the middle of an
+    epoch sees the same batches as an uninterrupted run, on one process or several.
 
     With `args.rdrop_alpha` the training loss is that of R-Drop, with `args.simcut_alpha` that of
     SimCut.
@@ -125,10 +123,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _guide: GuidedHead | None = None
     # The checkpoint that the current step has saved.
     _saved: Path | None = None
-    # Examples of a stream that this process has trained on since the last call of `train`.
-    _examples: int = 0
-    # The position in a stream after the last batch of this process; None: there is none.
-    _position: str | None = None
     # The search of the current evaluation.
     _search: Search | None = None
     # Loss and number of labels of each batch that this process has evaluated.
@@ -211,7 +205,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 directory; a `Checkpoint`: one that has been checked; None: the training starts at
                 step 0.
         """
-        self._examples, self.num_tokens, self._position = 0, 0, None
+        self.num_tokens = 0
         found_callbacks = self.callback_handler.callbacks
         means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
         chosen = resume_from_checkpoint or None
@@ -229,29 +223,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
             self.control.should_training_stop = True
         if self.control.should_training_stop:
             return
-        path = Path(str(options["resume_from_checkpoint"] or ""), self._position_file)
-        if self._is_stream and options["epoch"] == options["epochs_trained"] and path.is_file():
-            skipped = options["steps_trained_in_current_epoch"]
-            stream = options["train_dataloader"].dataset
-            stream.resume(path.read_text(encoding="utf-8"), skipped)
         cast(Any, super())._run_epoch(*args, **options)
-
-    @property
-    def _position_file(self) -> str:
-        """File of a checkpoint with the position of this process in a stream."""
-        return f"stream_position_{self.args.process_index}.json"
-
-    def get_batch_samples(self, *args: Any, **options: Any) -> Any:
-        """Returns the next batches, as in transformers; the position after them is kept."""
-        samples, num_items = super().get_batch_samples(*args, **options)
-        for batch in samples if self._is_stream else ():
-            self._position = batch.pop(POSITION)
-        return samples, num_items
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
         """Returns the loss of one batch, after its gradient has been added."""
-        if self._is_stream:
-            self._examples += len(inputs["labels"])
         for name, empty in (("labels", IGNORE_INDEX), ("attention_mask", 0)):
             if name in inputs:
                 self.num_tokens = self.num_tokens + (inputs[name] != empty).sum()
@@ -295,9 +270,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         with explained_full_disk(self._saved):
             if self.args.save_total_limit and self.args.should_save:
                 make_newest(self._saved)
-            if self._position is not None:
-                self._saved.mkdir(parents=True, exist_ok=True)
-                write_atomic(self._saved / self._position_file, self._position)
             super()._save_checkpoint(model, trial)
         self.record.folder = None
 
@@ -360,9 +332,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         self._total_loss_scalar += self.record.loss_before
         self._initial_global_step = self.record.first_step
         start_time = time.time() - self.record.seconds  # also if the clock was set anew
-        steps = self.state.global_step - self.record.resumed_step
-        if self._is_stream and steps:  # the sizes of its batches were not known before
-            num_train_samples = self._examples / steps * self.args.world_size * self.state.max_steps
         output = cast(Any, super())._finalize_training(trial, num_train_samples, start_time)
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ExportableState):  # as Trainer does when it saves a checkpoint
@@ -381,8 +350,8 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
 
         Raises:
             ValueError: If several processes work on one batch (tensor, context or sequence
-                parallelism), and under the conditions of `TokenBudgetBatchSampler` and
-                `TokenBudgetStream`.
+                parallelism), the training set has no length, and under the conditions of
+                `TokenBudgetBatchSampler`.
         """
         max_tokens: int | None = getattr(self.args, "max_tokens", None)
         if max_tokens is None:
@@ -394,40 +363,22 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 "`max_tokens` gives each process its own batches, which tensor, context and "
                 "sequence parallelism do not allow: use `per_device_train_batch_size`."
             )
-        order: dict[str, Any] = {
-            "seed": self.order_seed,
-            "num_processes": self.args.world_size,
-            "process_index": self.args.process_index,
-        }
-        if self.mixture is not None:
-            order["mixture"] = self.mixture
-        loader: DataLoader[Any]
-        if has_length(self.train_dataset):  # all but the batches is as in the stock loader
-            stock = super().get_train_dataloader()
-            self._batch_sampler = TokenBudgetBatchSampler(
-                token_lengths(self.train_dataset, "input_ids"),
-                token_lengths(self.train_dataset, "labels"),
-                max_tokens,
-                **order,
+        if not has_length(self.train_dataset):  # it would be read whole, and may never end
+            raise ValueError(
+                "`max_tokens` needs a training set with a length: use `datasets.Dataset`, or "
+                "`per_device_train_batch_size`."
             )
-            loader = _loader_like(stock, self._batch_sampler)
-        else:
-            stream = TokenBudgetStream(
-                cast(Any, self.train_dataset),
-                max_tokens,
-                getattr(self.args, "stream_buffer", 10_000),
-                further_columns=() if self._guide is None else (LINKS,),
-                **order,
-            )
-            loader = DataLoader(
-                stream,
-                batch_size=None,
-                collate_fn=PositionCollator(self.data_collator),
-                num_workers=self.args.dataloader_num_workers,
-                prefetch_factor=self.args.dataloader_prefetch_factor,
-                pin_memory=self.args.dataloader_pin_memory,
-            )
-        return self._prepare_loader(loader)
+        stock = super().get_train_dataloader()  # all but the batches is as in the stock loader
+        self._batch_sampler = TokenBudgetBatchSampler(
+            token_lengths(self.train_dataset, "input_ids"),
+            token_lengths(self.train_dataset, "labels"),
+            max_tokens,
+            seed=self.order_seed,
+            num_processes=self.args.world_size,
+            process_index=self.args.process_index,
+            mixture=self.mixture,
+        )
+        return self._prepare_loader(_loader_like(stock, self._batch_sampler))
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """Returns the stock loader, or one of token-budget batches for `args.eval_max_tokens`.
@@ -491,20 +442,12 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         return cast("DataLoader[Any]", prepared)
 
     @property
-    def _is_stream(self) -> bool:
-        has_budget = getattr(self.args, "max_tokens", None) is not None
-        return has_budget and not has_length(self.train_dataset)
-
-    @property
     def order_seed(self) -> int:
         """Seed of the order of the examples."""
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
-        """Returns the number of examples per optimizer step; its mean if `max_tokens` is set.
-
-        For a stream with `max_tokens` it is not known, and is that without `max_tokens`.
-        """
+        """Returns the number of examples per optimizer step; its mean if `max_tokens` is set."""
         if (sampler := self._batch_sampler) is None:
             return int(super().get_total_train_batch_size(args))
         batches_per_step: int = args.gradient_accumulation_steps * args.world_size

@@ -17,7 +17,7 @@ _SCHEDULES = (NOAM, *(kind.value for kind in SchedulerType))
 _OPTIMIZERS = (MUON, *(kind.value for kind in OptimizerNames))
 
 RULES = (
-    at_least(1, "max_tokens", "eval_max_tokens", "stream_buffer", "early_stopping_patience"),
+    at_least(1, "max_tokens", "eval_max_tokens", "early_stopping_patience"),
     at_least(0, "muon_learning_rate", "rdrop_alpha", "simcut_alpha", "guided_alignment_weight"),
     within(0, 1, "muon_momentum", "simcut_cutoff", ends="[)"),
     Rule(
@@ -104,11 +104,6 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         MUON_LEARNING_RATE,
     )
     muon_momentum: float = option("Momentum with `optim` muon.", MUON_MOMENTUM)
-    stream_buffer: int = option(
-        "Number of examples that are held in memory to make batches of max_tokens from an "
-        "IterableDataset.",
-        10_000,
-    )
     rdrop_alpha: float | None = option(
         "Weight of R-Drop's divergence between two passes with different dropout; 5 in the paper. "
         "Doubles the memory and the time of a step."
