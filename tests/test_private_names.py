@@ -40,15 +40,9 @@ PRIVATE_NAMES = {
         "_prepare_cache_for_generation",
         "_prepare_generated_length",
         "_get_logits_processor",
-        "_get_candidate_generator",
-        "_get_stopping_criteria",
     ),
     "transformers.generation.configuration_utils.GenerationConfig": (
         "_get_default_generation_params",
-    ),
-    "transformers.generation.stopping_criteria.StopStringCriteria": (
-        "_byte_level_decoder",
-        "_token_to_bytes",
     ),
     "transformers.pipelines.base.Pipeline": (
         "_forward",

@@ -223,7 +223,7 @@ def test_the_least_risk_among_a_beam_that_is_too_narrow_names_its_options(traine
 
 def test_every_setting_of_generate_can_be_given(trained, capsys):
     argv = [str(trained), "--engine", "transformers", LINES[0]]
-    translate([*argv, "--generation", "stop_strings=sieht", "--generation", "num-beams=1"])
+    translate([*argv, "--generation", "max_new_tokens=2", "--generation", "num-beams=1"])
     translate([*argv, "--generation", "suppress_tokens=[4]", "--generation", "max_length=3"])
     assert capsys.readouterr().out.splitlines()[0] == "Hund sieht"
     for given, message in (

@@ -98,18 +98,6 @@ def test_an_end_that_is_forced_is_no_end(engines, name, heard, monkeypatch):
             engines[name].translate(LINE, max_new_tokens=1)
 
 
-def test_an_output_that_another_rule_stops_is_not_called_too_short(engines, heard):
-    options = {"stop_strings": ["sieht"], "max_new_tokens": 3, "num_beams": 1}
-    texts = engines["transformers"].translate([LINE, SOURCES[-1]], **options)
-    assert texts[0] == "Hund sieht"
-    assert "of 3 tokens: 1." in warnings_of(heard)[-1]
-    options |= {"max_new_tokens": 9, "return_tokens": True, "return_scores": True}
-    (alone,) = engines["transformers"].translate([LINE], **options)
-    beside, _ = engines["transformers"].translate([LINE, SOURCES[-1]], **options)
-    assert beside.tokens == alone.tokens
-    assert beside.score == pytest.approx(alone.score, abs=1e-4)
-
-
 @pytest.mark.parametrize("name", ["transformers", "ctranslate2"])
 def test_what_is_no_text_is_refused_at_the_call(engines, name):
     translator = engines[name]

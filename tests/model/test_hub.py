@@ -8,8 +8,6 @@ from hub_server import TOKEN, Hub, run
 from huggingface_hub import ModelCard
 from toy import REPOSITORY, arguments
 
-from vanilla_transformer.model.sharing import PATH_LINE
-
 CODE = {path.name for path in (REPOSITORY / "vanilla_transformer/model").glob("*.py")}
 CODE -= {"__init__.py"}
 MODEL_CODE = CODE - {"tokenization_vanilla_transformer.py"}
@@ -113,9 +111,9 @@ BY_HAND = """
 import sys
 import vanilla_transformer
 from datasets import Dataset
+from huggingface_hub import HfApi
 from transformers import (
-    AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification,
-    AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer,
+    AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer,
     Seq2SeqTrainingArguments, pipeline,
 )
 from vanilla_transformer.training.callbacks import CompletePushes
@@ -130,14 +128,10 @@ model.push_to_hub("somebody/by-hand")
 model.config.push_to_hub("somebody/config")
 pipe = pipeline("seq2seq-generation", model=directory, device="cpu")
 pipe.push_to_hub("somebody/pipe")
-pipe.push_to_hub("somebody/pipe")
-AutoModelForSequenceClassification.from_pretrained(directory).push_to_hub("somebody/classifier")
-AutoModelForCausalLM.from_pretrained(directory).push_to_hub("somebody/language-model")
-AutoModelForSeq2SeqLM.from_pretrained(directory, dtype="bfloat16").push_to_hub("somebody/half")
-changed = pipeline("seq2seq-generation", model=directory, device="cpu")
-changed.model.lm_head.weight.data[7, 3] += 1
-changed.push_to_hub("somebody/changed-pipe")
-changed.model.push_to_hub("somebody/changed")
+HfApi().create_repo("somebody/folder")
+HfApi().upload_folder(
+    repo_id="somebody/folder", folder_path=directory, ignore_patterns=["checkpoint-*", "*.bin"]
+)
 loaded = pipeline("seq2seq-generation", model="somebody/pipe", device="cpu")
 assert loaded("a dog sees a cat .") == pipe("a dog sees a cat .")
 
@@ -161,7 +155,7 @@ def pushed_by_hand(hub, trained, tmp_path_factory):
     run(hub, folder / "home", "-c", BY_HAND, trained, folder / "stock")
 
 
-@pytest.mark.parametrize("name", ["by-hand", "pipe", "stock"])
+@pytest.mark.parametrize("name", ["by-hand", "pipe", "stock", "folder"])
 def test_code_and_tokenizer_are_there_after_the_second_push(hub, pushed_by_hand, name):
     files = hub.files(f"somebody/{name}")
     assert set(files) >= CODE
@@ -172,29 +166,8 @@ def test_code_and_tokenizer_are_there_after_the_second_push(hub, pushed_by_hand,
         assert all(set(files) >= MODEL_CODE for _, _, files in commits if "config.json" in files)
 
 
-@pytest.mark.parametrize("name", ["by-hand", "pipe", "half"])
-def test_the_card_of_the_directory_goes_with_the_model(hub, pushed_by_hand, trained, name):
-    card, own = card_of(hub, f"somebody/{name}"), ModelCard.load(trained / "README.md")
-    assert card.data.license == own.data.license == "mit"
-    assert card.data.pipeline_tag == "translation"
-    assert card.data.eval_results == own.data.eval_results
-    assert len(card.data.eval_results) == 4
-    assert f'path = "somebody/{name}"' in card.text
-    assert "More Information Needed" not in card.text
-    assert set(own.data.tags) <= set(card.data.tags)
-    assert ("toy" in card.data.tags) is (name == "by-hand")
-
-
-@pytest.mark.parametrize("name", ["classifier", "language-model", "changed", "changed-pipe"])
-def test_the_card_stays_behind_when_class_or_weights_are_others(hub, pushed_by_hand, name):
-    card = card_of(hub, f"somebody/{name}")
-    assert not card.data.eval_results
-    assert "More Information Needed" in card.text
-
-
-def test_only_the_example_of_a_card_is_changed():
-    text = 'text with path = "a"\npath = "runs/x"\nprint(path)\n'
-    assert PATH_LINE.findall(text) == ['path = "runs/x"']
+def test_a_folder_brings_its_card(hub, pushed_by_hand, trained):
+    assert hub.files("somebody/folder")["README.md"] == (trained / "README.md").read_bytes()
 
 
 # --- loading where the package is not installed --------------------------------------------------

@@ -14,6 +14,7 @@ from transformers import (
     BertConfig,
     BertModel,
     GenerationConfig,
+    StoppingCriteria,
     pipeline,
 )
 from transformers.pipelines.pt_utils import KeyDataset
@@ -29,6 +30,16 @@ from vanilla_transformer.model.sharing import GENERATION_TASK
 
 TEXTS = ["a dog sees a cat .", "a woman likes a boat .", "a bird", "a bird finds a child ."]
 GERMAN = ["Hund sieht Katze .", "Frau mag Boot .", None, "Vogel findet Kind ."]
+
+
+class StopAfter(StoppingCriteria):
+    """Stops a row after a token, as stop strings do."""
+
+    def __init__(self, token):
+        self.token = token
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return input_ids[:, -1] == self.token
 
 
 def text_of(outputs):
@@ -215,24 +226,34 @@ def test_two_vocabularies_encode_with_one_and_decode_with_the_other(separate):
     assert [[text] for text in outputs] == [text_of(separate(text)) for text in texts]
 
 
-def test_strings_that_stop_are_strings_of_the_target(tiny_model):
+@pytest.fixture
+def letters(tiny_model):
+    """A pipeline whose target has the letters that transformers' criterion of stop strings asks."""
     tokenizer = VanillaTransformerTokenizer.train(
         ["one two three four"], ["jihgfedcba"], kind="char", shared=False
     )
     model = tiny_model(vocab_size=len(tokenizer), decoder_vocab_size=tokenizer.target_vocab_size)
-    separate = Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, max_new_tokens=8)
-    (output,) = separate("two", min_new_tokens=6, suppress_tokens=[0, 1, 3])
-    start = output["generated_text"][:2]
-    assert len(output["generated_text"]) > 2
-    (stopped,) = separate("two", stop_strings=[start], min_new_tokens=1, suppress_tokens=[0, 1, 3])
-    assert stopped["generated_text"] == start
-    assert tokenizer.convert_tokens_to_ids("w") != tokenizer.unk_token_id
+    options = {"max_new_tokens": 8, "min_new_tokens": 3, "suppress_tokens": [0, 1, 3]}
+    return Seq2SeqGenerationPipeline(model=model, tokenizer=tokenizer, **options)
+
+
+def test_strings_that_stop_are_strings_of_the_target(letters):
+    (output,) = letters("two")
+    start = output["generated_text"][:3]
+    assert len(output["generated_text"]) > 3
+    assert text_of(letters("two", stop_strings=[start])) == [start]
+    translator = Translator.from_model(letters.model, letters.tokenizer)
+    options = {"max_new_tokens": 5, "suppress_tokens": [0, 1, 2, 3], "return_scores": True}
+    assert not translator.translate("two", **options).is_complete
+    stopped = translator.translate("two", stop_strings=[start], **options)
+    assert (stopped.text, stopped.is_complete) == (start, True)
 
 
 def test_padding_after_a_stop_string_has_no_score(pipe):
     short, long = TEXTS[0], TEXTS[1]
     first = GERMAN[0].split()[0]
-    options = {"stop_strings": [first], "return_scores": True, "num_beams": 1}
+    last = pipe.tokenizer.convert_tokens_to_ids(first, side="target")
+    options = {"stopping_criteria": [StopAfter(last)], "return_scores": True, "num_beams": 1}
     (alone,) = pipe(short, **options)
     together = pipe([short, long], batch_size=2, **options)
     assert alone["generated_text"] == first

@@ -16,7 +16,7 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from vanilla_transformer.data.token_words import vocabulary_of
+from vanilla_transformer.data.token_words import target_side, vocabulary_of
 from vanilla_transformer.model.inputs import shift_right
 from vanilla_transformer.model.modes import evaluation_mode
 from vanilla_transformer.search import Search
@@ -210,7 +210,7 @@ class TransformersEngine:
         """Returns the arguments of `generate()` besides the sources."""
         arguments: dict[str, Any] = {"generation_config": search.settings}
         if search.settings.stop_strings is not None:
-            arguments["tokenizer"] = self.tokenizer
+            arguments["tokenizer"] = target_side(self.tokenizer)
         return arguments
 
     def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:

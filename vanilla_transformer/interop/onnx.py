@@ -255,16 +255,6 @@ class OnnxModel(PreTrainedModel, TwoVocabularyGeneration, GenerationMixin):
         """The type of the logits."""
         return torch.float32
 
-    def _validate_generation_mode(self, mode: Any, generation_config: Any, others: Any) -> None:
-        """Refuses options of `generate()` that the model refuses, or that need its layers."""
-        if generation_config.assistant_early_exit is not None:
-            raise ValueError(
-                f"`assistant_early_exit` is {generation_config.assistant_early_exit}, but the "
-                "exported graphs are whole: leave it out, or use the original model."
-            )
-        base = cast(Any, super())
-        base._validate_generation_mode(mode, generation_config, others)
-
     def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments
         self, *args: Any
     ) -> None:

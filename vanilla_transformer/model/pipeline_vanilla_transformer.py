@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 from transformers import Pipeline, PreTrainedModel
 
 from .modes import evaluation_mode
-from .sharing import push_card
 
 NO_LIMIT = 10**9
 """Tokenizers without a length limit have a `model_max_length` of at least this."""
@@ -133,13 +132,6 @@ class Seq2SeqGenerationPipeline(Pipeline):
             inputs = (text for text in inputs)
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[no-untyped-call]  # untyped base class
 
-    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:
-        """Pushes the model, tokenizer and code, and the card that was saved with these weights."""
-        pushed: Any = super().push_to_hub(repo_id, **kwargs)  # typed as a text, but a commit
-        options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(self.model, pushed, **options)
-        return pushed
-
     def _sanitize_parameters(
         self,
         truncation: bool | None = None,
@@ -195,7 +187,8 @@ class Seq2SeqGenerationPipeline(Pipeline):
         options = self._prepare_generate_kwargs(generate_kwargs)
         search = self._get_set_generation_params(options)
         if search.get("stop_strings") is not None:
-            options = {"tokenizer": self.tokenizer, **options}
+            target: Any = getattr(self.tokenizer, "target_tokenizer", lambda: self.tokenizer)
+            options = {"tokenizer": target(), **options}
         with evaluation_mode(self.model):
             output = self.model.generate(**inputs, **options)
             sequences = cast(torch.Tensor, getattr(output, "sequences", output))

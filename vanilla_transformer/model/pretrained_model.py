@@ -21,7 +21,7 @@ from .configuration_vanilla_transformer import (
 )
 from .initialization import set_initial_values
 from .modes import is_tracing
-from .sharing import push_card, warn_of_untested_versions
+from .sharing import warn_of_untested_versions
 from .token_layout import NO_SHORTCUTS, TrainingShortcuts
 
 PROBE_FILE = "probe.json"
@@ -281,14 +281,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             kind.__name__, kind.__module__ = ours.__name__, ours.__module__
         Path(save_directory, PROBE_FILE).unlink(missing_ok=True)
         super().save_pretrained(save_directory, **kwargs)
-
-    def push_to_hub(self, repo_id: str, **kwargs: Any) -> Any:  # type: ignore[override]  # as below
-        """Pushes weights, configs and code, and the card that was saved with the same weights."""
-        push: Any = super().push_to_hub  # wrapped by the base class in a way that hides its types
-        pushed = push(repo_id, **kwargs)
-        options = {name: kwargs.get(name) for name in ("token", "revision")}
-        push_card(self, pushed, **options)
-        return pushed
 
 
 # Configs of models of one stack -------------------------------------------------------------------

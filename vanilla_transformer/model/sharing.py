@@ -1,4 +1,4 @@
-"""What makes a saved model usable elsewhere: its code, its versions, its card on the Hub.
+"""What makes a saved model usable elsewhere: its code and its versions.
 
 The code is saved beside a model. In its config, `auto_map` names the class that each Auto class
 loads, and `custom_pipelines` the class of each pipeline task. Both refer to files in the saved
@@ -7,7 +7,6 @@ saved with; they are compared with the installed ones when it is built, also as 
 """
 
 import copy
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub import CommitInfo, HfApi, ModelCard
 from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils import logging
@@ -27,16 +25,12 @@ CODE_VERSION = "0.1.0"
 
 TESTED: Mapping[str, tuple[str, str | None]] = {
     "torch": ("2.13", None),
-    "transformers": ("5.20.2", "5.25"),
+    "transformers": ("5.24", "5.25"),
 }
-"""The versions that the tests have run with, as [first, end), by library.
+"""The first version that the tests have run with, and the end of those, by library.
 
 Without an end, newer versions give no warning: nothing is known against them.
 """
-
-UNFILLED_FIELD = "[More Information Needed]"
-PATH_LINE = re.compile(r'^path = ".*"$', re.MULTILINE)
-"""The line of a card's example that names what it loads: on the Hub, the repository."""
 
 AUTO_MAP = {
     "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -101,10 +95,10 @@ def collect_pipelines(
     Returns:
         A deep copy: `pipeline` puts classes into the entries, and no config file can hold those.
     """
-    found: dict[str, Any] = {}
+    pipelines: dict[str, Any] = {}
     for architecture in architectures or []:
-        found |= PIPELINES.get(architecture, {})
-    return CustomPipelines(copy.deepcopy({**found, **user_pipelines}))
+        pipelines |= PIPELINES.get(architecture, {})
+    return CustomPipelines(copy.deepcopy({**pipelines, **user_pipelines}))
 
 
 def select_user_pipelines(pipelines: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,14 +158,14 @@ def warn_of_untested_versions(saved_with: object) -> None:
     installed = current_versions()
     known_versions = saved_with if isinstance(saved_with, Mapping) else {}
     for library, (first, end) in TESTED.items():
-        found, recorded = installed[library], known_versions.get(library)
-        is_old = _parse_version(found) < _parse_version(first)
-        is_new = end is not None and _parse_version(found) >= _parse_version(end)
-        if found != recorded and (is_old or is_new):
+        version, recorded = installed[library], known_versions.get(library)
+        is_old = _parse_version(version) < _parse_version(first)
+        is_new = end is not None and _parse_version(version) >= _parse_version(end)
+        if version != recorded and (is_old or is_new):
             tested = first if end is None else f"{first} up to, but not including, {end}"
             known = "" if recorded is None else f", and the model was saved with {recorded}"
             logger.warning_once(
-                f"{library} {found} is untested: this code was tested with {tested}{known}. "
+                f"{library} {version} is untested: this code was tested with {tested}{known}. "
                 "Compare the results with `vanilla-transformer verify`."
             )
 
@@ -180,69 +174,3 @@ def _parse_version(version: str) -> tuple[int, ...]:
     """Returns the three numbers of a version; what follows them, such as `+cpu`, does not count."""
     numbers = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", version)
     return tuple(int(number or 0) for number in numbers.groups()) if numbers else (0, 0, 0)
-
-
-# The Hub -----------------------------------------------------------------------------------------
-
-
-def push_card(
-    model: Any,
-    pushed: CommitInfo,
-    *,
-    token: str | bool | None = None,
-    revision: str | None = None,
-) -> None:
-    """Replaces the empty card that transformers pushed with the card of the model's directory.
-
-    A card belongs to the class and the weights that it was written for. It does not go along with a
-    model that has been trained further, or was loaded as another class. A card on the Hub that has
-    been filled in is not replaced.
-
-    Args:
-        model: The pushed model. Without a card in the directory it was loaded from, nothing
-            happens.
-        revision: Branch of the push. None: the main branch. For a pull request, its own branch is
-            used.
-    """
-    path = Path(model.name_or_path) / "README.md"
-    if not path.is_file() or not is_as_saved(model, path.parent):
-        return
-    api, repo_id = HfApi(), pushed.repo_url.repo_id
-    revision = pushed.pr_revision or revision
-    downloaded = api.hf_hub_download(repo_id, path.name, revision=revision, token=token)
-    empty_card = ModelCard.load(downloaded)
-    if UNFILLED_FIELD not in empty_card.text:
-        return
-    card = ModelCard.load(path)
-    card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *(empty_card.data.tags or [])]))
-    api.upload_file(
-        path_or_fileobj=PATH_LINE.sub(f'path = "{repo_id}"', str(card)).encode(),
-        path_in_repo=path.name,
-        repo_id=repo_id,
-        token=token,
-        revision=revision,
-        commit_message="Upload model card",
-    )
-
-
-def is_as_saved(model: Any, folder: Path) -> bool:
-    """Returns whether a model has the class and the weights that a directory holds.
-
-    Returns:
-        False also if the directory holds no model, or if weights of the model are not in memory.
-    """
-    config = folder / "config.json"
-    if not config.is_file():
-        return False
-    architectures = json.loads(config.read_text(encoding="utf-8")).get("architectures") or [None]
-    own: dict[str, torch.Tensor] = model.state_dict()
-    if type(model).__name__ != architectures[0] or any(value.is_meta for value in own.values()):
-        return False
-    try:
-        saved = type(model).from_pretrained(folder, dtype=model.dtype).state_dict()
-    except (OSError, RuntimeError):  # no weights, or weights of other shapes
-        return False
-    return saved.keys() == own.keys() and all(
-        saved[name].dtype == value.dtype and torch.equal(saved[name], value.cpu())
-        for name, value in own.items()
-    )
