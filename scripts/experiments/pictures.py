@@ -2,7 +2,7 @@
 
 alignment.png shows the cross-attention of a pronunciation model: which letters the decoder attends
 to when it predicts each phoneme. The other pictures show what `vanilla_transformer.inspection`
-draws of the same model, and the positions of untrained models.
+draws of the same model.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from typing import Any
 
 from transformers.utils import logging
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import (
     AttentionMaps,
@@ -22,9 +21,7 @@ from vanilla_transformer.inspection import (
     plot_alignment,
     plot_head_scores,
     plot_heads,
-    plot_positions,
     plot_shapes,
-    plot_training,
     shape_walk,
 )
 from vanilla_transformer.inspection.attention_figures import draw_alignment
@@ -99,14 +96,6 @@ def draw_head_scores(model: Any, tokenizer: Any) -> Any:
     return plot_head_scores(changes, score="loss in nats per token")
 
 
-def draw_scheme(scheme: str, stack: Any, d_model: int = 512) -> Any:
-    """Draws the positions of an untrained model with one of the schemes."""
-    sizes: dict[str, Any] = {"vocab_size": 8, "encoder_layers": 1, "decoder_layers": 1}
-    sizes["d_model"] = d_model
-    config = VanillaTransformerConfig(**sizes, position_embedding_type=scheme)
-    return plot_positions(VanillaTransformerForConditionalGeneration(config), stack)
-
-
 def list_pictures(
     model: Any, tokenizer: Any, options: argparse.Namespace
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -116,10 +105,6 @@ def list_pictures(
     yield "one-alignment", partial(draw_one_word, maps[-1], options.layer)
     yield "heads", partial(draw_heads, maps[-1])
     yield "shapes", partial(draw_shapes, model, tokenizer, options.words)
-    yield "positions", partial(draw_scheme, "sinusoidal", "encoder", d_model=128)
-    yield "positions-rope", partial(draw_scheme, "rope", "encoder")
-    yield "positions-alibi", partial(draw_scheme, "alibi", "encoder")
-    yield "training", partial(plot_training, options.model)
     yield "head-scores", partial(draw_head_scores, model, tokenizer)
 
 

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from toy import command
 
 from vanilla_transformer.commands.program import main
 from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
-from vanilla_transformer.inspection.cost import TrainingCost
+from vanilla_transformer.inspection.cost import epoch_table
 
 ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -24,13 +23,12 @@ def test_a_cost_is_printed(trained, capsys):
     found = cost(load_model(str(trained))[0], 9, 4, 2)
     assert capsys.readouterr().out == f"{found}\n"
     assert not main(["inspect", "cost", str(trained), *sizes, "--pairs", "500", "--gpus", "4"])
-    assert capsys.readouterr().out == f"{found}\n{TrainingCost(found, 4, 500)}\n"
+    assert capsys.readouterr().out == f"{found}\n{epoch_table(found, 500, 4, vocab_size=100)}\n"
 
 
 @pytest.mark.parametrize(
     ("view", "options"),
     [
-        ("positions", ["--stack", "decoder", "--length", "20"]),
         ("shapes", ["--text", "a dog ."]),
         ("attention", ["--text", "a dog .", "--draw", "layers", "--kind", "encoder"]),
         ("attention", ["--text", "a dog .", "--draw", "alignment", "--head", "1"]),
@@ -50,14 +48,6 @@ def test_the_table_of_attention_names_its_columns(trained, capsys):
     assert header.split() == ["target", "source", "weight"]
     assert rows
     assert all(0 <= float(row.split()[2]) <= 1 for row in rows)
-
-
-def test_trainings_are_drawn(trained, tmp_path):
-    path = tmp_path / "curves.svg"
-    options = ["--names", "alpha", "beta", "--x", "seconds", "--output", path]
-    done = command("inspect", "training", trained, trained, *options)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "<!-- beta -->" in path.read_text(encoding="utf-8")
 
 
 def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp_path, capsys):
@@ -89,14 +79,10 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cost", "RUN", "--gpus", "2"], "`--gpus` 2 has no effect without `--pairs`"),
         (["cost", "/nowhere"], "The model directory '/nowhere' does not exist"),
-        (["training", "nowhere", "--output", "x.png"], "The directory 'nowhere' does not exist"),
-        (["positions", "RUN", "--output", "x.txt"], "'x.txt' is no picture: end it with .png"),
-        (["positions", "RUN", "--output", "there.png"], "exists: add --overwrite"),
+        (["shapes", "RUN", "--output", "there.png"], "exists: add --overwrite"),
         (["attention", "RUN", "--text", "a", "--output", "x"], "'x' is no picture"),
         (["heads", "RUN", "--source", "no.en", "--target", "no.de"], "no.en"),
-        (["training", "RUN", "--names", "a", "b", "--output", "x.png"], "name each run once"),
         (
             ["attention", "RUN", "--text", "a", *ALIGNMENT, "--head", "9"],
             "`head` is 9: choose 0 to 1",
@@ -119,8 +105,8 @@ def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys
 def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(trained, tmp_path):
     path = tmp_path / "there.png"
     path.write_bytes(b"older")
-    options = ["--length", "1", "--output", str(path), "--overwrite"]
-    assert main(["inspect", "positions", str(trained), *options]) == 1
+    words = ["attention", str(trained), "--text", "a", "--output", str(path), "--overwrite"]
+    assert main(["inspect", *words, "--layer", "9"]) == 1
     assert path.read_bytes() == b"older"
-    assert not main(["inspect", "positions", str(trained), *options[2:]])
+    assert not main(["inspect", *words])
     assert path.read_bytes().startswith(STARTS["png"])

@@ -54,9 +54,7 @@ OTHER_CALLS = {
     "verify": ("verify", "MODEL"),
     "average": ("average", "MODEL", "MODEL", "--output", "OUT"),
     "shapes": ("inspect", "shapes", "MODEL", "--attention", "eager"),
-    "positions": ("inspect", "positions", "MODEL", "--output", "OUT.svg", "--stack", "decoder"),
     "cost": ("inspect", "cost", "MODEL"),
-    "training": ("inspect", "training", "MODEL", "--output", "OUT.svg"),
 }
 CALLS = {**TEXT_CALLS, **OTHER_CALLS}
 FULL = ("marian, apart", "mbart, no start", "fsmt", "eole", "table", "language model")

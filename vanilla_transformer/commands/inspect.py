@@ -28,21 +28,18 @@ if TYPE_CHECKING:
     from vanilla_transformer.inspection import AttentionMaps
 
 SUMMARY = (
-    "Shows shapes, attention, positions, heads, costs or training curves of a saved model, or what "
-    "a file or directory holds."
+    "Shows shapes, attention, heads or costs of a saved model, or what a file or directory holds."
 )
 EXAMPLES = """
 vanilla-transformer inspect model.argosmodel
 vanilla-transformer inspect shapes runs/multi30k --text "two dogs play"
 vanilla-transformer inspect attention runs/multi30k --text "two dogs play" --output maps.png
 vanilla-transformer inspect heads runs/multi30k --source val.en --target val.de --output heads.png
-vanilla-transformer inspect positions runs/multi30k --output positions.png
-vanilla-transformer inspect training runs/multi30k runs/other --x seconds --output curves.svg
 vanilla-transformer inspect cost runs/multi30k --source-length 30 --target-length 30
 vanilla-transformer inspect cost runs/multi30k --pairs 40000000 --gpus 8
 """
 
-VIEWS = ("file", "shapes", "attention", "positions", "training", "heads", "cost")
+VIEWS = ("file", "shapes", "attention", "heads", "cost")
 PICTURES = (".png", ".svg", ".pdf")
 _ENDINGS = ".png, .svg or .pdf"
 
@@ -99,25 +96,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "against target, with the mean of the layer's heads or with --head",
     )
     add_output_options(maps, f"image of the attention: {_ENDINGS}")
-    positions = views.add_parser("positions", help="picture of what the positions of a stack are")
-    add_model_argument(positions)
-    positions.add_argument("--stack", choices=("encoder", "decoder"), help="(default: encoder)")
-    positions.add_argument(
-        "--length",
-        type=positive_integer,
-        metavar="N",
-        help="number of positions (default: 64, or as many as are learned)",
-    )
-    add_output_options(positions, f"image to write: {_ENDINGS}", required=True)
-    training = views.add_parser("training", help="picture of the curves of trainings")
-    training.add_argument(
-        "runs", nargs="+", metavar="RUN", help="directory of a training, or a checkpoint"
-    )
-    training.add_argument("--names", nargs="+", metavar="NAME", help="names of the runs")
-    training.add_argument(
-        "--x", choices=("step", "epoch", "seconds"), default="step", help="from left to right"
-    )
-    add_output_options(training, f"image to write: {_ENDINGS}", required=True)
     heads = views.add_parser("heads", help="change of the loss without each attention head")
     add_model_argument(heads)
     add_pair_options(heads)
@@ -127,45 +105,30 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     add_output_options(heads, f"image of the changes: {_ENDINGS}")
     cost = views.add_parser("cost", help="parameters, FLOPs and memory")
     add_model_argument(cost)
-    for name, default in (("source-length", 128), ("target-length", 128), ("batch", 1)):
-        what = "sequences" if name == "batch" else f"{name.partition('-')[0]} tokens of a sequence"
-        cost.add_argument(
-            f"--{name}", type=positive_integer, default=default, metavar="N", help=what
-        )
-    cost.add_argument(
-        "--pairs",
-        type=positive_integer,
-        metavar="N",
-        help="training pairs: also show what an epoch costs",
-    )
-    cost.add_argument("--gpus", type=positive_integer, metavar="N", help="GPUs of the training")
+    for name, default, what in (
+        ("--source-length", 128, "source tokens of a sequence"),
+        ("--target-length", 128, "target tokens of a sequence"),
+        ("--batch", 1, "sequences"),
+        ("--pairs", None, "training pairs: also show what an epoch costs"),
+        ("--gpus", 1, "GPUs of the training, for --pairs"),
+    ):
+        cost.add_argument(name, type=positive_integer, default=default, metavar="N", help=what)
     return parser.parse_words(words)
 
 
 def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the texts, the runs and the output file."""
+    """Checks the paths, the number of texts and the output file."""
+    if options.view == "file":
+        return
     if options.view == "shapes" and len(options.target or ()) not in (0, len(options.text or ())):
         raise UsageError(
             f"--target has {len(options.target)} texts and --text {len(options.text or ())}: "
             "give the same number"
         )
-    if options.view == "cost" and options.gpus and not options.pairs:
-        raise ValueError(
-            f"`--gpus` {options.gpus} has no effect without `--pairs`: give the number of pairs."
-        )
-    if options.view == "file":
-        if not Path(options.path).exists():
-            raise FileNotFoundError(f"{options.path!r} does not exist.")
-        return
-    if options.view == "training":
-        for run in options.runs:
-            if not Path(run).exists():
-                raise FileNotFoundError(f"The directory {run!r} does not exist.")
-    else:
-        check_model_directory(options.model)
+    check_model_directory(options.model)
     if options.view == "heads":
-        for path in (options.source, options.target):
-            existing_file(path)
+        existing_file(options.source)
+        existing_file(options.target)
     output = getattr(options, "output", None)
     if output is None:
         return
@@ -176,7 +139,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints or draws the view."""
+    """Prints the view, and draws it if asked to."""
     check(options)
     if options.view == "file":
         from vanilla_transformer.interop.recognition import recognise
@@ -185,31 +148,14 @@ def run(options: argparse.Namespace) -> None:
         return
     from vanilla_transformer.inference.loading import load_weights, usable_device
 
-    if options.view == "training":
-        from vanilla_transformer.inspection.training_figures import plot_training
-
-        figure = plot_training(*options.runs, names=options.names, x=options.x)
-        _save_picture(figure, options.output)
-        return
+    views = {
+        "shapes": _show_shapes,
+        "attention": _show_attention,
+        "heads": _show_heads,
+        "cost": _show_cost,
+    }
     model = load_weights(options.model).to(usable_device(None)).eval()
-    if options.view == "shapes":
-        _show_shapes(model, options)
-    elif options.view == "attention":
-        _show_attention(model, options)
-    elif options.view == "heads":
-        _show_heads(model, options)
-    elif options.view == "cost":
-        from vanilla_transformer.inspection.cost import TrainingCost, cost
-
-        found = cost(model, options.source_length, options.target_length, options.batch)
-        print(found)
-        if options.pairs:
-            sizes = (model.config.vocab_size, getattr(model.config, "decoder_vocab_size", 0) or 0)
-            print(TrainingCost(found, options.gpus or 1, options.pairs, vocab_size=max(sizes)))
-    else:
-        from vanilla_transformer.inspection.position_figures import plot_positions
-
-        _save_picture(plot_positions(model, options.stack, options.length), options.output)
+    views[options.view](model, options)
 
 
 def _save_picture(figure: "Figure", path: str) -> None:
@@ -274,7 +220,19 @@ def _draw_attention(maps: "AttentionMaps", options: argparse.Namespace) -> "Figu
     return plot_alignment(columns, rows, weights)
 
 
-def _show_heads(model: Any, options: argparse.Namespace) -> None:
+def _show_cost(model: "VanillaTransformerForConditionalGeneration", options: Any) -> None:
+    from vanilla_transformer.inspection.cost import cost, epoch_table
+
+    counted = cost(model, options.source_length, options.target_length, options.batch)
+    print(counted)
+    if options.pairs:
+        vocab_size = max(model.config.vocab_size, model.config.decoder_vocab_size or 0)
+        print(epoch_table(counted, options.pairs, options.gpus, vocab_size))
+
+
+def _show_heads(
+    model: "VanillaTransformerForConditionalGeneration", options: argparse.Namespace
+) -> None:
     """Prints the change of the loss without each head, and draws it if asked to."""
     from vanilla_transformer.inference.loading import load_tokenizer
     from vanilla_transformer.inference.translator import Translator

@@ -1,4 +1,4 @@
-"""Looks into a model: shapes, attention, positions, heads, training curves and costs.
+"""Looks into a model: shapes, attention, heads and costs.
 
 Functions that draw return figures of matplotlib, and raise a ModuleNotFoundError without it.
 """
@@ -15,10 +15,8 @@ from vanilla_transformer.inspection.head_ablation import (
     attention_heads,
     head_scores,
 )
-from vanilla_transformer.inspection.position_figures import plot_positions
 from vanilla_transformer.inspection.shape_figures import plot_shapes
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk, shape_walk
-from vanilla_transformer.inspection.training_figures import plot_training
 
 __all__ = [
     "AttentionMaps",
@@ -33,8 +31,6 @@ __all__ = [
     "plot_alignment",
     "plot_head_scores",
     "plot_heads",
-    "plot_positions",
     "plot_shapes",
-    "plot_training",
     "shape_walk",
 ]
