@@ -10,11 +10,10 @@ from vanilla_transformer.search import Search, SearchError
 
 
 def resolve(saved, given, **options):
-    """`positions` are the learned ones of the model, `tokens` its vocabulary."""
-    positions, tokens = options.pop("positions", None), options.pop("tokens", None)
+    """`positions` are the learned ones of the model."""
+    positions = options.pop("positions", None)
     kind = "none" if positions is None else "learned"
-    fields = {"max_position_embeddings": positions, "decoder_vocab_size": tokens}
-    config = SimpleNamespace(position_embedding_type=kind, **fields)
+    config = SimpleNamespace(position_embedding_type=kind, max_position_embeddings=positions)
     return Search.resolve(GenerationConfig(**saved), given, config=config, **options)
 
 
@@ -63,6 +62,7 @@ def test_defaults_that_a_trainer_filled_in_decide_nothing():
         ({"max_new_tokens": 9}, {}, None, (9, {"max_new_tokens": 9})),
         ({"max_new_tokens": 9}, {"max_length": 4}, None, (3, {"max_new_tokens": 3})),
         ({"max_new_tokens": 9}, {"max_new_tokens": 4}, 3, (2, {"max_new_tokens": 2})),
+        ({}, {"max_new_tokens": 4, "max_length": 9}, None, (4, {"max_length": 5})),
     ],
 )
 def test_a_given_length_counts_under_both_names(saved, given, positions, expected):
@@ -96,34 +96,15 @@ def test_one_of_several_candidates_needs_that_many(saved, given, expected):
 WRONG = [
     ({"num_bems": 2}, {}, "'num_bems': did you mean 'num_beams'"),
     ({"num_beams": 0}, {}, "`num_beams` is 0"),
-    ({"num_beams": True}, {}, "`num_beams` is True"),
-    ({"num_beams": 600}, {"tokens": 60}, "`num_beams` is 600, but the vocabulary has 60 tokens"),
-    ({}, {"candidates": 16, "tokens": 9}, "`num_beams` is 16, but the vocabulary has 9"),
-    ({"length_penalty": -300.0, "num_beams": 2}, {}, r"`length_penalty` is -300\.0.*-10 to 10"),
-    ({"num_beams": 2.5}, {}, r"`num_beams` is 2\.5"),
-    ({"num_return_sequences": 0}, {}, "`n_best` is 0"),
-    ({"num_return_sequences": 3, "num_beams": 2}, {}, "`n_best` is 3, .* keeps 2: .*`num_beams`"),
-    ({"max_new_tokens": 0}, {}, "`max_new_tokens` is 0"),
-    ({"max_length": 1}, {}, "`max_length` is 1"),
-    ({}, {"positions": 1}, "`max_position_embeddings` is 1"),
-    ({"do_sample": "yes"}, {}, "`do_sample` is 'yes'"),
-    ({"length_penalty": float("nan"), "num_beams": 2}, {}, "`length_penalty` is nan"),
-    ({"early_stopping": "nver", "num_beams": 2}, {}, "`early_stopping` .* nver"),
-    ({"num_beams": 4}, {"candidates": 16}, "`candidates` is 16, .* keeps 4"),
-    ({}, {"candidates": 1}, "`candidates` is 1"),
+    ({"num_return_sequences": 3, "num_beams": 2}, {}, "3 outputs .* the search keeps 2"),
+    ({"num_beams": 4}, {"candidates": 16}, "16 outputs .* the search keeps 4"),
     ({"num_return_sequences": 2}, {"candidates": 4}, "`n_best` or `minimum_risk`"),
-    ({"temperature": 0.5}, {}, r"`temperature` 0\.5 .*`do_sample`"),
-    ({"top_k": 5, "do_sample": False}, {}, "`top_k` 5 .*`do_sample`"),
-    ({"length_penalty": 0.6}, {}, r"`length_penalty` 0\.6 .*`num_beams`"),
-    ({"early_stopping": True}, {}, "`early_stopping` True .*`num_beams`"),
-    ({"max_length": 5, "max_new_tokens": 4}, {}, "`max_length` 5 contradicts `max_new_tokens`"),
-    ({"min_length": 5, "min_new_tokens": 4}, {}, "`min_length` 5 contradicts `min_new_tokens`"),
-    ({"output_scores": True}, {}, "`output_scores` True"),
+    ({"early_stopping": "nver", "num_beams": 2}, {}, "`early_stopping` .* nver"),
 ]
 
 
 @pytest.mark.parametrize(("given", "options", "message"), WRONG)
-def test_what_is_wrong_or_without_effect_is_named(given, options, message):
+def test_what_is_wrong_is_named(given, options, message):
     with pytest.raises(SearchError, match=message):
         resolve({}, given, **options)
 
@@ -135,15 +116,8 @@ def test_what_is_saved_about_the_results_counts_for_nobody():
 
 
 def test_a_wrong_saved_value_is_called_saved():
-    with pytest.raises(SearchError, match="saved settings have `num_beams` 0"):
+    with pytest.raises(SearchError, match="`num_beams` is 0 in the saved settings"):
         resolve({"num_beams": 0}, {})
-
-
-def test_messages_are_spelled_as_the_caller_spells_options():
-    with pytest.raises(SearchError) as caught:
-        resolve({}, {"num_return_sequences": 2})
-    found = caught.value.spelled(lambda name: f"--{name.replace('_', '-')}")
-    assert found.startswith("--n-best is 2, but the search keeps 1: give --num-beams")
 
 
 def test_nothing_given_is_changed_and_the_search_can_be_saved(tmp_path):
@@ -161,7 +135,7 @@ def test_nothing_given_is_changed_and_the_search_can_be_saved(tmp_path):
         names = ("num_beams", "length_penalty", "early_stopping", "max_length")
         assert tuple(getattr(again, name) for name in names) == expected
     assert saved.to_dict() == before
-    with pytest.raises(ValueError, match=r"contradict each other .*length_penalty"):
+    with pytest.raises(ValueError, match="length_penalty"):
         resolve({"num_beams": 1, "length_penalty": 0.6}, {}).to_save()
 
 
@@ -176,6 +150,6 @@ def test_nothing_given_is_changed_and_the_search_can_be_saved(tmp_path):
     ],
 )
 def test_outputs_are_hardly_more_than_twice_as_long_as_references(saved, length, expected):
-    search = resolve(saved, {}).for_references(length)
+    search = resolve(saved, {}).capped_by_reference_length(length)
     found = {name: getattr(search.settings, name) for name in expected[1]}
     assert (search.max_new_tokens, found) == expected

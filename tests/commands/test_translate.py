@@ -189,17 +189,9 @@ def test_targets_are_scored(trained, tmp_path, capsys):
         score(argv)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--minimum-risk", "chrf", "--n-best", "2", "a"], "not both"),
-        (["--temperature", "0.1", "a"], r"--temperature 0\.1 .*--do-sample"),
-        (["--length-penalty", "2", "--num-beams", "1", "a"], r"--length-penalty 2\.0 .*--num-be"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(trained, options, message):
-    with pytest.raises(UsageError, match=message):
-        translate([str(trained), *options])
+def test_the_least_risk_is_one_output(trained):
+    with pytest.raises(UsageError, match="`n_best` or `minimum_risk`"):
+        translate([str(trained), "--minimum-risk", "chrf", "--n-best", "2", "a"])
 
 
 def test_a_model_whose_saved_search_samples_takes_options_of_sampling(trained, tmp_path, capsys):
@@ -213,7 +205,7 @@ def test_a_model_whose_saved_search_samples_takes_options_of_sampling(trained, t
 
 def test_the_least_risk_among_a_beam_that_is_too_narrow_names_its_options(trained, capsys):
     argv = [str(trained), "--minimum-risk", "chrf", LINES[0]]
-    with pytest.raises(UsageError, match="--candidates is 16, but the search keeps 4"):
+    with pytest.raises(UsageError, match="the search keeps 4"):
         translate([*argv, "--num-beams", "4"])
     translate([*argv, "--num-beams", "4", "--candidates", "4"])
     translate([*argv, "--do-sample", "--num-beams", "1"])
@@ -228,8 +220,7 @@ def test_every_setting_of_generate_can_be_given(trained, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "Hund sieht"
     for given, message in (
         (["no_repeat_ngram=2"], "did you mean 'no_repeat_ngram_size'"),
-        (["typical_p=0.5"], r"--generation typical_p 0\.5 .*--do-sample"),
-        (["num_return_sequences=2"], "--n-best"),
+        (["num_return_sequences=2"], "n_best"),
         (["top_k=1", "top_k=2"], "top_k is given 2 times"),
     ):
         words = [word for one in given for word in ("--generation", one)]

@@ -121,8 +121,6 @@ def test_what_is_no_text_is_refused_at_the_call(engines, name):
         ):
             with pytest.raises(ValueError, match=message):
                 call(*pairs, batch_tokens=batch_tokens)
-    with pytest.raises(ValueError, match="`num_beams` is 600, but the vocabulary has"):
-        translator.translate(LINE, num_beams=600)
 
 
 def test_settings_that_name_what_is_returned_change_nothing(trained, tmp_path):
@@ -421,9 +419,9 @@ def test_the_threads_are_those_of_openmp(trained, monkeypatch, value, threads):
     ("options", "message"),
     [
         ({"num_bems": 2}, "Unknown search option 'num_bems'"),
-        ({"n_best": 3, "num_beams": 2}, "`n_best` is 3, but the search keeps 2"),
+        ({"n_best": 3, "num_beams": 2}, "the search keeps 2"),
         ({"minimum_risk": "ter"}, "Unknown metric 'ter'"),
-        ({"minimum_risk": "chrf", "n_best": 2}, "not both"),
+        ({"minimum_risk": "chrf", "n_best": 2}, "`n_best` or"),
         ({"do_sample": True}, "`do_sample` is True"),
         ({"num_beams": 2, "early_stopping": False}, "`early_stopping` is False"),
         ({"no_repeat_ngram_size": 2}, "`no_repeat_ngram_size` is 2"),

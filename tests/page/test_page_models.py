@@ -141,7 +141,7 @@ def test_users_at_the_same_time_do_not_disturb_each_other(models, request_for):
     [
         ({"num_beams": 0}, "Beams is 0: choose 1 to 16"),
         ({"n_best": 17, "num_beams": 16}, "Outputs is 17"),
-        ({"n_best": 3, "num_beams": 2}, "Outputs is 3, but the search keeps 2: give Beams"),
+        ({"n_best": 3, "num_beams": 2}, "the search keeps 2: give `num_beams`"),
         ({"temperature": 3.0}, "Temperature is 3.0: choose 0 to 2"),
         ({"temperature": float("nan")}, "Temperature is nan"),
         ({"model": "other"}, "There is no model 'other': choose one of"),

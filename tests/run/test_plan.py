@@ -106,17 +106,6 @@ def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest)
     assert plan.search.settings.max_length == plan.training.generation_max_length == longest
 
 
-def test_there_is_room_for_a_token_after_the_start(tmp_path):
-    """Otherwise `generate()` would fail after the training."""
-    learned = ["--position_embedding_type", "learned", "--max_position_embeddings", "1"]
-    with pytest.raises(ValueError, match="`max_position_embeddings` is 1, which leaves no room"):
-        plan_of(tmp_path, *learned)
-    (tmp_path / "settings").mkdir()
-    (tmp_path / "settings" / "generation_config.json").write_text('{"max_length": 1}')
-    with pytest.raises(ValueError, match="`max_length` 1"):
-        plan_of(tmp_path / "run", "--generation_config", str(tmp_path / "settings"))
-
-
 def test_a_limited_tokenizer_is_a_copy():
     tokenizer = small.tokenizer()
     before = tokenizer.model_max_length

@@ -292,21 +292,15 @@ def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def usage_of_search() -> Iterator[None]:
-    """Turns errors about the search into those of the usage, with the names of the options."""
+    """Turns errors about the search into those of the usage."""
     from vanilla_transformer.search import SearchError
 
     try:
         yield
     except SearchError as error:
-        raise UsageError(error.spelled(_name_of_option)) from error
+        raise UsageError(str(error)) from error
 
 
 def option_of(name: str) -> str:
     """Returns the option of a field, as the help spells it."""
     return f"--{name.replace('_', '-')}"
-
-
-def _name_of_option(name: str) -> str:
-    if name in (*_SEARCH_OPTIONS, "n_best", "minimum_risk", "candidates"):
-        return option_of(name)
-    return f"--generation {name}"

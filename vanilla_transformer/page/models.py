@@ -25,7 +25,6 @@ from vanilla_transformer.inspection.attention_maps import AttentionMaps, attenti
 from vanilla_transformer.inspection.head_ablation import ablate_heads, attention_heads
 from vanilla_transformer.inspection.shapes import ShapeWalk, shape_walk
 from vanilla_transformer.names import ENGINES
-from vanilla_transformer.search import SearchError
 
 MOST_TOKENS = 64
 """Longest source and longest output, in tokens, whose attention the page draws."""
@@ -146,11 +145,7 @@ class PageModel:
         """
         reference = self._translators["transformers"]
         translator = reference if request.heads_off else self.translator(request.engine)
-        try:
-            search = translator.resolve_search(request.n_best, **request.search)
-        except SearchError as error:
-            names = {"n_best": "Outputs", "num_beams": "Beams", "temperature": "Temperature"}
-            raise ValueError(error.spelled(lambda name: names.get(name, name))) from error
+        search = translator.resolve_search(request.n_best, **request.search)
         is_free = request.engine == "auto"
         return reference if is_free and translator.engine.problems(search) else translator
 

@@ -135,7 +135,7 @@ def score_training(
 
     Each process translates a share of the sources with its whole model. The scorer keeps how many
     outputs are cut off. As long as the training goes on, outputs are cut off at about twice the
-    length of their references: see `Search.for_references`.
+    length of their references: see `Search.capped_by_reference_length`.
 
     Args:
         reference_lengths: Tokens of the reference of each source.
@@ -181,7 +181,7 @@ def _groups_by_length(
     for number in numbers:
         groups.setdefault(int(lengths[number]).bit_length(), []).append(number)
     for group in groups.values():
-        search = call.search.for_references(max(lengths[number] for number in group))
+        search = call.search.capped_by_reference_length(max(lengths[number] for number in group))
         yield replace(call, search=search), group
 
 

@@ -212,7 +212,7 @@ class ShowTranslations(TrainerCallback):
         ids: torch.Tensor = model.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
-            generation_config=search.for_references(batch["labels"].shape[1]).settings,
+            generation_config=search.capped_by_reference_length(batch["labels"].shape[1]).settings,
         )
         return ids
 

@@ -670,7 +670,7 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         if self._search is not None and options.keys() <= {"ignore_keys"}:
             search = self._search
             if self.is_in_train and labels is not None:
-                search = search.for_references(labels.shape[1])
+                search = search.capped_by_reference_length(labels.shape[1])
             options = {**options, "generation_config": search.settings}
         owner = cast(Any, self.model)
         kept = deepcopy(getattr(owner, "generation_config", None))
