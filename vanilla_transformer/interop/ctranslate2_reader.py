@@ -33,15 +33,6 @@ from vanilla_transformer.interop.vocabularies import (
 )
 from vanilla_transformer.model.positions import LearnedPositions
 
-OTHER_SPECIFICATIONS = {
-    "TransformerDecoderSpec": "a language model without an encoder",
-    "TransformerEncoderSpec": "an encoder without a decoder",
-    "WhisperSpec": "Whisper, which reads sound",
-    "Wav2Vec2Spec": "wav2vec 2.0, which reads sound",
-    "Wav2Vec2BertSpec": "wav2vec 2.0 BERT, which reads sound",
-}
-"""What models of other specifications are."""
-
 
 def read_ctranslate2(
     source: str | Path,
@@ -98,10 +89,9 @@ def read_specification(folder: Path) -> ModelBin:
         )
     file = read_model_bin(folder / "model.bin")
     if file.specification != "TransformerSpec":
-        what = OTHER_SPECIFICATIONS.get(file.specification, "unknown here")
         raise ValueError(
-            f"{str(folder)!r} holds a model of the kind {file.specification!r}, which is {what}: "
-            "only encoder-decoders ('TransformerSpec') can be converted."
+            f"{str(folder)!r} holds a model of the kind {file.specification!r}: only "
+            "encoder-decoders ('TransformerSpec') can be converted."
         )
     return file
 
@@ -137,13 +127,13 @@ def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
 def _read_vocabulary(folder: Path, side: str) -> list[str]:
     """Reads one vocabulary; it is empty if there is no file."""
     path = folder / f"{side}_vocabulary.json"
-    try:
-        if path.is_file():
-            words = json.loads(path.read_text(encoding="utf-8"))
-        elif (path := path.with_suffix(".txt")).is_file():
-            words = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        else:
+    if not path.is_file():
+        path = path.with_suffix(".txt")
+        if not path.is_file():
             return []
+        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        words = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is no vocabulary ({error}): copy it again.") from error
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -188,8 +178,8 @@ def _logits_of_ctranslate2(
         plain = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
         with TemporaryDirectory() as changed:  # with a config that adds no tokens
             for path in folder.iterdir():
-                if path.is_file() and path.name != "config.json":
-                    _link_or_copy(path, Path(changed, path.name))
+                if path.is_file():
+                    copyfile(path, Path(changed, path.name))
             Path(changed, "config.json").write_text(json.dumps({**settings, **plain}))
             translator = ctranslate2.Translator(
                 changed, device="cpu", intra_threads=1, compute_type="float32"
@@ -206,14 +196,6 @@ def _logits_of_ctranslate2(
         return vocabularies.spread_logits(torch.from_numpy(logits))
 
     return compute
-
-
-def _link_or_copy(path: Path, copy: Path) -> None:
-    """Links a file. Windows lets only administrators and developers do this: there it is copied."""
-    try:
-        copy.symlink_to(path.resolve())
-    except OSError:
-        copyfile(path, copy)
 
 
 def _logits_with_exact_positions(

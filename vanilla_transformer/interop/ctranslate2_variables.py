@@ -37,26 +37,6 @@ ACTIVATIONS = {
 }
 """The numbers of activations in a file; of several names, a reader takes the first."""
 
-WITHOUT_COUNTERPART = {
-    r".*/relative_position_(keys|values)": "relative positions of Shaw et al. (2018)",
-    r".*/relative_(asymmetric|left|right)_.*": "relative positions that are asymmetric",
-    r"encoder/embeddings_[1-9].*": "more than one input per token (source features)",
-    r".*/rotary_(long|short|low|high)_.*|.*/rotary_scaling_(long|short)_.*": (
-        "rotary positions of the type Su or Llama 3"
-    ),
-    r".*/(attention/[qk]|self_attention/v)_norm/.*": "norms of values, or of cross-attention",
-    r".*/project_(in|out)/.*": "projections between embeddings and layers",
-    r".*/(input|post_attention|pre_feedforward|post_feedforward|shared)_layer_norm/.*": (
-        "norms before and after each sublayer, or sublayers side by side"
-    ),
-    r".*/weight_zero": "weights of 4 bits (AWQ)",
-    r".*/sliding_window": "attention in a sliding window",
-    r".*/final_logit_softcapping": "soft-capped logits",
-    r".*/layer_scalar": "layers with a scale",
-    r".*/memory_kv/.*": "cross-attention inside of self-attention",
-}
-"""What a variable without a counterpart belongs to, by expression for its name."""
-
 _NEUTRAL_FLAGS = ("alibi", "alibi_use_positive_positions", "scale_alibi")
 _UNREAD = re.compile(
     r"(with_(source_[be]os|target_bos)|user_decoder_start_tokens|(encoder/)?embeddings_merge"
@@ -143,15 +123,11 @@ class StoredVariables:
         return scale.reshape(-1, *[1] * (len(variable.shape) - 1))
 
     def problems(self) -> Iterator[str]:
-        """Yields what has no counterpart here, one sentence for each kind of variable."""
+        """Yields what has no counterpart here: of many layers, a variable is named once."""
         yield from self.found
         left = [n for n in self.file.variables if n not in self.asked and not _UNREAD.fullmatch(n)]
-        for expression, meaning in WITHOUT_COUNTERPART.items():
-            names = [name for name in left if re.fullmatch(expression, name)]
-            left = [name for name in left if name not in names]
-            if names:
-                yield f"`{names[0]}`: {meaning} have no counterpart"
-        yield from (f"`{name}` is not known" for name in left)
+        for name in dict.fromkeys(re.sub(r"layer_\d+", "layer_N", name) for name in left):
+            yield f"`{name}` has no counterpart"
 
 
 # Fields and weights -------------------------------------------------------------------------------

@@ -91,98 +91,71 @@ class ModelBin:
 
 
 class _Cursor:
-    """Reads a file from its begin to its end."""
+    """Reads numbers and texts, one after the other."""
 
-    def __init__(self, data: Any, path: Path) -> None:
-        self.data, self.path, self.place = data, path, 0
+    def __init__(self, data: Any) -> None:
+        self.data, self.place = data, 0
 
-    def skip(self, size: int, what: str) -> int:
+    def skip(self, size: int) -> int:
         """Steps over some bytes, and returns the place of the first one."""
-        left = len(self.data) - self.place
-        if size > left:
-            raise ValueError(
-                f"{str(self.path)!r} is cut off: {what} takes {size:,} bytes at byte "
-                f"{self.place:,}, and {left:,} are left. Copy it again."
-            )
         start = self.place
         self.place += size
+        if self.place > len(self.data):
+            raise ValueError(f"it is cut off at byte {len(self.data):,}")
         return start
 
-    def number(self, kind: str, what: str) -> int:
+    def number(self, kind: str) -> int:
         """Reads a number: `kind` is "B", "H" or "I" of `struct`."""
-        value: int = struct.unpack_from(
-            f"<{kind}", self.data, self.skip(struct.calcsize(f"<{kind}"), what)
-        )[0]
+        kind = f"<{kind}"
+        value: int = struct.unpack_from(kind, self.data, self.skip(struct.calcsize(kind)))[0]
         return value
 
-    def text(self, what: str) -> str:
-        """Reads a text."""
-        size = self.number("H", f"the length of {what}")
-        start = self.skip(size, what)
+    def text(self) -> str:
+        """Reads a text without the zero at its end."""
+        size = self.number("H")
+        start = self.skip(size)
         content: bytes = self.data[start : start + size]
-        if not content.endswith(b"\0"):
-            raise self.error(f"{what} at byte {start:,} does not end with a zero")
-        try:
-            return content[:-1].decode("utf-8")
-        except UnicodeDecodeError:
-            raise self.error(f"{what} at byte {start:,} is no text") from None
-
-    def error(self, problem: str) -> ValueError:
-        """Returns the error for a file that is no model of CTranslate2."""
-        return ValueError(
-            f"{str(self.path)!r} is damaged, or no model of CTranslate2: {problem}. Copy it again."
-        )
+        return content[:-1].decode("utf-8")
 
 
 def read_model_bin(path: str | Path) -> ModelBin:
     """Reads names, types and shapes of a file; the values stay on the disk."""
     path = existing_file(path)
-    if path.stat().st_size == 0:
-        raise ValueError(f"{str(path)!r} is empty: copy it again.")
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    cursor = _Cursor(data, path)
-    version = cursor.number("I", "the version")
-    if version not in VERSIONS:
+    try:
+        with path.open("rb") as file:
+            return _read_file(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    except (ValueError, LookupError) as error:
         raise ValueError(
-            f"{str(path)!r} has version {version} of CTranslate2's layout; versions "
-            f"{' and '.join(map(str, VERSIONS))} are read. Convert the model again with "
-            "CTranslate2 3 or 4, or check that the file is one of CTranslate2."
-        )
-    specification = cursor.text("the name of the specification")
-    revision = cursor.number("I", "the revision")
+            f"{str(path)!r} is damaged, or no model of CTranslate2 ({error}): copy it again."
+        ) from error
+
+
+def _read_file(path: Path, data: Any) -> ModelBin:
+    cursor = _Cursor(data)
+    version = cursor.number("I")
+    if version not in VERSIONS:
+        known = " and ".join(map(str, VERSIONS))
+        raise ValueError(f"it has version {version}; versions {known} are read")
+    specification, revision = cursor.text(), cursor.number("I")
     variables: dict[str, Variable] = {}
-    for number in range(cursor.number("I", "the number of variables")):
-        name = cursor.text(f"the name of variable {number}")
-        if name in variables:
-            raise cursor.error(f"the variable `{name}` is there twice")
-        variables[name] = _read_variable(cursor, name)
-    for number in range(cursor.number("I", "the number of aliases")):
-        alias = cursor.text(f"the name of alias {number}")
-        of = cursor.text(f"the name behind the alias `{alias}`")
-        if of not in variables:  # an alias that comes later, or the alias itself: a circle
-            raise cursor.error(f"the alias `{alias}` leads to `{of}`, which is not there")
-        if alias in variables:
-            raise cursor.error(f"the variable `{alias}` is there twice")
-        for end in ("", "_scale"):
-            if of + end in variables:
-                variables[alias + end] = variables[of + end]
+    for _ in range(cursor.number("I")):
+        name = cursor.text()
+        variables[name] = _read_variable(cursor)
+    for _ in range(cursor.number("I")):
+        alias, name = cursor.text(), cursor.text()
+        variables[alias] = variables[name]
+        if f"{name}_scale" in variables:
+            variables[f"{alias}_scale"] = variables[f"{name}_scale"]
     if cursor.place < len(data):
-        raise cursor.error(f"{len(data) - cursor.place:,} bytes are left over")
+        raise ValueError(f"{len(data) - cursor.place:,} bytes are left over")
     return ModelBin(path, version, specification, revision, variables, data)
 
 
-def _read_variable(cursor: _Cursor, name: str) -> Variable:
+def _read_variable(cursor: _Cursor) -> Variable:
     """Reads type and shape of a variable, and steps over its values."""
-    axes = cursor.number("B", f"the number of axes of `{name}`")
-    shape = tuple(cursor.number("I", f"the shape of `{name}`") for _ in range(axes))
-    kind = cursor.number("B", f"the type of `{name}`")
-    size = cursor.number("I", f"the size of `{name}`")
-    if kind >= len(TYPES):
-        raise cursor.error(f"`{name}` is of type {kind}, and there are {len(TYPES)} types")
-    variable = Variable(TYPES[kind], shape, 0)
-    if size != variable.count * variable.dtype.itemsize:
-        raise cursor.error(
-            f"`{name}` of shape {shape} and type {variable.dtype} has {size:,} bytes"
-        )
-    return Variable(variable.dtype, shape, cursor.skip(size, f"`{name}`"))
+    axes = cursor.number("B")
+    shape = tuple(cursor.number("I") for _ in range(axes))
+    dtype, size = TYPES[cursor.number("B")], cursor.number("I")
+    if size != prod(shape) * dtype.itemsize:
+        raise ValueError(f"a variable of shape {shape} and type {dtype} has {size:,} bytes")
+    return Variable(dtype, shape, cursor.skip(size))
