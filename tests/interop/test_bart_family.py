@@ -102,8 +102,6 @@ def test_a_bias_of_zeros_becomes_no_bias():
 def test_untied_matrices_stay_apart(kind):
     source = make(kind, tie_word_embeddings=False)
     if kind == "blenderbot":  # by default, it compares the two sides
-        with pytest.raises(ValueError, match="`encoder_no_repeat_ngram_size` is 3"):
-            from_transformers(source)
         source.generation_config.encoder_no_repeat_ngram_size = None
     ours = from_transformers(source)
     assert not ours.config.share_encoder_decoder_embeddings
@@ -168,17 +166,11 @@ def test_odd_widths_end_with_a_zero(d_model):
     assert_same_function(source, from_transformers(source), beams=(1,))
 
 
-@pytest.mark.parametrize("kind", ["marian", *LIKE_BART])
-def test_all_that_cannot_be_expressed_is_listed(kind):
-    source = make(kind)
-    source.config.normalize_before = kind in ("bart", "marian")
-    source.config.static_position_embeddings = kind not in ("pegasus", "marian")
+def test_quantised_weights_are_refused():
+    source = make("marian")
     source.config.quantization_config = {"bits": 4}
-    with pytest.raises(ValueError, match=rf"{type(source).__name__}: \d problem") as error:
+    with pytest.raises(ValueError, match="the weights are quantised"):
         from_transformers(source)
-    other = "static_position_embeddings" if kind == "pegasus" else "normalize_before"
-    for part in (f"`{other}`", "quantised"):
-        assert part in str(error.value)
 
 
 @pytest.mark.parametrize(("kind", "row"), [("marian", 3), ("fsmt", 5)])
@@ -187,7 +179,7 @@ def test_a_table_of_sinusoids_that_was_changed_is_refused(kind, row):
     source = make(kind)
     with torch.no_grad():
         source.model.decoder.embed_positions.weight[row] += 0.1
-    with pytest.raises(ValueError, match=r"`model\.decoder\.embed_positions\.weight` does not"):
+    with pytest.raises(ValueError, match=r"`model\.decoder\.embed_positions\.weight`: it does not"):
         from_transformers(source)
 
 

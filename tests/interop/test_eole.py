@@ -28,17 +28,6 @@ def test_the_logits_are_those_of_an_independent_model(tmp_path):
     assert tokenizer(["w0 w3"], text_target=["das Ha￭ us"])["labels"] == [[4, 5, 6, 3]]
 
 
-def test_heads_that_were_taught_to_align_are_named(tmp_path):
-    weights = renamed(reference_model())
-    decoder = {**MODEL["decoder"], "alignment_layer": -1, "alignment_heads": 1}
-    found = []
-    for weight in (0.05, 0.0):
-        training = {"dropout": [0.2], "lambda_align": weight}
-        folder = save(tmp_path / str(weight), weights, {"decoder": decoder}, training)
-        found.append(read_eole(folder).model.config.alignment_heads)
-    assert found == [[[0, 0]], None]
-
-
 def test_all_options_without_a_counterpart_are_listed(tmp_path):
     changes = {
         "architecture": "rnn",
@@ -49,8 +38,8 @@ def test_all_options_without_a_counterpart_are_listed(tmp_path):
         "num_experts": 2,
     }
     training = {"lora_layers": ["linear_query"]}
-    folder = save(tmp_path / "model", renamed(reference_model()), changes, training, src=["a", "a"])
-    with pytest.raises(ValueError, match="12 problem") as error:
+    folder = save(tmp_path / "model", renamed(reference_model()), changes, training)
+    with pytest.raises(ValueError, match="11 problem") as error:
         read_eole(folder)
     for name in (
         "`model.architecture` is 'rnn'",
@@ -61,7 +50,6 @@ def test_all_options_without_a_counterpart_are_listed(tmp_path):
         "`encoder.num_experts` is 2",
         "`training.lora_layers` is ['linear_query']",
         "`norm_eps` is 1e-05 in the encoder and 1e-06 in the decoder",
-        "the vocabulary `src` repeats words",
     ):
         assert name in str(error.value)
 

@@ -140,8 +140,8 @@ def test_all_options_without_a_counterpart_are_listed(tmp_path):
     with pytest.raises(ValueError, match="10 problem") as error:
         read_fairseq(path)
     for name in options:
-        assert f"`{name}` is" in str(error.value)
-    assert "the encoder ends with a norm, but the decoder does not" in str(error.value)
+        assert f"`{name.removeprefix('encoder_')}` is" in str(error.value)
+    assert "`final norm` is True in the encoder and False in the decoder" in str(error.value)
 
 
 def test_left_over_and_missing_weights_are_listed(tmp_path):

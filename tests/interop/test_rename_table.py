@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.commands import program
 from vanilla_transformer.commands.program import run_subcommand
-from vanilla_transformer.interop.match_weights import Edit, fit_weights, rename_weights
+from vanilla_transformer.interop.match_weights import WeightRule, fit_weights, rename_weights
 from vanilla_transformer.interop.rename_table import read_table, read_with_table
 
 TABLE = r"""
@@ -214,7 +214,7 @@ def test_a_rule_moves_rows(tmp_path, value, rows):
 
 
 def test_parts_are_joined_in_the_order_of_their_numbers():
-    rules = {r"h(\d+)": Edit(("x",), stack=1)}
+    rules = {r"h(\d+)": WeightRule(("x",), stack=1)}
     parts = {f"h{number}": torch.full((1, 2), number) for number in (10, 2, 0)}
     assert rename_weights(parts, rules).weights["x"][:, 0].tolist() == [0, 2, 10]
     twice = rename_weights({name: torch.ones(1) for name in ("h1", "h01", "x")}, rules)
@@ -222,7 +222,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers():
         "`h01` and `h1` both become `x`",
         "`x` gets a whole weight and parts of one",
     )
-    bad = rename_weights({"a": torch.ones(1)}, {"(.)": Edit(("x",), stack=1)})
+    bad = rename_weights({"a": torch.ones(1)}, {"(.)": WeightRule(("x",), stack=1)})
     assert "`stack` needs a number in group 1: 'a'" in bad.problems[0]
 
 
@@ -255,7 +255,7 @@ def test_a_table_is_checked_whole(tmp_path, text, messages):
 
 
 @pytest.mark.parametrize(
-    "rules", [{"(": "x"}, {"a": r"\1"}, {"a(b)": r"\2"}, {"a": Edit(("x",), stack=1)}]
+    "rules", [{"(": "x"}, {"a": r"\1"}, {"a(b)": r"\2"}, {"a": WeightRule(("x",), stack=1)}]
 )
 def test_a_rule_that_is_no_expression_is_named(rules):
     with pytest.raises(ValueError, match=rf"The rule {re.escape(repr(next(iter(rules))))}: "):

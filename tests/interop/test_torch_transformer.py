@@ -86,7 +86,7 @@ def test_a_stored_table_must_hold_the_sinusoids(tmp_path):
     source = random_model("sinusoidal")
     with pytest.raises(ValueError, match="`pe` is not known"):
         read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal"})
-    with pytest.raises(ValueError, match="`pe` does not hold the positions `sinusoidal_half`"):
+    with pytest.raises(ValueError, match="`pe`: it does not hold the positions `sinusoidal_half`"):
         read(source, tmp_path / "run.pt", {"sinusoidal": "sinusoidal_half:pe"})
 
 

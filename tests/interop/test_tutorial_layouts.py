@@ -122,5 +122,5 @@ def test_what_is_of_neither_layout_is_refused(tmp_path):
     weights = weights_of(random_model(Annotated))
     weights["src_embed.1.pe"] = weights["src_embed.1.pe"] + 1
     torch.save(weights, tmp_path / "other.pt")
-    with pytest.raises(ValueError, match="The positions are of another kind"):
+    with pytest.raises(ValueError, match="it does not hold the positions"):
         read_layout(tmp_path / "other.pt", HEADS)

@@ -18,8 +18,6 @@ from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.ctranslate2_variables import StoredVariables, read_model
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
-    SOURCE_TABLE,
-    TARGET_TABLE,
     RenamedWeights,
     raise_problems,
 )
@@ -57,16 +55,10 @@ def read_ctranslate2(
     zero_start = stored.flag("decoder/start_from_zero_embedding", False)
     raise_problems("The model cannot be converted", list(stored.problems()))
     given = read_vocabularies(folder)
-    sizes = tuple(len(weights[table]) for table in (SOURCE_TABLE, TARGET_TABLE))
-    for side, words, size in zip(("source", "target"), given, sizes, strict=True):
-        if len(words) != size:
-            raise ValueError(
-                f"The {side} vocabulary in {str(folder)!r} has {len(words):,} tokens, but the "
-                f"model has {size:,} rows: use the files that were written together."
-            )
     vocabularies = align_vocabularies(*given, settings, zero_start)
     renamed = RenamedWeights(weights, {name: name for name in weights})
-    model = build_with_vocabularies(renamed, fields, vocabularies, changes)
+    zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]  # some layers have no biases, others have
+    model = build_with_vocabularies(renamed, fields, vocabularies, changes, zeros)
     made, about = make_tokenizer(vocabularies, folder, tokenizer, source_eos)
     notes = [*vocabularies.notes, *about]
     if vocabularies.start is None:

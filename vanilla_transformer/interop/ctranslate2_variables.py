@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.interop.match_weights import Weights
+from vanilla_transformer.interop.match_weights import Weights, find_differences
 from vanilla_transformer.interop.model_bin import ModelBin, Variable
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, holds_sinusoids
 
 STACKS = ("encoder", "decoder")
 
@@ -142,12 +142,7 @@ def read_model(
     for stack in read:
         weights |= stack.weights()
     encoder, decoder = read
-    for name, value in encoder.common.items():
-        other = decoder.common[name]
-        if value != other:
-            stored.found.append(
-                f"`{name}` is {value!r} in the encoder and {other!r} in the decoder"
-            )
+    stored.found += find_differences((encoder.common, decoder.common), encoder.common)
     for name in _NEUTRAL_FLAGS:
         if stored.flag(f"decoder/{name}", False):
             stored.found.append(f"`decoder/{name}` is set: it has no counterpart in a decoder")
@@ -326,10 +321,7 @@ def _read_positions(
 ) -> dict[str, Any]:
     """Returns the fields of the positions; learned ones are added to the weights."""
     both = [_positions_of(stored, stack, weights) for stack in (encoder, decoder)]
-    if both[0] != both[1]:
-        stored.found.append(
-            f"the positions of the encoder are {both[0]}, and those of the decoder {both[1]}"
-        )
+    stored.found += find_differences(both, both[0])
     return both[0]
 
 
@@ -399,18 +391,8 @@ def recognise_positions(table: torch.Tensor) -> dict[str, Any] | None:
     if not table.any():
         return {"position_embedding_type": "none"}
     rounding = {torch.float16: 1e-3, torch.bfloat16: 8e-3}.get(table.dtype, 0.0)
-    exact = 2e-7 * len(table) + 1e-5  # angles are computed in float32
     for scheme in SINUSOIDS:
         for offset in range(4):  # a table may begin behind the position of padding
-            head, whole = (min(16, len(table)), len(table))
-            if all(
-                torch.allclose(
-                    table[:length].float(),
-                    sinusoids(scheme, length, table.shape[1], offset),
-                    rtol=0,
-                    atol=exact + rounding,
-                )
-                for length in (head, whole)
-            ):
+            if all(holds_sinusoids(rows, scheme, offset, rounding) for rows in (table[:16], table)):
                 return {"position_embedding_type": scheme, "position_offset": offset}
     return None

@@ -8,6 +8,7 @@ are multiplied by `attn_scaling` to the power of -1/2.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
-    Rules,
-    build_model,
+    Target,
+    WeightRule,
+    find_differences,
     find_unknown_values,
-    fit_weights,
     raise_problems,
     rename_weights,
 )
@@ -30,12 +31,8 @@ from vanilla_transformer.interop.opennmt import (
     SPECIAL_TOKENS,
     absent_biases,
     common_fields,
-    find_vocabulary_problems,
-    guided_heads,
-    make_tokenizer,
+    import_with_words,
     stack_rules,
-    token_ids,
-    without_sinusoids,
 )
 from vanilla_transformer.interop.probe import SourceLogits
 from vanilla_transformer.interop.sinusoids import SINUSOIDS
@@ -107,23 +104,23 @@ def read_eole(source: str | Path, changes: Mapping[str, Any] | None = None) -> I
     config, vocab = (_read_json(folder / name) for name in ("config.json", "vocab.json"))
     special = {**SPECIAL_TOKENS, **(vocab.get("specials") or {})}
     special = {role: special[role] for role in SPECIAL_TOKENS}
-    words = (vocab.get("src"), vocab.get("tgt"))
-    problems = [*_find_unknown_options(config), *find_vocabulary_problems(words, special)]
-    raise_problems("The model cannot be converted", problems)
+    raise_problems("The model cannot be converted", _find_unknown_options(config))
     weights = _read_weights(folder)
-    fields = {**_read_fields(config, vocab, special, weights), **(changes or {})}
-    trained = without_sinusoids(
-        weights, fields["position_embedding_type"], r"(src|tgt)_emb\.pe\.pe"
-    )
-    renamed = rename_weights(trained, _name_rules(fields["gated_ffn"]))
-    ours, fitted = fit_weights(renamed, fields, absent_biases(weights))
-    return Imported(
-        build_model(ours, fitted),
-        make_tokenizer(vocab["src"], vocab["tgt"], special),
-        library="Eole",
-        source_logits=_logits_of_eole(config, vocab, weights),
-        notes=("Its texts are segmented as for Eole: words and subwords between spaces.",),
-    )
+    fields = _read_fields(config, weights)
+    rules = _name_rules(fields["gated_ffn"])
+    if (kind := fields["position_embedding_type"]) in SINUSOIDS:
+        rules[r"(src|tgt)_emb\.pe\.pe"] = WeightRule(sinusoids=kind)
+    tied = {}  # matrices that the file has once
+    options = config.get("model") or {}
+    if options.get("share_embeddings"):
+        tied["tgt_emb.embeddings.weight"] = weights.get("src_emb.embeddings.weight")
+    if options.get("share_decoder_embeddings"):
+        tied["generator.weight"] = weights.get("tgt_emb.embeddings.weight")
+    present = {name: tensor for name, tensor in tied.items() if tensor is not None}
+    renamed = rename_weights({**present, **weights}, rules)
+    imported = import_with_words(renamed, fields, vocab, special, changes, absent_biases(weights))
+    logits = _logits_of_eole(config, vocab, weights)
+    return replace(imported, library="Eole", source_logits=logits)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -166,10 +163,8 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
         for place, options, known in groups
         for problem in find_unknown_values(options, known, place)
     ]
-    for name, default in SAME_IN_BOTH.items():
-        first, second = (options.get(name, default) for options in stacks.values())
-        if first != second:
-            problems.append(f"`{name}` is {first!r} in the encoder and {second!r} in the decoder")
+    with_default = [{**SAME_IN_BOTH, **options} for options in stacks.values()]
+    problems += find_differences(with_default, SAME_IN_BOTH)
     problems += [f"`{stack}.heads` is missing" for stack in stacks if "heads" not in stacks[stack]]
     embeddings = model.get("embeddings") or {}
     if embeddings.get("normalize") and embeddings.get("position_encoding_type") == "Learned":
@@ -177,42 +172,31 @@ def _find_unknown_options(config: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _read_fields(
-    config: Mapping[str, Any],
-    vocab: Mapping[str, Any],
-    special: Mapping[str, str],
-    weights: Mapping[str, torch.Tensor],
-) -> dict[str, Any]:
+def _read_fields(config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Returns the config fields that the options mean; sizes are read from the weights."""
     model, training = config.get("model") or {}, config.get("training") or {}
     embeddings = model.get("embeddings") or {}
     stacks = {stack: _stack_options(config, stack) for stack in ("encoder", "decoder")}
-    decoder = stacks["decoder"]
+    decoder = {**SAME_IN_BOTH, **stacks["decoder"]}
     positions = embeddings.get("position_encoding_type", "SinusoidalInterleaved")
     kind = "none" if positions is None else {**POSITIONS, "Learned": "learned"}[positions]
-    scaling = decoder.get("attn_scaling")
+    scaling = decoder["attn_scaling"]
+    activation, gated = ACTIVATIONS[decoder["mlp_activation_fn"]]
     return {
-        **common_fields(
-            model,
-            training,
-            stacks,
-            weights,
-            ACTIVATIONS[decoder.get("mlp_activation_fn", "relu")],
-            ["src_emb.embeddings.weight", "tgt_emb.embeddings.weight", "generator.weight"],
-        ),
-        "norm_type": LAYER_NORMS[decoder.get("layer_norm", "standard")],
-        "layer_norm_eps": decoder.get("norm_eps", SAME_IN_BOTH["norm_eps"]),
+        **common_fields(training, stacks, weights),
+        "activation_function": activation,
+        "gated_ffn": gated,
+        "norm_type": LAYER_NORMS[decoder["layer_norm"]],
+        "layer_norm_eps": decoder["norm_eps"],
         "attention_scale": None if scaling is None else scaling**-0.5,
         "position_embedding_type": kind,
         "position_offset": embeddings.get("position_shift") or 0 if kind == "learned" else 0,
         "scale_embedding": kind in SINUSOIDS or bool(embeddings.get("normalize")),
         "ffn_bias": any(name.endswith(".gate_up_proj.bias") for name in weights),
-        "alignment_heads": guided_heads(training, decoder, decoder["heads"], weights),
-        **token_ids(vocab, special),
     }
 
 
-def _name_rules(gated: bool) -> Rules:
+def _name_rules(gated: bool) -> dict[str, Target]:
     """Returns the rules for names; a gated feed-forward layer has three matrices."""
     names = {
         "input_layernorm": "self_attn_pre_norm",

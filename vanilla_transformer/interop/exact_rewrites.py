@@ -30,7 +30,7 @@ _ATTENTION = re.compile(r"model\.(encoder|decoder)\.layers\.\d+\.(self|encoder)_
 
 
 @dataclass(frozen=True)
-class Draft:
+class ModelState:
     """Fields and weights of a model that is being rewritten.
 
     Attributes:
@@ -40,16 +40,16 @@ class Draft:
     fields: Mapping[str, Any]
     weights: Mapping[str, torch.Tensor]
 
-    def with_fields(self, **fields: Any) -> "Draft":
-        """Returns a draft with other values of fields."""
+    def with_fields(self, **fields: Any) -> "ModelState":
+        """Returns a state with other values of fields."""
         return replace(self, fields={**self.fields, **fields})
 
-    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> "Draft":
-        """Returns a draft with more weights, or with new values of weights."""
+    def with_weights(self, weights: Mapping[str, torch.Tensor]) -> "ModelState":
+        """Returns a state with more weights, or with new values of weights."""
         return replace(self, weights={**self.weights, **weights})
 
-    def map_weights(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> "Draft":
-        """Returns a draft whose weights are changed by a function of name and value."""
+    def map_weights(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> "ModelState":
+        """Returns a state whose weights are changed by a function of name and value."""
         return replace(self, weights={name: change(name, w) for name, w in self.weights.items()})
 
     def heads_of(self, stack: str) -> int:
@@ -61,10 +61,10 @@ class Draft:
         return int(self.fields["head_dim"] or self.fields["d_model"] // self.heads_of(stack))
 
 
-Rewrite = Callable[[Draft], Draft]
+Rewrite = Callable[[ModelState], ModelState]
 
 
-def draft_of(model: VanillaTransformerForConditionalGeneration) -> Draft:
+def state_of(model: VanillaTransformerForConditionalGeneration) -> ModelState:
     """Returns the fields of a model, and copies of its weights, with separate projections."""
     config = model.config
     fields = {
@@ -74,21 +74,21 @@ def draft_of(model: VanillaTransformerForConditionalGeneration) -> Draft:
         name: w.detach().cpu().to(torch.promote_types(w.dtype, torch.float32), copy=True)
         for name, w in model.state_dict().items()
     }
-    draft = Draft(fields, weights)
+    state = ModelState(fields, weights)
     if not config.fused_qkv:
-        return draft
+        return state
     separate: Weights = {}
     for stack in _STACKS:
         own = {name: w for name, w in weights.items() if name.startswith(f"model.{stack}.")}
-        separate |= split_self_attention(own, draft.heads_of(stack) * draft.head_dim_of(stack))
+        separate |= split_self_attention(own, state.heads_of(stack) * state.head_dim_of(stack))
     others = {name: w for name, w in weights.items() if "qkv_proj" not in name}
-    return Draft({**fields, "fused_qkv": False}, others | separate)
+    return ModelState({**fields, "fused_qkv": False}, others | separate)
 
 
-def repeat_key_value_heads(draft: Draft) -> Draft:
+def repeat_key_value_heads(state: ModelState) -> ModelState:
     """Gives each query head keys and values of its own: copies of those that it shared."""
     groups = {
-        stack: draft.heads_of(stack) // draft.fields[f"{stack}_num_key_value_heads"]
+        stack: state.heads_of(stack) // state.fields[f"{stack}_num_key_value_heads"]
         for stack in _STACKS
     }
 
@@ -96,17 +96,17 @@ def repeat_key_value_heads(draft: Draft) -> Draft:
         stack = name.split(".")[1]
         if not _ATTENTION.match(name) or not re.search(r"\.[kv]_proj\.", name):
             return tensor
-        by_head: torch.Tensor = tensor.unflatten(0, (-1, draft.head_dim_of(stack)))
+        by_head: torch.Tensor = tensor.unflatten(0, (-1, state.head_dim_of(stack)))
         return by_head.repeat_interleave(groups[stack], dim=0).flatten(0, 1)
 
-    heads = {f"{stack}_num_key_value_heads": draft.heads_of(stack) for stack in _STACKS}
-    return draft.map_weights(repeat).with_fields(**heads)
+    heads = {f"{stack}_num_key_value_heads": state.heads_of(stack) for stack in _STACKS}
+    return state.map_weights(repeat).with_fields(**heads)
 
 
-def fold_residual_scale(draft: Draft) -> Draft:
+def fold_residual_scale(state: ModelState) -> ModelState:
     """Moves the factor on a sublayer's output into its last projection."""
-    own = {stack: draft.fields[f"{stack}_residual_scale"] for stack in _STACKS}
-    common = draft.fields["residual_scale"]
+    own = {stack: state.fields[f"{stack}_residual_scale"] for stack in _STACKS}
+    common = state.fields["residual_scale"]
     scales = {stack: common if scale is None else scale for stack, scale in own.items()}
 
     last = re.compile(r".*(_attn\.out_proj|feed_forward\.fc2)\.(weight|bias)")
@@ -116,7 +116,7 @@ def fold_residual_scale(draft: Draft) -> Draft:
 
     # The factors of DeepNorm and Admin would be filled in again.
     nothing = {f"{stack}_residual_scale": None for stack in _STACKS} | {"initializer": "xavier"}
-    return draft.map_weights(scale).with_fields(residual_scale=1.0, **nothing)
+    return state.map_weights(scale).with_fields(residual_scale=1.0, **nothing)
 
 
 def fold_attention_scale(target: float | None) -> Rewrite:
@@ -126,85 +126,85 @@ def fold_attention_scale(target: float | None) -> Rewrite:
         target: The factor that stays. None: 1/sqrt(width of a head), as the field's None.
     """
 
-    def fold(draft: Draft) -> Draft:
+    def fold(state: ModelState) -> ModelState:
         def scale(name: str, tensor: torch.Tensor) -> torch.Tensor:
             stack = name.split(".")[1]
             if not _ATTENTION.match(name) or ".q_proj." not in name:
                 return tensor
-            plain = draft.head_dim_of(stack) ** -0.5
-            factor: float = (draft.fields["attention_scale"] or plain) / (target or plain)
+            plain = state.head_dim_of(stack) ** -0.5
+            factor: float = (state.fields["attention_scale"] or plain) / (target or plain)
             return tensor * factor
 
-        if draft.fields["attention_scale"] == target:
-            return draft
-        return draft.map_weights(scale).with_fields(attention_scale=target)
+        if state.fields["attention_scale"] == target:
+            return state
+        return state.map_weights(scale).with_fields(attention_scale=target)
 
     return fold
 
 
-def fold_logit_scale(draft: Draft) -> Draft:
+def fold_logit_scale(state: ModelState) -> ModelState:
     """Moves the factor on the logits into the last norm of the decoder, which the output reads."""
-    scale, last = draft.fields["logit_scale"], draft.fields["decoder_layers"] - 1
+    scale, last = state.fields["logit_scale"], state.fields["decoder_layers"] - 1
     post = f"model.decoder.layers.{last}.feed_forward_post_norm."
     final = "model.decoder.final_norm."
-    norm = final if draft.fields["final_layer_norm"] else post
-    norms = {name: w * scale for name, w in draft.weights.items() if name.startswith(norm)}
-    return draft.with_weights(norms).with_fields(logit_scale=1.0) if norms else draft
+    norm = final if state.fields["final_layer_norm"] else post
+    norms = {name: w * scale for name, w in state.weights.items() if name.startswith(norm)}
+    return state.with_weights(norms).with_fields(logit_scale=1.0) if norms else state
 
 
-def fold_embedding_scale(draft: Draft) -> Draft:
+def fold_embedding_scale(state: ModelState) -> ModelState:
     """Moves the factor on the embeddings into their matrices; a tied output divides by it."""
-    if not draft.fields["scale_embedding"]:
-        return draft
-    width, tied = draft.fields["d_model"], draft.fields["tie_word_embeddings"]
+    if not state.fields["scale_embedding"]:
+        return state
+    width, tied = state.fields["d_model"], state.fields["tie_word_embeddings"]
     names = ["shared", "encoder.embed_tokens", "decoder.embed_tokens"]
     tables = {f"model.{name}.weight" for name in names} | ({"lm_head.weight"} if tied else set())
-    scaled = draft.map_weights(lambda name, w: w * width**0.5 if name in tables else w)
-    logit_scale = draft.fields["logit_scale"] * (width**-0.5 if tied else 1.0)
+    scaled = state.map_weights(lambda name, w: w * width**0.5 if name in tables else w)
+    logit_scale = state.fields["logit_scale"] * (width**-0.5 if tied else 1.0)
     return scaled.with_fields(scale_embedding=False, logit_scale=logit_scale)
 
 
-def add_zero_biases(draft: Draft) -> Draft:
+def add_zero_biases(state: ModelState) -> ModelState:
     """Gives every projection of attention and feed-forward sublayers a bias."""
     ends = r"(_attn\.(q|k|v|out)_proj|feed_forward\.(fc1|fc2|gate))\.weight$"
     biases = {
         name.removesuffix("weight") + "bias": w.new_zeros(len(w))
-        for name, w in draft.weights.items()
+        for name, w in state.weights.items()
         if re.search(ends, name)
     }
     fields = {"attention_bias": True, "ffn_bias": True}
-    return Draft({**draft.fields, **fields}, biases | dict(draft.weights))
+    return ModelState({**state.fields, **fields}, biases | dict(state.weights))
 
 
-def drop_zero_biases(draft: Draft) -> Draft:
+def drop_zero_biases(state: ModelState) -> ModelState:
     """Removes the biases of attention and of feed-forward sublayers where all of them are zero."""
     for field, part in (("attention_bias", "_attn."), ("ffn_bias", ".feed_forward.")):
         ends = rf"{re.escape(part)}(\w+_proj|fc1|fc2|gate)\.bias$"
-        biases = [name for name in draft.weights if re.search(ends, name)]
-        if not any(draft.weights[name].any() for name in biases):
-            kept = {name: w for name, w in draft.weights.items() if name not in biases}
-            draft = Draft({**draft.fields, field: False}, kept)
-    return draft
+        biases = [name for name in state.weights if re.search(ends, name)]
+        if not any(state.weights[name].any() for name in biases):
+            kept = {name: w for name, w in state.weights.items() if name not in biases}
+            state = ModelState({**state.fields, field: False}, kept)
+    return state
 
 
-def drop_zero_output_bias(draft: Draft) -> Draft:
+def drop_zero_output_bias(state: ModelState) -> ModelState:
     """Removes the bias of the output projection if it is zero."""
-    bias = draft.weights.get("lm_head.bias")
+    bias = state.weights.get("lm_head.bias")
     if bias is None or bias.any():
-        return draft
-    kept = {name: w for name, w in draft.weights.items() if name != "lm_head.bias"}
-    return Draft({**draft.fields, "lm_head_bias": False}, kept)
+        return state
+    kept = {name: w for name, w in state.weights.items() if name != "lm_head.bias"}
+    return ModelState({**state.fields, "lm_head_bias": False}, kept)
 
 
-def split_waves(draft: Draft) -> Draft:
+def split_waves(state: ModelState) -> ModelState:
     """Turns interleaved sinusoids into sines before cosines, by a permutation of the features.
 
     A norm commutes with a permutation of its axis, so every matrix that reads or writes the
     residual stream is permuted, and nothing else changes.
     """
-    if draft.fields["position_embedding_type"] != "sinusoidal":
-        return draft
-    width = draft.fields["d_model"]
+    if state.fields["position_embedding_type"] != "sinusoidal":
+        return state
+    width = state.fields["d_model"]
     order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
     def permute(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -212,7 +212,7 @@ def split_waves(draft: Draft) -> Draft:
             return tensor[:, order]
         return tensor[order] if _OUTPUT_AXIS.search(name) else tensor
 
-    return draft.map_weights(permute).with_fields(position_embedding_type="sinusoidal_half")
+    return state.map_weights(permute).with_fields(position_embedding_type="sinusoidal_half")
 
 
 def tabulate_positions(offset: int) -> Rewrite:
@@ -223,36 +223,36 @@ def tabulate_positions(offset: int) -> Rewrite:
             kept; others are zero.
     """
 
-    def tabulate(draft: Draft) -> Draft:
-        if draft.fields["position_embedding_type"] not in ADDED_POSITIONS:
-            return draft
+    def tabulate(state: ModelState) -> ModelState:
+        if state.fields["position_embedding_type"] not in ADDED_POSITIONS:
+            return state
         tables = {}
         for stack in _STACKS:
-            unused, used = _rows_of_positions(draft, stack)
+            unused, used = _rows_of_positions(state, stack)
             if len(unused) != offset:
                 unused = used.new_zeros(offset, used.shape[1])
             tables[_TABLE.format(stack)] = torch.cat([unused, used])
         fields = {"position_embedding_type": "learned", "position_offset": offset}
-        return draft.with_weights(tables).with_fields(**fields)
+        return state.with_weights(tables).with_fields(**fields)
 
     return tabulate
 
 
-def add_zero_relative_biases(draft: Draft) -> Draft:
+def add_zero_relative_biases(state: ModelState) -> ModelState:
     """Gives a model without positions relative biases of zero, which is the same."""
-    if draft.fields["position_embedding_type"] != "none":
-        return draft
-    buckets = draft.fields["relative_attention_num_buckets"]
-    tables = {_TABLE.format(s): torch.zeros(buckets, draft.heads_of(s)) for s in _STACKS}
-    return draft.with_weights(tables).with_fields(position_embedding_type="relative")
+    if state.fields["position_embedding_type"] != "none":
+        return state
+    buckets = state.fields["relative_attention_num_buckets"]
+    tables = {_TABLE.format(s): torch.zeros(buckets, state.heads_of(s)) for s in _STACKS}
+    return state.with_weights(tables).with_fields(position_embedding_type="relative")
 
 
-def _rows_of_positions(draft: Draft, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _rows_of_positions(state: ModelState, stack: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the unused first rows, and the vectors of all positions, each (rows, d_model)."""
-    limit, width = draft.fields["max_position_embeddings"], draft.fields["d_model"]
-    scheme, offset = draft.fields["position_embedding_type"], draft.fields["position_offset"]
+    limit, width = state.fields["max_position_embeddings"], state.fields["d_model"]
+    scheme, offset = state.fields["position_embedding_type"], state.fields["position_offset"]
     if scheme == "learned":
-        table = draft.weights[_TABLE.format(stack)]
+        table = state.weights[_TABLE.format(stack)]
         return table[:offset], table[offset:]
     nothing = torch.zeros(0, width)
     if scheme == "none":

@@ -24,13 +24,16 @@ import torch
 from vanilla_transformer.interop.checkpoint_files import read_training_checkpoint
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
-    Edit,
     Rules,
+    WeightRule,
     build_model,
+    find_differences,
+    find_unknown_values,
     fit_weights,
     layer_rules,
     raise_problems,
     rename_weights,
+    with_defaults,
 )
 from vanilla_transformer.interop.tokenizers import word_backend
 from vanilla_transformer.model.tokenization_vanilla_transformer import (
@@ -61,28 +64,19 @@ ACTIVATIONS = {
 }
 """The functions of `ACT2FN` by their names in fairseq."""
 
-NEUTRAL = {
-    "adaptive_input": False,
-    "adaptive_softmax_cutoff": None,
-    "no_cross_attention": False,
-    "cross_self_attention": False,
-    "char_inputs": False,
-    "base_layers": 0,
-    "quant_noise_pq": 0,
-    "quant_noise_scalar": 0,
-    "encoder_layers_to_keep": None,
-    "decoder_layers_to_keep": None,
-    "encoder_xformers_att_config": None,
-    "decoder_xformers_att_config": None,
-    "scale_attn": False,
-    "scale_fc": False,
-    "scale_heads": False,
-    "scale_resids": False,
-    "use_fused_softmax": False,
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("adaptive_input", "no_cross_attention", "cross_self_attention"), (False,)),
+    **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), (False,)),
+    **dict.fromkeys(("char_inputs", "use_fused_softmax"), (False,)),
+    **dict.fromkeys(("base_layers", "quant_noise_pq", "quant_noise_scalar"), (0,)),
+    **dict.fromkeys(("encoder_layers_to_keep", "decoder_layers_to_keep"), (None,)),
+    **dict.fromkeys(("encoder_xformers_att_config", "decoder_xformers_att_config"), (None,)),
+    "adaptive_softmax_cutoff": (None,),
+    "activation_fn": tuple(ACTIVATIONS),
 }
-"""Options that no config represents, with the value at which they do nothing."""
+"""The values of options that have a counterpart here. An option that is empty has the first."""
 
-SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos")
+SAME_IN_BOTH = ("embed_dim", "normalize_before", "learned_pos", "final norm")
 """Options of each stack that must be the same in both."""
 
 
@@ -152,32 +146,22 @@ def _find_unknown_options(
     options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
 ) -> list[str]:
     """Returns a sentence for each option that has no counterpart here."""
-    problems = []
+    problems = find_unknown_values(with_defaults(options, NEUTRAL), NEUTRAL)
     architecture = options.get("arch") or options.get("_name") or "transformer"
     if not str(architecture).startswith("transformer"):
         problems.append(f"`arch` is {architecture!r}, not a `transformer`")
-    problems += [
-        f"`{name}` is {options[name]!r}, which has no counterpart"
-        for name, neutral in NEUTRAL.items()
-        if (options.get(name) or neutral) != neutral
+    ends = _has_final_norms(options, weights)
+    stacks = [
+        {name: options.get(f"{stack}_{name}") for name in SAME_IN_BOTH} | {"final norm": end}
+        for stack, end in zip(("encoder", "decoder"), ends, strict=True)
     ]
-    for name in SAME_IN_BOTH:
-        first, second = options.get(f"encoder_{name}"), options.get(f"decoder_{name}")
-        if first != second:
-            problems.append(f"`encoder_{name}` is {first!r} and `decoder_{name}` is {second!r}")
+    problems += find_differences(stacks, SAME_IN_BOTH)
     width = options.get("decoder_embed_dim")
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options.get(name) not in (None, width):
             problems.append(f"`{name}` is {options[name]}, but `decoder_embed_dim` is {width}")
-    activation = options.get("activation_fn", "relu")
-    if activation not in ACTIVATIONS:
-        problems.append(f"`activation_fn` is {activation!r}: choose from {list(ACTIVATIONS)}")
-    missing = [f"{stack}_attention_heads" for stack in ("encoder", "decoder")]
-    problems += [f"`{name}` is missing" for name in missing if not options.get(name)]
-    ends = _has_final_norms(options, weights)
-    if ends[0] != ends[1]:
-        which = ("encoder", "decoder") if ends[0] else ("decoder", "encoder")
-        problems.append(f"the {which[0]} ends with a norm, but the {which[1]} does not")
+    needed = [f"{stack}_attention_heads" for stack in ("encoder", "decoder")]
+    problems += [f"`{name}` is missing" for name in needed if not options.get(name)]
     return problems
 
 
@@ -207,7 +191,7 @@ def _read_fields(options: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
     return {
         "encoder_attention_heads": options["encoder_attention_heads"],
         "decoder_attention_heads": options["decoder_attention_heads"],
-        "activation_function": ACTIVATIONS[options.get("activation_fn", "relu")],
+        "activation_function": ACTIVATIONS[options.get("activation_fn") or "relu"],
         "norm_placement": "pre" if options.get("encoder_normalize_before") else "post",
         "final_layer_norm": _has_final_norms(options, weights)[0],
         "normalize_embedding": bool(options.get("layernorm_embedding")),
@@ -245,7 +229,7 @@ def _name_rules(slot: str) -> Rules:
         r"decoder\.(?:output_projection\.weight|embed_out)": "lm_head.weight",
         r"(encoder|decoder)\.layer_norm\.(\w+)": r"model.\1.final_norm.\2",
         r"(encoder|decoder)\.layernorm_embedding\.(\w+)": r"model.\1.embed_norm.\2",
-        layer + r"(\w+_attn)\.in_proj_(weight|bias)": Edit(fused, is_split=True),
+        layer + r"(\w+_attn)\.in_proj_(weight|bias)": WeightRule(fused, is_split=True),
         **layer_rules(
             layer,
             {

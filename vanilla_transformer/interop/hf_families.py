@@ -29,7 +29,8 @@ from transformers import (
 )
 
 from vanilla_transformer.interop.hf_mapping import Family
-from vanilla_transformer.interop.match_weights import Rules, layer_rules
+from vanilla_transformer.interop.match_weights import Rules, WeightRule, layer_rules
+from vanilla_transformer.interop.sinusoids import SINUSOIDS
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _OPTIONS = {
@@ -66,7 +67,6 @@ _IGNORED = {  # the weights show which matrices are tied
     "is_encoder_decoder",
     "tie_word_embeddings",
 }
-_COMPUTED_TABLES: Rules = {r"model\.(encoder|decoder)\.embed_positions\.weights?": None}
 
 
 def _names_with(slot: str) -> Rules:
@@ -103,7 +103,10 @@ def _make_family(
         more_fields: Computes our fields beyond these from its config.
         ignored: Its options without effect beyond those of all classes.
     """
-    slot, sinusoids = "pre" if pre_norm else "post", positions.startswith("sinusoidal")
+    slot = "pre" if pre_norm else "post"
+    computed: Rules = {
+        r"model\.(encoder|decoder)\.embed_positions\.weights?": WeightRule(sinusoids=positions)
+    }
     fields = {
         "norm_placement": slot,
         "final_layer_norm": pre_norm,
@@ -119,14 +122,8 @@ def _make_family(
                 ours.share_encoder_decoder_embeddings and ours.tie_word_embeddings
             )
         },
-        names={**_names_with(slot), **(_COMPUTED_TABLES if sinusoids else {})},
+        names={**_names_with(slot), **(computed if positions in SINUSOIDS else {})},
         ignored={*_IGNORED, *ignored},
-        fixed={  # options of old checkpoints, which the classes ignore, with what they compute
-            "normalize_before": pre_norm,
-            "add_final_layer_norm": pre_norm,
-            "normalize_embedding": embedding_norm,
-            "static_position_embeddings": sinusoids,
-        },
     )
 
 

@@ -8,7 +8,7 @@ for every family. A new family is one more `Family` in `hf_families.py`:
 2. `read_fields` gives the fields that follow from its other options, or that it fixes.
 3. `write_options` is the inverse of `read_fields`.
 4. `names` are rules for the names of weights, as `interop.match_weights` takes them. The same rules
-   serve both directions. None instead of a name drops a table that both sides compute.
+   serve both directions. A rule with `sinusoids` drops a table that both sides compute.
 
 An option that none of these mentions stops a conversion, so that nothing is lost silently.
 """
@@ -37,7 +37,6 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
     split_self_attention,
 )
-from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.interop.supported_fields import fields_with_effect
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -56,8 +55,6 @@ class Family:
         read_fields: Computes our other fields from its config.
         write_options: Computes its other options from our config.
         ignored: Its options that do not change what a trained model computes.
-        fixed: What checkpoints may still say about options that the class ignores, with the values
-            that it computes.
     """
 
     model_class: type[PreTrainedModel]
@@ -66,7 +63,6 @@ class Family:
     write_options: Callable[[VanillaTransformerConfig], dict[str, Any]]
     names: Rules
     ignored: Collection[str] = ()
-    fixed: Mapping[str, Any] | None = None
 
     @property
     def config_class(self) -> type[PreTrainedConfig]:
@@ -133,7 +129,6 @@ def import_model(
         config = VanillaTransformerConfig(**fields)
     except ValueError as error:
         raise_problems(summary, [*problems, str(error)])
-    problems += _find_comparisons_of_two_vocabularies(source, config)
     # A bias of zeros, and a shared table that no stack uses, are left out.
     if not config.lm_head_bias:
         weights.pop(_HEAD_BIAS, None)
@@ -141,12 +136,6 @@ def import_model(
     if config.share_encoder_decoder_embeddings:
         weights[SHARED_TABLE] = weights[SOURCE_TABLE]
     problems += find_misfits(expected_weights(config)[0], RenamedWeights(weights, renamed.origins))
-    computed = state_dict.keys() - set(renamed.origins.values())  # both sides compute these
-    problems += find_wrong_sinusoids(
-        {name: state_dict[name] for name in sorted(computed)},
-        config.position_embedding_type,
-        tolerance=2e-3,  # the table of a source in half precision
-    )
     raise_problems(summary, problems)
     # T5 keeps some matrices in float32: this type holds all weights exactly.
     dtypes = {parameter.dtype for parameter in source.parameters()}
@@ -156,35 +145,13 @@ def import_model(
 
 
 def _find_option_problems(family: Family, config: PreTrainedConfig) -> list[str]:
-    """Lists options that have no field here, and those that the class itself ignores."""
-    fixed = family.fixed or {}
-    known = {*family.options.values(), *family.ignored, *fixed}
+    """Lists options that have no field here."""
+    known = {*family.options.values(), *family.ignored}
     unknown = sorted(family.config_class.__annotations__.keys() - known)
     problems = [f"`{option}` of {family.class_name} has no field here" for option in unknown]
-    problems += [
-        f"`{option}` is {found!r}, but {family.class_name} ignores it and computes {value!r}: if "
-        "this class trained the model, remove the option from its config"
-        for option, value in fixed.items()
-        if (found := getattr(config, option, value)) != value
-    ]
     if getattr(config, "quantization_config", None) is not None:
         problems.append("the weights are quantised: load them without `quantization_config`")
     return problems
-
-
-def _find_comparisons_of_two_vocabularies(
-    source: PreTrainedModel, config: VanillaTransformerConfig
-) -> list[str]:
-    """Lists settings that compare ids of source and target, which untied matrices keep apart."""
-    if config.share_encoder_decoder_embeddings:
-        return []
-    names = ("encoder_no_repeat_ngram_size", "encoder_repetition_penalty")
-    return [
-        f"`{name}` is {value!r} in the generation config, but separate embeddings stand for two "
-        "vocabularies here: set it to None in the source"
-        for name in names
-        if (value := getattr(source.generation_config, name, None)) and value != 1
-    ]
 
 
 def _fields_of_weights(weights: Weights) -> dict[str, bool]:

@@ -31,9 +31,9 @@ from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
-    Edit,
     RenamedWeights,
     Rules,
+    WeightRule,
     find_unknown_values,
     raise_problems,
     rename_weights,
@@ -42,6 +42,7 @@ from vanilla_transformer.interop.sentencepiece_models import UNKNOWN, read_sente
 from vanilla_transformer.interop.vocabularies import (
     align_vocabularies,
     build_with_vocabularies,
+    check_tables,
     make_tokenizer,
 )
 
@@ -75,6 +76,8 @@ PLACEMENTS = {
 }
 """Placement and type of norms by `transformer-preprocess` and `-postprocess`, without dropout."""
 
+STACKS = ("encoder", "decoder")
+
 LAST_VERSION_WITH_QUICK_GELU = (1, 12, 0)
 
 
@@ -96,6 +99,7 @@ def read_marian(
     renamed = _rename_arrays(stored, options)
     problems = [*_find_unknown_options(options, renamed.weights), *renamed.problems]
     raise_problems("The model cannot be converted", problems)
+    check_tables(renamed)
     fields = _read_fields(options, stored)
     files = _find_vocabularies(path) if vocabularies is None else list(map(Path, vocabularies))
     rows = [len(renamed.weights[table]) for table in (SOURCE_TABLE, TARGET_TABLE)]
@@ -174,7 +178,7 @@ def _find_unknown_options(
     for name in ("postprocess-emb", "postprocess-top"):
         if (value := _operations_of(options, name)) not in ("", norm):
             yield f"`transformer-{name}` is {value!r}: only '' or {norm!r} has a counterpart"
-    for stack in ("encoder", "decoder"):
+    for stack in STACKS:
         pattern = re.compile(rf"model\.{stack}\.layers\.(\d+)\..*")
         layers = len({m[1] for name in weights if (m := pattern.fullmatch(name))})
         depth = options.get(f"{stack[:3]}-depth")
@@ -182,9 +186,6 @@ def _find_unknown_options(
             yield f"`{stack[:3]}-depth` is {depth!r}, but the file has {layers} layers"
     if not isinstance(options.get("transformer-heads"), int):
         yield f"`transformer-heads` is {options.get('transformer-heads')!r}, not a number"
-    for table in (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight"):
-        if table not in weights:
-            yield f"`{table}` is missing"
 
 
 def _read_fields(options: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,9 +260,9 @@ def _name_rules(ties_output: bool) -> Rules:
         matrices[f"{layer}{theirs}_W([qkv])"] = rf"{ours}.\3_proj"
         matrices[f"{layer}{theirs}_W(o)"] = f"{ours}.out_proj"
         norms[f"{layer}{theirs}_Wo"] = f"{here}{ours}_SLOT_norm"
-    rules: dict[str, str | Edit | None] = {}
+    rules: dict[str, str | WeightRule | None] = {}
     for theirs, ours in matrices.items():
-        rules[theirs] = Edit((f"{here}{ours}.weight",), transpose=True)
+        rules[theirs] = WeightRule((f"{here}{ours}.weight",), transpose=True)
         rules[theirs.replace("W", "b")] = f"{here}{ours}.bias"
     for theirs, ours in norms.items():
         for suffix, slot in (("_pre", "pre"), ("", "post")):
@@ -271,12 +272,14 @@ def _name_rules(ties_output: bool) -> Rules:
     target = (TARGET_TABLE, "lm_head.weight") if ties_output else (TARGET_TABLE,)
     return {
         **rules,
-        "Wpos": Edit(tuple(f"model.{s}.embed_positions.weight" for s in ("encoder", "decoder"))),
-        "Wemb": Edit((SOURCE_TABLE, *target)),
+        "Wpos": WeightRule(
+            tuple(f"model.{s}.embed_positions.weight" for s in ("encoder", "decoder"))
+        ),
+        "Wemb": WeightRule((SOURCE_TABLE, *target)),
         "encoder_Wemb": SOURCE_TABLE,
-        "decoder_Wemb": Edit(target),
+        "decoder_Wemb": WeightRule(target),
         "decoder_ff_logit_out_Wt": "lm_head.weight",
-        "decoder_ff_logit_out_W": Edit(("lm_head.weight",), transpose=True),
+        "decoder_ff_logit_out_W": WeightRule(("lm_head.weight",), transpose=True),
         "decoder_ff_logit_out_b": "lm_head.bias",
     }
 

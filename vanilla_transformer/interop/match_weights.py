@@ -4,19 +4,20 @@ A rule is a regular expression for a whole name, and what becomes of the weights
 
 - a name, which may refer to groups of the expression, as in `re.sub` (`\1`);
 - None: the weight is not needed;
-- an `Edit`, which also copies, cuts, transposes or joins weights.
+- an `WeightRule`, which also copies, cuts, transposes or joins weights.
 
 The first rule that matches counts. A name that matches no rule stays as it is.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.initialization import no_init_weights
 
+from vanilla_transformer.interop.sinusoids import holds_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -45,7 +46,7 @@ Weights = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Edit:
+class WeightRule:
     """What becomes of weights, if they do not only get another name.
 
     Attributes:
@@ -55,6 +56,8 @@ class Edit:
         offset: Number of first rows to leave out.
         heads: Number of heads, if the rows to split lie head by head.
         stack: Group of the expression that numbers the parts of one new weight.
+        sinusoids: A `position_embedding_type`. The weight must be its table, which the model
+            computes.
     """
 
     names: tuple[str, ...] = ()
@@ -63,9 +66,11 @@ class Edit:
     offset: int = 0
     heads: int | None = None
     stack: int | None = None
+    sinusoids: str | None = None
 
 
-Rules = Mapping[str, str | Edit | None]
+Target = str | WeightRule | None
+Rules = Mapping[str, Target]
 """What becomes of weights, by regular expression for their names."""
 
 
@@ -135,6 +140,21 @@ def find_unknown_values(
     ]
 
 
+def with_defaults(options: Mapping[str, Any], known: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Returns options of which empty ones have the first value that is known."""
+    return {name: value or known.get(name, [value])[0] for name, value in options.items()}
+
+
+def find_differences(stacks: Sequence[Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """Returns a sentence for each option that must be the same in both stacks, and is not."""
+    encoder, decoder = stacks
+    return [
+        f"`{name}` is {encoder.get(name)!r} in the encoder and {decoder.get(name)!r} in the decoder"
+        for name in names
+        if encoder.get(name) != decoder.get(name)
+    ]
+
+
 def check_hidden_fields(fields: Mapping[str, Any], remedy: str) -> None:
     """Raises an error if fields that no weight shows are not given."""
     missing = [f"`{name}` is missing" for name in HIDDEN_FIELDS if name not in fields]
@@ -164,18 +184,18 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     problems = list(given.problems)
     for name, tensor in given.weights.items():
         old = given.origins[name]
-        found = ((match, edit) for p, edit in compiled if (match := p.fullmatch(name)))
-        match, edit = next(found, (None, Edit()))
+        found = ((match, rule) for p, rule in compiled if (match := p.fullmatch(name)))
+        match, rule = next(found, (None, WeightRule()))
         try:
-            moved = [(name, tensor)] if match is None else _apply_edit(edit, match, tensor)
+            moved = [(name, tensor)] if match is None else _apply_rule(rule, match, tensor)
         except ValueError as error:
             problems.append(f"`{old}`: {error}")
             continue
         for new, value in moved:
             taken: dict[Any, Any] = weights
             slot: Any = new
-            if match is not None and edit.stack is not None:
-                taken, slot = parts.setdefault(new, {}), int(match[edit.stack])
+            if match is not None and rule.stack is not None:
+                taken, slot = parts.setdefault(new, {}), int(match[rule.stack])
             if slot in taken:
                 problems.append(f"`{old}` and `{origins[new]}` both become `{new}`")
             taken[slot], origins[new] = value, old
@@ -189,37 +209,45 @@ def _apply_rules(given: RenamedWeights, rules: Rules) -> RenamedWeights:
     return RenamedWeights(weights, origins, tuple(problems))
 
 
-def _compile_rule(expression: str, target: str | Edit | None) -> tuple[Any, Edit]:
-    edit = target if isinstance(target, Edit) else Edit(() if target is None else (target,))
+def _compile_rule(expression: str, target: str | WeightRule | None) -> tuple[Any, WeightRule]:
+    rule = (
+        target
+        if isinstance(target, WeightRule)
+        else WeightRule(() if target is None else (target,))
+    )
     try:
         pattern = re.compile(expression)
-        for name in edit.names:
+        for name in rule.names:
             re.sub(f"(?:{expression})|", name, "")  # checks the groups of the name
-        if edit.stack is not None and not 1 <= edit.stack <= pattern.groups:
-            raise ValueError(f"`stack` is {edit.stack}, but it has {pattern.groups} groups")
+        if rule.stack is not None and not 1 <= rule.stack <= pattern.groups:
+            raise ValueError(f"`stack` is {rule.stack}, but it has {pattern.groups} groups")
     except (re.error, TypeError, IndexError, ValueError) as error:
         raise ValueError(
-            f"The rule {expression!r}: {list(edit.names)} is not a regular expression with names "
+            f"The rule {expression!r}: {list(rule.names)} is not a regular expression with names "
             f"({error}): write it in the syntax of Python's `re`."
         ) from error
-    return pattern, edit
+    return pattern, rule
 
 
-def _apply_edit(edit: Edit, match: Any, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+def _apply_rule(
+    rule: WeightRule, match: Any, tensor: torch.Tensor
+) -> list[tuple[str, torch.Tensor]]:
     """Returns the new names of one weight, each with its values."""
-    names = [match.expand(name) for name in edit.names]
-    if edit.stack is not None and not match[edit.stack].isdecimal():
-        raise ValueError(f"`stack` needs a number in group {edit.stack}: {match[edit.stack]!r}")
-    if edit.transpose and tensor.dim() == 2:
+    if rule.sinusoids is not None and not holds_sinusoids(tensor, rule.sinusoids):
+        raise ValueError(f"it does not hold the positions `{rule.sinusoids}`")
+    names = [match.expand(name) for name in rule.names]
+    if rule.stack is not None and not match[rule.stack].isdecimal():
+        raise ValueError(f"`stack` needs a number in group {rule.stack}: {match[rule.stack]!r}")
+    if rule.transpose and tensor.dim() == 2:
         tensor = tensor.T
-    if edit.offset:
-        if tensor.dim() == 0 or len(tensor) <= edit.offset:
-            raise ValueError(f"`offset` ({edit.offset}) leaves no row of {tuple(tensor.shape)}")
-        tensor = tensor[edit.offset :]
-    if not edit.is_split:
+    if rule.offset:
+        if tensor.dim() == 0 or len(tensor) <= rule.offset:
+            raise ValueError(f"`offset` ({rule.offset}) leaves no row of {tuple(tensor.shape)}")
+        tensor = tensor[rule.offset :]
+    if not rule.is_split:
         return [(name, tensor) for name in names]
-    if edit.heads is not None:
-        return list(zip(names, from_per_head(tensor, edit.heads, len(names)), strict=True))
+    if rule.heads is not None:
+        return list(zip(names, from_per_head(tensor, rule.heads, len(names)), strict=True))
     if tensor.dim() == 0 or len(tensor) % len(names):
         raise ValueError(f"{tuple(tensor.shape)} cannot be split into {len(names)} equal parts")
     return list(zip(names, tensor.chunk(len(names)), strict=True))

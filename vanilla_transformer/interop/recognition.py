@@ -170,7 +170,9 @@ def _look_at_checkpoint(path: Path) -> Recognised:
     held = (content.get(name) for name in ("model", "model_state_dict", "state_dict"))
     entry = next((value for value in held if isinstance(value, dict)), content)
     weights = {name: value for name, value in entry.items() if hasattr(value, "dtype")}
-    kinds = next(((kind,) for kind, names in ENTRIES if all(map(content.get, names))), ())
+    kinds: tuple[str, ...] = next(
+        ((kind,) for kind, names in ENTRIES if all(map(content.get, names))), ()
+    )
     for expression, names in NAMES_OF_WEIGHTS.items():
         if not kinds and any(re.fullmatch(expression, name) for name in weights):
             kinds = names

@@ -47,8 +47,8 @@ import torch
 from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_yaml
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
-    Edit,
     Rules,
+    WeightRule,
     build_model,
     check_hidden_fields,
     fit_weights,
@@ -168,7 +168,7 @@ def _check_table(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_rule(value: Mapping[str, Any]) -> Iterator[str]:
     targets = [name for name in ("to", "copy", "split") if name in value]
-    options = {field.name for field in fields(Edit)} - {"names", "is_split"}
+    options = {field.name for field in fields(WeightRule)} - {"names", "is_split"}
     for name in value.keys() - options - {"to", "copy", "split"}:
         yield f"`{name}` is not known"
     if len(targets) != 1:
@@ -192,9 +192,9 @@ def _check_rule(value: Mapping[str, Any]) -> Iterator[str]:
             yield f"`{option}` works beside `{needed}` only"
 
 
-def _make_rule(value: Any) -> str | Edit | None:
+def _make_rule(value: Any) -> str | WeightRule | None:
     if value is None or isinstance(value, str):
         return value
     options = {name: value[name] for name in value.keys() - {"to", "copy", "split"}}
     names = [value["to"]] if "to" in value else value.get("copy") or value["split"]
-    return Edit(tuple(names), is_split="split" in value, **options)
+    return WeightRule(tuple(names), is_split="split" in value, **options)

@@ -1,6 +1,5 @@
 """Sinusoids as tables, and the comparison of stored tables with those that the model computes."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,24 +25,22 @@ def sinusoids(scheme: str, length: int, d_model: int, offset: int = 0) -> torch.
     return table[0]
 
 
-def find_wrong_sinusoids(
-    tables: Mapping[str, torch.Tensor], scheme: str, tolerance: float | None = None
-) -> list[str]:
-    """Returns a sentence for each table that does not hold the sinusoids of a scheme from 0 on.
+def holds_sinusoids(
+    tensor: torch.Tensor, scheme: str, offset: int = 0, tolerance: float = 2e-3
+) -> bool:
+    """Returns whether a table holds the sinusoids of a scheme.
 
     Args:
-        tables: Tables by name. Axes of size 1 do not count, nor do rows of zeros, which fairseq
-            stores at the position of padding.
-        scheme: A name in `SINUSOIDS`.
-        tolerance: Largest difference. None: what float32 explains; angles are computed in it, so
-            that their error grows with the position.
+        tensor: The table. Axes of size 1 do not count, nor do rows of zeros, which fairseq stores
+            at the position of padding.
+        offset: The first position.
+        tolerance: Largest difference beside that of float32, in which angles are computed: it grows
+            with the position. The default is the rounding of half precision.
     """
-    problems = []
-    for name, tensor in tables.items():
-        table = tensor.float().squeeze()
-        atol = 2e-7 * len(tensor) + 1e-5 if tolerance is None else tolerance
-        computed = sinusoids(scheme, *table.shape) if table.dim() == 2 else table.new_zeros(1)
-        used = table.any(dim=-1)
-        if table.dim() != 2 or not torch.allclose(table[used], computed[used], rtol=0, atol=atol):
-            problems.append(f"`{name}` does not hold the positions `{scheme}`")
-    return problems
+    table = tensor.float().squeeze()
+    if table.dim() != 2:
+        return False
+    atol = 2e-7 * len(table) + 1e-5 + tolerance
+    used = table.any(dim=-1)
+    computed = sinusoids(scheme, len(table), table.shape[1], offset)
+    return torch.allclose(table[used], computed[used], rtol=0, atol=atol)

@@ -11,7 +11,6 @@ decoder's layers are copies that fall back to ReLU. Such a model has no counterp
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
-    Edit,
     RenamedWeights,
     Rules,
+    WeightRule,
     Weights,
     build_model,
     check_hidden_fields,
@@ -38,7 +37,7 @@ from vanilla_transformer.interop.match_weights import (
     sharing_fields,
 )
 from vanilla_transformer.interop.probe import SourceLogits
-from vanilla_transformer.interop.sinusoids import SINUSOIDS, find_wrong_sinusoids, sinusoids
+from vanilla_transformer.interop.sinusoids import SINUSOIDS, sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 
 _FIRST = re.compile(r"(.*?)encoder\.layers\.0\.self_attn\.in_proj_weight")
@@ -155,10 +154,10 @@ def _rename_torch(
     for side, table in (("source", SOURCE_TABLE), ("target", TARGET_TABLE)):
         tables[names[side]] = (*tables.get(names[side], ()), table)  # one may stand for both
     rules: Rules = {
-        rf"{layer}self_attn\.in_proj_(\w+)": Edit(
+        rf"{layer}self_attn\.in_proj_(\w+)": WeightRule(
             tuple(rf"{here}self_attn.{part}_proj.\3" for part in "qkv"), is_split=True
         ),
-        rf"{cross}in_proj_(\w+)": Edit(
+        rf"{cross}in_proj_(\w+)": WeightRule(
             tuple(rf"{here_cross}{part}_proj.\2" for part in "qkv"), is_split=True
         ),
         **layer_rules(
@@ -175,15 +174,15 @@ def _rename_torch(
         ),
         rf"{start}(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
         rf"{re.escape(names['generator'])}\.(\w+)": r"lm_head.\1",
-        **{re.escape(name): Edit(targets) for name, targets in tables.items()},
+        **{
+            re.escape(name): WeightRule(targets) if targets else WeightRule(sinusoids=scheme)
+            for name, targets in tables.items()
+        },
     }
-    computed = stored if scheme in SINUSOIDS else ()
-    wrong = find_wrong_sinusoids({name: state_dict[name] for name in computed}, scheme)
     flat = {
         name: tensor.squeeze() if name in stored else tensor for name, tensor in state_dict.items()
     }
-    renamed = rename_weights(flat, rules)
-    return replace(renamed, problems=(*renamed.problems, *wrong))
+    return rename_weights(flat, rules)
 
 
 def _fields_of_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ after its layers. E has no norms. The parameters of a norm may also be named gai
 beta.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,20 +53,18 @@ from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     SOURCE_TABLE,
     TARGET_TABLE,
-    Edit,
     RenamedWeights,
     Rules,
+    WeightRule,
     Weights,
     build_model,
     fit_weights,
     fuse_self_attention,
     layer_rules,
-    raise_problems,
     rename_weights,
     sharing_fields,
 )
 from vanilla_transformer.interop.opennmt import OLD_NORMS
-from vanilla_transformer.interop.sinusoids import find_wrong_sinusoids
 from vanilla_transformer.model.configuration_vanilla_transformer import (
     SIZES,
     VanillaTransformerConfig,
@@ -217,7 +214,7 @@ def _names_with(slot: str) -> Rules:
 def _rules_per_head(heads: int) -> Rules:
     """Returns the rules that split fused projections."""
     return {
-        rf"(.*)\.{fused}_proj\.(\w+)": Edit(
+        rf"(.*)\.{fused}_proj\.(\w+)": WeightRule(
             tuple(rf"\1.{part}_proj.\2" for part in fused), is_split=True, heads=heads
         )
         for fused in ("qkv", "kv")
@@ -304,7 +301,7 @@ ANNOTATED = Layout(
     {
         r"src_embed\.0\.lut\.weight": SOURCE_TABLE,
         r"tgt_embed\.0\.lut\.weight": TARGET_TABLE,
-        r"(src|tgt)_embed\.1\.pe": None,  # compared with the sinusoids before
+        r"(src|tgt)_embed\.1\.pe": WeightRule(sinusoids="sinusoidal"),
         r"generator\.proj\.(\w+)": r"lm_head.\1",
         r"(encoder|decoder)\.norm\.(\w+)": r"model.\1.final_norm.\2",
         **layer_rules(
@@ -368,10 +365,6 @@ def read_layout(
             f"{str(source)!r} holds neither {signs}: give `rename` rules that lead to their names, "
             "or use --from table."
         )
-    stored = {
-        n: w for n, w in renamed.weights.items() if re.fullmatch(r"(src|tgt)_embed\.1\.pe", n)
-    }
-    raise_problems("The positions are of another kind", find_wrong_sinusoids(stored, "sinusoidal"))
     ours = rename_weights(renamed.weights, OLD_NORMS, layout.names)
     fields = {
         **layout.fields,

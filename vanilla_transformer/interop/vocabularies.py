@@ -19,6 +19,7 @@ from vanilla_transformer.interop.match_weights import (
     RenamedWeights,
     build_model,
     fit_weights,
+    raise_problems,
     sharing_fields,
 )
 from vanilla_transformer.interop.sentencepiece_models import (
@@ -181,21 +182,38 @@ def _rearrange_rows(values: torch.Tensor, order: Order, added: float = 0.0) -> t
     return new
 
 
+def check_tables(renamed: RenamedWeights) -> None:
+    """Raises an error if an embedding or the output projection is missing."""
+    tables = (SOURCE_TABLE, TARGET_TABLE, "lm_head.weight")
+    missing = [f"`{name}` is missing" for name in tables if name not in renamed.weights]
+    if missing:
+        raise_problems("The weights are not complete", [*renamed.problems, *missing])
+
+
 def build_with_vocabularies(
     renamed: RenamedWeights,
     fields: Mapping[str, Any],
     vocabularies: Vocabularies,
     changes: Mapping[str, Any] | None = None,
+    zeros: Sequence[str] = (),
 ) -> Any:
     """Builds a model, whose weights have our names and the former order of rows.
 
     Args:
         renamed: The weights, with both embeddings and `lm_head.weight` among them.
         fields: Config fields, without those of tokens and of shared matrices.
+        zeros: Expressions for names whose missing weights are zero.
     """
+    check_tables(renamed)
     weights = dict(renamed.weights)
     source, target = vocabularies.orders
     for name, order in ((SOURCE_TABLE, source), (TARGET_TABLE, target), ("lm_head.weight", target)):
+        count, rows = len(order) - order.count(None), len(weights[name])
+        if count != rows:
+            raise ValueError(
+                f"A vocabulary has {count:,} tokens, but `{renamed.origins[name]}` has {rows:,} "
+                "rows: use the files that were written together."
+            )
         weights[name] = _rearrange_rows(weights[name], order)
     if None in target or "lm_head.bias" in weights:
         former = len(target) - target.count(None)
@@ -207,7 +225,6 @@ def build_with_vocabularies(
         **vocabularies.token_ids(),
         **(changes or {}),
     }
-    zeros = [r".*\.(\w+_proj|fc1|fc2|gate)\.bias"]
     return build_model(*fit_weights(replace(renamed, weights=weights), fields, zeros))
 
 
@@ -233,7 +250,7 @@ def vocabularies_of(
 
 def make_tokenizer(
     vocabularies: Vocabularies,
-    folder: Path,
+    folder: Path | None = None,
     given: str | Path | Sequence[Path] | None = None,
     source_eos: bool | None = None,
 ) -> tuple[Any, tuple[str, ...]]:
@@ -255,34 +272,33 @@ def make_tokenizer(
         OSError: If what was given cannot be loaded.
         ValueError: If it does not fit the vocabulary.
     """
-    pair: tuple[Path, ...] = ()
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        pair = given = (given[0], given[-1])
-    place = folder if given is None else Path(given[0] if isinstance(given, tuple) else given)
+    files: tuple[Path, ...] = ()
     notes: list[str] = []
-    if not place.exists() or any((place / name).is_file() for name in _TRANSFORMERS):
-        found = load_tokenizer(place if place.exists() else str(given), ("sentencepiece",))
-        differing = _differing_tokens(found, vocabularies.source)
-        if not differing:
-            return found, ()
-        problem = f"The tokenizer of {str(place)!r} has other ids, as of {', '.join(differing[:3])}"
-        if given is not None:
-            raise ValueError(f"{problem}: give the one that the model was trained with.")
-        notes.append(f"{problem}: it was left out.")
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        files = (given[0], given[-1])
+    elif (place := folder if given is None else given) is not None:
+        if not Path(place).exists() or any(Path(place, name).is_file() for name in _TRANSFORMERS):
+            tokenizer = load_tokenizer(place, ("sentencepiece",))
+            differing = _differing_tokens(tokenizer, vocabularies.source)
+            if not differing:
+                return tokenizer, ()
+            problem = f"The tokenizer of {str(place)!r} has other ids, as of {differing[0]}"
+            if given is not None:
+                raise ValueError(f"{problem}: give the one that the model was trained with.")
+            notes.append(f"{problem}: it was left out.")
+        files = find_pieces(Path(place))
+        if given is not None and not files:
+            raise FileNotFoundError(
+                f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or "
+                ".spm), or a directory."
+            )
     ends = vocabularies.ends if source_eos is None else source_eos
     special = vocabularies.special
-    if any(
-        special["unk_token"] not in words for words in (vocabularies.source, vocabularies.target)
-    ):
+    sides = vocabularies.source, vocabularies.target
+    if any(special["unk_token"] not in words for words in sides):
         return None, (*notes, f"The vocabulary lacks {special['unk_token']}.")
-    files = pair or find_pieces(place)
-    if given is not None and not files:
-        raise FileNotFoundError(
-            f"{str(given)!r} holds no tokenizer: give a model of SentencePiece (.model or .spm), "
-            "or a directory."
-        )
     backends, lost = [], []
-    for side, words in enumerate((vocabularies.source, vocabularies.target)):
+    for side, words in enumerate(sides):
         if files:
             backend, missing = sentencepiece_backend(files[side], words, special["unk_token"])
             lost += missing
@@ -297,7 +313,6 @@ def make_tokenizer(
     arguments: dict[str, Any] = {**special, "tokenizer_object": backends[0]}
     if not is_one:
         arguments["target_tokenizer_object"] = backends[1]
-    tokenizer = VanillaTransformerTokenizer(**arguments)
     names = " and ".join(dict.fromkeys(path.name for path in files))
     cut = f"cut by {names}" if files else "words and subwords between spaces"
     notes.append(f"Its texts are {cut}; sources {'end' if ends else 'do not end'} with "
@@ -307,7 +322,7 @@ def make_tokenizer(
             f"{len(lost):,} pieces of SentencePiece, such as {lost[0]!r}, are not in the "
             "vocabulary: texts are cut without them."
         )
-    return tokenizer, tuple(notes)
+    return VanillaTransformerTokenizer(**arguments), tuple(notes)
 
 
 def pieces_of(
