@@ -12,6 +12,7 @@ Shapes: `input_ids` and `attention_mask` are (batch, source_len), `labels` are (
 
 import argparse
 import math
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,6 @@ from transformers import (
 )
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vanilla_transformer.extras import check_extra
 from vanilla_transformer.inference.loading import with_int8_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.model.modeling_vanilla_transformer import (
@@ -42,12 +42,6 @@ LOADED = ("marian", "bart", "t5", "ours")
 GENERATING = (*LOADED, "marian-int8", "ours-int8", "ctranslate2", "ctranslate2-int8", "onnx")
 SPECIAL_TOKENS = 4
 PADDING, START = 1, 0
-CLASSES: dict[str, Any] = {
-    "marian": MarianMTModel,
-    "bart": BartForConditionalGeneration,
-    "t5": T5ForConditionalGeneration,
-    "ours": VanillaTransformerForConditionalGeneration,
-}
 _TOKENS: dict[str, Any] = {
     "pad_token_id": PADDING,
     "eos_token_id": 2,
@@ -55,20 +49,10 @@ _TOKENS: dict[str, Any] = {
 }
 
 
-def check_installed(system: str) -> None:
-    """Raises an error that tells how to install the packages of a system, if one is missing."""
-    extra = system.removesuffix("-int8")
-    if extra in ("ctranslate2", "onnx"):
-        check_extra(extra)
-
-
 def is_installed(system: str) -> bool:
     """Whether the packages of a system are installed."""
-    try:
-        check_installed(system)
-    except ModuleNotFoundError:
-        return False
-    return True
+    package = {"ctranslate2": "ctranslate2", "onnx": "onnxruntime"}.get(system.split("-")[0])
+    return package is None or find_spec(package) is not None
 
 
 class TorchTransformer(nn.Module):
@@ -196,14 +180,14 @@ def make_generating_model(system: str, options: argparse.Namespace) -> Any:
 
 
 def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
-    """Saves what a process of its own needs to generate with a system.
+    """Saves or exports the model of a system.
 
     Args:
         folder: Directory to write; it does not exist yet.
     """
     kind, _, bits = system.partition("-")
     model = make_generating_model(kind, options)
-    if kind in CLASSES:
+    if kind in LOADED:
         model.save_pretrained(folder)
     elif kind == "onnx":
         from vanilla_transformer.interop.onnx import export_to_onnx
@@ -220,14 +204,9 @@ def save_system(system: str, options: argparse.Namespace, folder: Path) -> None:
         tokenizer.save_pretrained(folder / "tokenizer")
 
 
-def load_system(system: str, folder: Path, options: argparse.Namespace) -> Any:
-    """Loads what `save_system` saved; for CTranslate2 its translator and the tokenizer."""
-    kind, _, bits = system.partition("-")
-    if kind in CLASSES:
-        attention = options.attn_implementation
-        model = CLASSES[kind].from_pretrained(folder, attn_implementation=attention)
-        return with_int8_weights(model) if bits else model
-    if kind == "onnx":
+def load_export(system: str, folder: Path, options: argparse.Namespace) -> Any:
+    """Loads what `save_system` exported; for CTranslate2 its translator and the tokenizer."""
+    if system == "onnx":
         from vanilla_transformer.interop.onnx import OnnxModel
 
         return OnnxModel.load(folder, threads=options.threads)

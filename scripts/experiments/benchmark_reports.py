@@ -18,9 +18,6 @@ from typing import Any
 import torch
 import transformers
 
-Bars = dict[str, dict[str, float]]
-BENCHMARK = Path(__file__).with_name("benchmark.py")
-
 
 def time_in_turns(
     actions: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float]
@@ -82,11 +79,6 @@ def ratio_text(result: dict[str, Any], name: str) -> str:
     return f"x{result['speedup'][name]:.2f} ({low:.2f} to {high:.2f})"
 
 
-def name_of_search(beams: int) -> str:
-    """Returns the name of a search with so many beams."""
-    return "greedy" if beams == 1 else f"beam {beams}"
-
-
 def shares_of_first(amounts: dict[str, float]) -> dict[str, float]:
     """Divides each system's amount by that of the first."""
     first = next(iter(amounts.values()))
@@ -138,11 +130,6 @@ def _read_status(field: str) -> float | None:
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
     sizes = [int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:")]
     return sizes[0] if sizes else None
-
-
-def run_benchmark(*argv: str) -> str:
-    """Runs a part of the benchmark in a process of its own; returns its last line."""
-    return run_in_new_process(BENCHMARK, *argv)
 
 
 def run_in_new_process(program: Path, *argv: str) -> str:
@@ -235,34 +222,3 @@ def write_json(
     values = {k: v for k, v in vars(options).items() if not callable(v)}
     content = {"options": values, "machine": machine, "results": results}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def draw_bars(bars: Bars, label: str, path: str) -> None:
-    """Draws a group of bars for each setting, and a bar in it for each system.
-
-    Args:
-        bars: Heights by setting and system.
-        label: What a height is. If it ends with "= 1", a line shows the height 1.
-        path: Picture to write; its suffix is the format.
-    """
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
-    systems = list(dict.fromkeys(name for group in bars.values() for name in group))
-    figure = Figure(figsize=(4 + 0.35 * len(bars) * (1 + len(systems)), 4.5), layout="constrained")
-    axes, width = figure.subplots(), 0.8 / len(systems)
-    colors = colormaps["tab20"]  # twenty colors: more than there are systems
-    for index, system in enumerate(systems):
-        present = [place for place, group in enumerate(bars.values()) if system in group]
-        heights = [group[system] for group in bars.values() if system in group]
-        shift = (index - (len(systems) - 1) / 2) * width
-        drawn = axes.bar(
-            [place + shift for place in present], heights, width, label=system, color=colors(index)
-        )
-        axes.bar_label(drawn, fmt="%.2f", fontsize=7)
-    axes.set_xticks(range(len(bars)), list(bars), rotation=20 if len(bars) > 4 else 0)
-    axes.set_ylabel(label)
-    if label.endswith("= 1"):
-        axes.axhline(1, color="black", linewidth=0.6)
-    figure.legend(fontsize=8, loc="outside right upper")
-    figure.savefig(path, dpi=120)

@@ -1,12 +1,22 @@
 """Draws the pictures of the README and the documentation from a model trained by the demo.
 
+    python scripts/experiments/pictures.py model_cards/pronounce
+    python scripts/experiments/pictures.py model_cards/pronounce --page
+
 alignment.png shows the cross-attention of a pronunciation model: which letters the decoder attends
 to when it predicts each phoneme. The other pictures show what `vanilla_transformer.inspection`
-draws of the same model.
+draws of the same model. With --page, it takes the pictures of the page and of the server instead,
+with the system's Chromium and the package `playwright` (in the extra `test`).
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +38,7 @@ from vanilla_transformer.inspection.attention_figures import draw_alignment
 from vanilla_transformer.inspection.figures import new_figure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_ARGUMENTS = ("--disable-gpu", "--disable-background-networking", "--disable-component-update")
 SCORED_WORDS = (
     "attention banana chemistry daughter elephant furniture gravity hospital island journey "
     "kitchen language mountain knowledge orchestra photograph question rhythm science telephone "
@@ -96,52 +107,152 @@ def draw_head_scores(model: Any, tokenizer: Any) -> Any:
     return plot_head_scores(changes, score="loss in nats per token")
 
 
-def list_pictures(
-    model: Any, tokenizer: Any, options: argparse.Namespace
-) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yields the name of each picture, and the function that draws it."""
+def draw_figures(options: argparse.Namespace) -> Iterator[Path]:
+    """Draws the figures of the command line; yields their files."""
+    model, tokenizer = load_model(options.model)
     maps = [attention_maps(model, tokenizer, word) for word in options.words]
-    yield "alignment", partial(draw_words, maps, options.layer)
-    yield "one-alignment", partial(draw_one_word, maps[-1], options.layer)
-    yield "heads", partial(draw_heads, maps[-1])
-    yield "shapes", partial(draw_shapes, model, tokenizer, options.words)
-    yield "head-scores", partial(draw_head_scores, model, tokenizer)
+    figures: dict[str, Callable[[], Any]] = {
+        "alignment": partial(draw_words, maps, options.layer),
+        "one-alignment": partial(draw_one_word, maps[-1], options.layer),
+        "heads": partial(draw_heads, maps[-1]),
+        "shapes": partial(draw_shapes, model, tokenizer, options.words),
+        "head-scores": partial(draw_head_scores, model, tokenizer),
+    }
+    for name in options.only or figures:
+        path = options.output / f"{name}.png"
+        figure = figures[name]()
+        figure.set_facecolor("white")
+        dpi = 200 if name == "alignment" else 1000 / figure.get_figwidth()
+        figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
+        yield path
+
+
+# The page and the server ------------------------------------------------------------------------
+
+
+@contextmanager
+def serve_page(model: str, text: str) -> Iterator[str]:
+    """Serves the page of a model in this process, opened with a text; yields its address."""
+    import vanilla_transformer  # noqa: F401 - registers the Auto classes
+    from vanilla_transformer.page.app import build_page, launch_options
+    from vanilla_transformer.page.models import PageModels
+
+    page = build_page(PageModels([model], "cpu"), text)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    try:
+        yield address
+    finally:
+        page.close(verbose=False)
+
+
+@contextmanager
+def serve_model(model: str) -> Iterator[str]:
+    """Serves a model over HTTP, in a process of its own, on a free port; yields its address."""
+    command = [sys.executable, "-m", "vanilla_transformer", "serve", model, "--port", "0"]
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **streams, encoding="utf-8") as process:
+        try:
+            yield _address_in_log(process.stderr or ())
+        finally:
+            process.terminate()
+
+
+def _address_in_log(lines: Iterable[str]) -> str:
+    read = list[str]()
+    for line in lines:
+        read.append(line)
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if entry["event"] == "started":
+                return str(entry["address"])
+    raise RuntimeError(f"The server does not start: {''.join(read)[-1000:]}")
+
+
+def open_page(browser: Any, address: str, width: int, height: int, scheme: Any) -> Any:
+    """Opens the page, waits for its outputs, and returns it."""
+    view = {"width": width, "height": height}
+    page = browser.new_page(viewport=view, color_scheme=scheme)
+    page.goto(address)
+    page.locator("#alignment .vt-chip").first.wait_for()
+    return page
+
+
+def take_pictures(browser: Any, address: str, folder: Path, layer: str, head: str) -> list[Path]:
+    """Takes the pictures.
+
+    Args:
+        layer: Layer of cross-attention for the picture of the heads, such as "layer 2".
+        head: Head that is switched off there, such as "head 3".
+    """
+    files = [folder / f"page{name}.png" for name in ("", "-dark", "-heads")]
+    page = open_page(browser, address, 1280, 900, "light")
+    page.locator('#alignment .vt-chip[data-side="target"]').nth(1).hover()
+    page.screenshot(path=files[0], full_page=True)
+    page.get_by_role("tab", name="Heads").click()
+    page.locator("#layer input").click()
+    page.get_by_role("option", name=layer, exact=True).click()
+    page.get_by_label(head, exact=True).check()
+    page.locator("#ablation .vt-compared").wait_for()
+    page.locator("#heads .vt-off").wait_for()
+    page.screenshot(path=files[2], full_page=True)
+
+    page = open_page(browser, address, 390, 844, "dark")
+    page.get_by_role("tab", name="Alignment").evaluate("tab => tab.scrollIntoView()")
+    page.locator('#alignment .vt-chip[data-side="source"]').nth(1).hover()
+    page.screenshot(path=files[1])
+    return files
+
+
+def take_picture_of_server(browser: Any, address: str, file: Path) -> Path:
+    """Takes the picture of the page on which a server describes its interface."""
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.goto(f"{address}/docs")
+    page.get_by_text("POST /translate").first.wait_for()
+    page.screenshot(path=file)
+    return file
+
+
+def take_all(options: argparse.Namespace) -> list[Path]:
+    """Starts the page and the server, takes their pictures, and returns the files."""
+    from playwright.sync_api import sync_playwright
+
+    # Chromium's sandbox refuses to run as root.
+    arguments = [*_ARGUMENTS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
+        where = (options.output, f"layer {options.page_layer}", f"head {options.page_head}")
+        with serve_page(options.model, options.words[-1]) as address:
+            files = take_pictures(browser, address, *where)
+        with serve_model(options.model) as address:
+            files.append(take_picture_of_server(browser, address, options.output / "server.png"))
+        browser.close()
+    return files
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Draws the pictures."""
+    """Draws the figures, or takes the pictures of the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="directory of the model, e.g. model_cards/pronounce")
-    parser.add_argument(
+    add = parser.add_argument
+    add("model", help="directory of the model, e.g. model_cards/pronounce")
+    add(
         "--output",
         type=Path,
         default=REPOSITORY / "docs" / "pictures",
         help="directory of the pictures (default: docs/pictures in the repository)",
     )
-    parser.add_argument(
-        "--words", nargs="+", default=["transformer", "photograph"], help="words to pronounce"
-    )
-    parser.add_argument("--layer", type=int, default=0, help="layer of the decoder (default: 0)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="pictures to draw (default: all)")
+    add("--words", nargs="+", default=["transformer", "photograph"], help="words to pronounce")
+    add("--layer", type=int, default=0, help="layer of the decoder (default: 0)")
+    add("--only", nargs="+", metavar="NAME", help="figures to draw (default: all)")
+    add("--page", action="store_true", help="take the pictures of the page and of the server")
+    add("--page-layer", type=int, default=1, help="layer of the heads there (default: 1)")
+    add("--page-head", type=int, default=3, help="head that is off there (default: 3)")
+    add("--chromium", default=shutil.which("chromium"), help="program (default: chromium)")
     options = parser.parse_args(argv)
     logging.disable_progress_bar()
-    model, tokenizer = load_model(options.model)
-    layers = model.config.decoder_layers
-    if options.layer not in range(-layers, layers):
-        raise ValueError(f"`--layer` is {options.layer}: choose 0 to {layers - 1}.")
-    pictures = dict(list_pictures(model, tokenizer, options))
-    names = options.only or list(pictures)
-    if unknown := set(names) - set(pictures):
-        raise ValueError(f"`--only` has {sorted(unknown)}: choose from {list(pictures)}.")
     options.output.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        path = options.output / f"{name}.png"
-        figure = pictures[name]()
-        figure.set_facecolor("white")
-        dpi = 200 if name == "alignment" else 1000 / figure.get_figwidth()
-        figure.savefig(path, dpi=dpi, pil_kwargs={"optimize": True})
+    for path in take_all(options) if options.page else draw_figures(options):
         print(path)
 
 

@@ -19,11 +19,11 @@ import torch
 from benchmark_models import (
     PADDING,
     SPECIAL_TOKENS,
-    load_system,
+    load_export,
     make_generating_model,
     save_system,
 )
-from benchmark_reports import Bars, clock_of, name_of_search, ratio_text, speeds_of, time_in_turns
+from benchmark_reports import clock_of, ratio_text, speeds_of, time_in_turns
 from torch import nn
 
 _NOT_READ = re.compile(r"embed_tokens|encoder_attn\.[kv]_proj")  # once a source, or one row
@@ -87,18 +87,14 @@ def make_generator(system: str, options: argparse.Namespace, stack: ExitStack) -
         model = make_generating_model(system, options)
         if options.bf16:
             model = model.bfloat16()
-        return generator_of(model.to(options.device), options)
+        return partial(generate_with_model, model.to(options.device), options.new_tokens)
     exported = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
     save_system(system, options, exported)
-    return generator_of(load_system(system, exported, options), options)
-
-
-def generator_of(loaded: Any, options: argparse.Namespace) -> Generate:
-    """Returns the function that generates with what `load_system` returns."""
-    if isinstance(loaded, tuple):
-        translator, tokenizer = loaded
-        return partial(generate_with_ctranslate2, translator, tokenizer, options.new_tokens)
-    return partial(generate_with_model, loaded, options.new_tokens)
+    loaded = load_export(system, exported, options)
+    if system == "onnx":
+        return partial(generate_with_model, loaded, options.new_tokens)
+    translator, tokenizer = loaded
+    return partial(generate_with_ctranslate2, translator, tokenizer, options.new_tokens)
 
 
 def bytes_per_token(model: nn.Module) -> int:
@@ -145,7 +141,8 @@ def measure_generation(
 
 def format_generation(result: dict[str, Any]) -> str:
     """Formats one setting: a line per system, with ratios relative to the first system."""
-    speeds, search = result["tokens_per_second"], name_of_search(result["beams"])
+    speeds = result["tokens_per_second"]
+    search = "greedy" if result["beams"] == 1 else f"beam {result['beams']}"
     lines = [f"{search}, rows: {result['rows']}, new tokens: {result['new_tokens']}"]
     for system, speed in speeds.items():
         lines.append(f"  {system:17}{speed:8.0f} tokens/s  {ratio_text(result, system)}")
@@ -154,8 +151,3 @@ def format_generation(result: dict[str, Any]) -> str:
         ratio = f"x{limit / next(iter(speeds.values())):.2f}"
         lines.append(f"  {'limit in float32':17}{limit:8.0f} tokens/s  {ratio}  memory bandwidth")
     return "\n".join(lines)
-
-
-def bars_of_generation(result: dict[str, Any]) -> Bars:
-    """Returns the ratios of a result, for the picture."""
-    return {f"{name_of_search(result['beams'])}, rows: {result['rows']}": result["speedup"]}

@@ -11,19 +11,18 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from benchmark_models import make_model
 from benchmark_reports import (
-    Bars,
     clock_of,
     current_memory,
     forget_peak,
     peak_memory,
     ratio_text,
-    run_benchmark,
-    shares_of_first,
+    run_in_new_process,
     speeds_of,
     time_in_turns,
 )
@@ -31,6 +30,7 @@ from torch import nn
 
 KINDS = ("random", "bucketed", "even")
 Batch = dict[str, torch.Tensor]
+_BENCHMARK = Path(__file__).with_name("benchmark.py")
 _OF_SOURCE = re.compile(r"encoder\.layers|encoder_attn\.[kv]_proj")
 
 
@@ -146,27 +146,23 @@ def make_batches_on_device(kind: str, options: argparse.Namespace) -> list[Batch
     return [{k: v.to(options.device) for k, v in batch.items()} for batch in batches]
 
 
-def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> dict[str, float]:
-    """Measures the peak memory that forward and backward need in addition to the loaded model.
+def measure_step_memory(system: str, kind: str, options: argparse.Namespace) -> float:
+    """Measures the MiB that forward and backward add to the loaded model, at their peak.
 
     A process never gives its peak back, so each measurement needs a process of its own.
-
-    Returns:
-        In MiB: `added` to the loaded model, and the `peak` of the whole process.
     """
     batches = make_batches_on_device(kind, options)
     model = make_model(system, options, options.dropout).to(options.device)
     before = current_memory(options.device)
     forget_peak()
     train_on_batches(model, batches, bf16=options.bf16)
-    peak = peak_memory(options.device)
-    return {"added": peak - before, "peak": peak}
+    return peak_memory(options.device) - before
 
 
 def measure_memory_of_each(kind: str, options: argparse.Namespace, argv: Sequence[str]) -> Any:
     """Measures the MiB that each system adds to its loaded model, in processes of their own."""
     return {
-        system: float(run_benchmark(*argv, "--memory-of", system, "--kinds", kind))
+        system: float(run_in_new_process(_BENCHMARK, *argv, "--memory-of", system, "--kinds", kind))
         for system in options.systems
     }
 
@@ -188,11 +184,3 @@ def format_training(result: dict[str, Any]) -> str:
     ratio = f"x{result['limit'] / speeds[base]:.2f}"
     line = f"  {'limit':8}{result['limit']:8.0f} target tokens/s  {ratio}  matrix products alone"
     return "\n".join([*lines, line])
-
-
-def bars_of_training(result: dict[str, Any]) -> Bars:
-    """Returns the ratios of a result, for the picture."""
-    bars = {f"{result['kind']}, speed": result["speedup"]}
-    if memory := result.get("memory_mib"):
-        bars[f"{result['kind']}, memory"] = shares_of_first(memory)
-    return bars
