@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.model.modeling_vanilla_transformer import (
         VanillaTransformerEncoderModel,
-        VanillaTransformerForCausalLM,
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerForSequenceClassification,
-        VanillaTransformerForTokenClassification,
         VanillaTransformerModel,
     )
     from vanilla_transformer.model.pipeline_vanilla_transformer import Seq2SeqGenerationPipeline
@@ -31,10 +29,8 @@ __all__ = [
     "Translator",
     "VanillaTransformerConfig",
     "VanillaTransformerEncoderModel",
-    "VanillaTransformerForCausalLM",
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerForSequenceClassification",
-    "VanillaTransformerForTokenClassification",
     "VanillaTransformerModel",
     "VanillaTransformerTokenizer",
 ]

@@ -31,11 +31,9 @@ def register() -> None:
     from transformers import (
         AutoConfig,
         AutoModel,
-        AutoModelForCausalLM,
         AutoModelForSeq2SeqLM,
         AutoModelForSequenceClassification,
         AutoModelForTextEncoding,
-        AutoModelForTokenClassification,
         AutoTokenizer,
     )
     from transformers.pipelines import PIPELINE_REGISTRY
@@ -56,8 +54,6 @@ def register() -> None:
         (AutoModelForTextEncoding, modeling.VanillaTransformerEncoderModel),
         (AutoModelForSeq2SeqLM, modeling.VanillaTransformerForConditionalGeneration),
         (AutoModelForSequenceClassification, modeling.VanillaTransformerForSequenceClassification),
-        (AutoModelForTokenClassification, modeling.VanillaTransformerForTokenClassification),
-        (AutoModelForCausalLM, modeling.VanillaTransformerForCausalLM),
     ):
         auto_class.register(config, model_class, exist_ok=True)
         model_class.register_for_auto_class(auto_class.__name__)  # type: ignore[no-untyped-call]  # it has no types

@@ -29,7 +29,7 @@ from transformers import (
 )
 from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
-from vanilla_transformer import VanillaTransformerForCausalLM
+from vanilla_transformer import VanillaTransformerEncoderModel
 from vanilla_transformer.interop.funnel import convert
 from vanilla_transformer.interop.probe import store_probe
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
@@ -235,8 +235,8 @@ def convert_all(folder):
         model.generation_config.save_pretrained(folder / name)
         store_probe(model, folder / name)
     tokenizer = VanillaTransformerTokenizer.train(TEXTS, kind="word")
-    tokenizer.save_pretrained(folder / "language model")
-    model = make_model(VanillaTransformerForCausalLM, vocab_size=len(tokenizer))
-    model.save_pretrained(folder / "language model")
-    store_probe(model, folder / "language model")
+    tokenizer.save_pretrained(folder / "encoder")
+    model = make_model(VanillaTransformerEncoderModel, vocab_size=len(tokenizer))
+    model.save_pretrained(folder / "encoder")
+    store_probe(model, folder / "encoder")
     return [path.name for path in folder.iterdir()]

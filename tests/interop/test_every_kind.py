@@ -22,7 +22,7 @@ NO_TOKENIZER = ("table", "torch", "system-a")
 """Kinds without a tokenizer."""
 NAMES = ("marian", "marian, apart", "bart", "blenderbot", "mbart", "mbart, no start", "pegasus")
 NAMES += ("t5", "fsmt", "m2m100", "nllb", "fairseq", "opennmt-py", "eole", *NO_TOKENIZER)
-NAMES += ("language model",)
+NAMES += ("encoder",)
 
 FILES = ("--source", "SOURCE", "--target", "TARGET")
 TRANSLATE = ("translate", "MODEL", "the cat sat")
@@ -57,7 +57,7 @@ OTHER_CALLS = {
     "cost": ("inspect", "cost", "MODEL"),
 }
 CALLS = {**TEXT_CALLS, **OTHER_CALLS}
-FULL = ("marian, apart", "mbart, no start", "fsmt", "eole", "table", "language model")
+FULL = ("marian, apart", "mbart, no start", "fsmt", "eole", "table", "encoder")
 """The kinds that get every call: they differ in their sides, starts, tokenizers and stacks."""
 CORE = ("translate, json", "translate, ctranslate2", "score", "evaluate", "to ctranslate2")
 CORE += ("to hf", "attention to a target")
@@ -67,7 +67,7 @@ REFUSED = [  # kinds, calls, what the sentence says
     (NAMES, {"training"}, "no trainer_state.json"),
     (NO_TOKENIZER, TEXT_CALLS, "holds no tokenizer: save one there"),
     (
-        {"language model"},
+        {"encoder"},
         {*CALLS, "to onnx"} - {"verify", "average"},
         "with an encoder and a decoder",
     ),

@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save_file
 
 import vanilla_transformer
 from vanilla_transformer import (
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
@@ -43,7 +42,6 @@ def test_an_unchanged_model_is_verified(saved, capsys):
     ("cls", "changes"),
     [
         (VanillaTransformerModel, {}),
-        (VanillaTransformerForCausalLM, {}),
         (VanillaTransformerForSequenceClassification, {}),
         (
             VanillaTransformerForConditionalGeneration,

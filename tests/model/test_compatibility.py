@@ -14,10 +14,8 @@ from transformers.utils import is_bitsandbytes_available
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 from vanilla_transformer.model.attention import StackedLinear
@@ -104,9 +102,7 @@ def test_ids_masks_and_labels_of_32_bits_give_the_same(tiny_model, tiny_batch, t
     [
         VanillaTransformerModel,
         VanillaTransformerForConditionalGeneration,
-        VanillaTransformerForCausalLM,
         VanillaTransformerForSequenceClassification,
-        VanillaTransformerForTokenClassification,
         VanillaTransformerEncoderModel,
     ],
 )
@@ -141,14 +137,10 @@ def test_a_training_step_can_be_estimated_without_memory(tiny_model, tiny_batch,
 # --- generation ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "cls", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM]
-)
-def test_logits_are_kept_for_the_positions_asked_for(tiny_model, tiny_batch, cls):
-    model = tiny_model(cls, lm_head_bias=True)
+def test_logits_are_kept_for_the_positions_asked_for(tiny_model, tiny_batch):
+    model = tiny_model(lm_head_bias=True)
     inputs = source(tiny_batch())
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = inputs["input_ids"]
+    inputs["decoder_input_ids"] = inputs["input_ids"]
     whole = model(**inputs, labels=inputs["input_ids"])
     for kept, where in ((0, slice(None)), (2, slice(-2, None)), (torch.tensor([1, 3]), [1, 3])):
         found = model(**inputs, logits_to_keep=kept).logits

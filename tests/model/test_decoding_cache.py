@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
-from vanilla_transformer import VanillaTransformerForCausalLM
 from vanilla_transformer.model import decoding_cache
 from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.decoding_cache import GrowingCache, SourceCache
@@ -83,17 +82,6 @@ def test_prompts_of_the_decoder_with_and_without_padding(
     for mask in (None, (prompt != 1).long()):
         inputs = {**source(tiny_batch), "decoder_input_ids": prompt, "decoder_attention_mask": mask}
         assert_both_caches_agree(model, inputs, room, num_beams=beams)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("search", ["greedy", "many results"])
-def test_language_models(tiny_model, room, search, scheme):
-    changes = {"position_embedding_type": scheme, "decoder_num_key_value_heads": 2}
-    model = tiny_model(VanillaTransformerForCausalLM, seed=2, **LIVELY, **changes)
-    ids = torch.tensor([[1, 1, 4, 9], [8, 5, 9, 4]])
-    for mask in ((ids != 1).long(), torch.ones_like(ids)):
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        assert_both_caches_agree(model, inputs, room, cache=DynamicCache, **SEARCHES[search])
 
 
 @pytest.mark.parametrize("beams", [1, 4])

@@ -8,10 +8,8 @@ from transformers import AttentionInterface
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 
@@ -20,8 +18,6 @@ CLASSES = [
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerEncoderModel,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
-    VanillaTransformerForCausalLM,
 ]
 
 
@@ -40,7 +36,6 @@ def inputs_for(model, batch):
     [
         VanillaTransformerModel,
         VanillaTransformerForConditionalGeneration,
-        VanillaTransformerForCausalLM,
     ],
 )
 @torch.no_grad()
@@ -51,7 +46,7 @@ def test_a_cache_has_the_names_of_older_and_newer_versions_of_transformers(
     inputs = inputs_for(model, tiny_batch())
     first = model(**inputs, use_cache=True).cache
     empty = copy.deepcopy(first)
-    empty.crop(-7) if cls is VanillaTransformerForCausalLM else empty.crop(-6)
+    empty.crop(-6)
     tokens = _next_token(inputs)
 
     def run(**caches):
@@ -72,31 +67,7 @@ def _next_token(inputs):
     return {**kept, name: inputs[name][:, -1:]}
 
 
-# --- unknown arguments ---------------------------------------------------------------------------
-
-
-UNKNOWN = [
-    *((cls, "attn_mask", "Did you mean `attention_mask`") for cls in CLASSES),
-    *((cls, "sliding_window", "leave it out") for cls in CLASSES),
-    *((CLASSES[1], name, "leave it out") for name in ("length", "head_mask", "key")),
-    *((CLASSES[1], name, "") for name in ("position_ids", "decoder_position_ids", "seq_idx")),
-    (VanillaTransformerModel, "position_ids", ""),
-    (VanillaTransformerModel, "labels", ""),
-    (VanillaTransformerEncoderModel, "labels", ""),
-    (VanillaTransformerForTokenClassification, "logits_to_keep", ""),
-    (VanillaTransformerForCausalLM, "decoder_input_ids", ""),
-    (VanillaTransformerForCausalLM, "encoder_outputs", ""),
-    (VanillaTransformerForSequenceClassification, "past_key_values", ""),
-]
-
-
-@pytest.mark.parametrize(("cls", "name", "remedy"), UNKNOWN)
-def test_an_argument_that_nothing_would_use_is_named(tiny_model, tiny_batch, cls, name, remedy):
-    model = tiny_model(cls)
-    inputs = inputs_for(model, tiny_batch())
-    with pytest.raises(ValueError, match=f"no argument `{name}`.*{remedy}"):
-        model(**inputs, **{name: torch.ones(3, 7)})
-    torch.testing.assert_close(model(**inputs, **{name: None})[0], model(**inputs)[0])
+# --- further arguments ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -111,25 +82,10 @@ def test_arguments_that_tools_pass_to_every_model_go_on_to_work(tiny_model, tiny
         return_dict=True,
         num_items_in_batch=torch.tensor(7),
         is_causal=None,
-        max_length_q=7,
-        max_length_k=7,
+        token_type_ids=torch.zeros_like(inputs["input_ids"]),
     )
     torch.testing.assert_close(found[0], expected[0])
     assert found.keys() == expected.keys()
-
-
-@pytest.mark.parametrize("cls", CLASSES)
-def test_what_tokenizers_of_other_models_pass_is_left_out_with_a_warning(
-    tiny_model, tiny_batch, cls, heard
-):
-    model = tiny_model(cls)
-    inputs = inputs_for(model, tiny_batch())
-    found = model(**inputs, token_type_ids=torch.zeros_like(inputs["input_ids"]))
-    model(**inputs, token_type_ids=torch.zeros_like(inputs["input_ids"]))
-    torch.testing.assert_close(found[0], model(**inputs)[0])
-    assert [record.message for record in heard.records] == [
-        "`token_type_ids` has no effect on this model."
-    ]
 
 
 def test_generation_passes_labels_to_the_encoder(tiny_model, tiny_batch):
@@ -140,8 +96,6 @@ def test_generation_passes_labels_to_the_encoder(tiny_model, tiny_batch):
     assert torch.equal(found, model.generate(**inputs, max_new_tokens=4))
     for search in ({}, {"num_beams": 2}, {"prompt_lookup_num_tokens": 2}):  # pass it to the model
         model.generate(inputs["input_ids"][:1], tokenizer=object(), max_new_tokens=4, **search)
-    with pytest.raises(ValueError, match="attn_mask"):
-        model.generate(**inputs, attn_mask=batch["attention_mask"])
 
 
 def test_an_attention_of_the_users_gets_its_arguments(tiny_model, tiny_batch):
@@ -152,37 +106,10 @@ def test_an_attention_of_the_users_gets_its_arguments(tiny_model, tiny_batch):
         return query.transpose(1, 2), None
 
     AttentionInterface.register("own_attention", attend)
-    model = tiny_model(VanillaTransformerForCausalLM)
+    model = tiny_model(VanillaTransformerEncoderModel)
     model.set_attn_implementation("own_attention")
     model(tiny_batch()["input_ids"], temperature=0.5)
-    assert seen == [0.5] * 3
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_decoder_may_read_in_both_directions_and_an_encoder_always_does(
-    tiny_model, tiny_batch, attention
-):
-    model = tiny_model(VanillaTransformerForCausalLM, attention=attention)
-    ids = tiny_batch()["input_ids"]
-    other = ids.clone()
-    other[:, -1] += 1
-    for is_causal, sees in ((True, False), (False, True)):
-        both = [model(x, is_causal=is_causal).logits[:, 0] for x in (ids, other)]
-        assert torch.allclose(*both) is not sees
-    whole = tiny_model(attention=attention)
-    batch = {"input_ids": ids, "decoder_input_ids": ids}
-    with pytest.raises(ValueError, match="is_causal"):
-        whole(**batch, is_causal=True)
-    encoded = whole.get_encoder()(ids)
-    decode = {"encoder_outputs": encoded, "decoder_input_ids": ids}
-    torch.testing.assert_close(
-        whole(**decode, is_causal=True).logits, whole(**batch).logits
-    )  # cross-attention stays whole
-    two_ways = [
-        m(**decode, is_causal=False, use_cache=False).logits
-        for m in (whole, tiny_model(attention="eager"))
-    ]
-    torch.testing.assert_close(*two_ways)
+    assert seen == [0.5] * 2
 
 
 def test_a_training_step_in_both_directions_computes_every_place(tiny_model, tiny_batch):
@@ -245,41 +172,30 @@ def test_a_classifier_pools_tokens_under_a_mask_of_four_dimensions(
 
 
 BAD_MASKS = {
-    "numbers": (torch.ones(3, 1, 7, 7), r"holds only 0 and 1.*mask\.bool\(\)"),
-    "triangle": (torch.ones(3, 1, 7, 7).tril(), r"holds only 0 and 1.*mask\.bool\(\)"),
-    "integers": (torch.full((3, 1, 7, 7), -10000), "values other than 0 and 1"),
-    "three": (torch.ones(3, 7, 7).bool(), r"\(3, 7, 7\).*mask\[:, None\]"),
-    "one": (torch.ones(7).bool(), r"\(7,\).*two dimensions"),
-    "added": (torch.full((3, 7), -1e9), "two dimensions and holds -1e"),
-    "short": (torch.ones(3, 5).long(), r"\(3, 5\).* 7 tokens"),
-    "long": (torch.ones(3, 12).long(), r"\(3, 12\).* 7 tokens"),
-    "one row": (torch.ones(1, 7).long(), r"\(1, 7\).* 3 rows"),
-    "four rows": (torch.ones(4, 7).long(), r"\(4, 7\).* 3 rows"),
+    "three dimensions": torch.ones(3, 7, 7).bool(),
+    "one dimension": torch.ones(7).bool(),
+    "short": torch.ones(3, 5).long(),
+    "long": torch.ones(3, 12).long(),
+    "one row": torch.ones(1, 7).long(),
+    "four rows": torch.ones(4, 7).long(),
 }
 
 
 @pytest.mark.parametrize("case", BAD_MASKS)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_mask_that_does_not_fit_is_refused(tiny_model, tiny_batch, cls, case):
-    model, (mask, message) = tiny_model(cls), BAD_MASKS[case]
+    model, mask = tiny_model(cls), BAD_MASKS[case]
     inputs = inputs_for(model, tiny_batch())
-    with pytest.raises(ValueError, match=f"`attention_mask`.*{message}"):
+    with pytest.raises(ValueError, match="`attention_mask` has the shape"):
         model(**{**inputs, "attention_mask": mask})
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
-        with pytest.raises(ValueError, match=f"`decoder_attention_mask`.*{message}"):
+        with pytest.raises(ValueError, match="`decoder_attention_mask` has the shape"):
             model(**{**inputs, "decoder_attention_mask": mask})
         encoded = model.get_encoder()(inputs.pop("input_ids"))
         del inputs["decoder_attention_mask"]
-        with pytest.raises(ValueError, match=f"`attention_mask`.*{message}"):
+        with pytest.raises(ValueError, match="`attention_mask` has the shape"):
             model(**{**inputs, "attention_mask": mask}, encoder_outputs=encoded)
-
-
-def test_a_mask_counts_the_tokens_in_the_cache(tiny_model, tiny_batch):
-    model, ids = tiny_model(VanillaTransformerForCausalLM), tiny_batch()["input_ids"]
-    cache = model(ids[:, :4], use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=r"`attention_mask`.*\(3, 3\).* 3 tokens after 4"):
-        model(ids[:, 4:], torch.ones(3, 3), past_key_values=cache)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -288,20 +204,14 @@ def test_generation_refuses_a_mask_that_counts_more_than_its_ids(tiny_model, tin
     model, ids = tiny_model(), tiny_batch()["input_ids"]
     options = {"cache_implementation": cache, "max_new_tokens": 3}
     target = {"decoder_input_ids": ids[:, :3], "decoder_attention_mask": torch.ones(3, 4)}
-    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*\(3, 5\).* 4 tokens"):
+    with pytest.raises(ValueError, match=r"has the shape \(3, 5\): give \(3, 4\)"):
         model.generate(ids, **target, **options)
-    language_model = tiny_model(VanillaTransformerForCausalLM)
-    for padding in (0, 1):
-        mask = torch.ones(3, 9)
-        mask[:, :padding] = 0
-        with pytest.raises(ValueError, match=r"`attention_mask`.*\(3, 9\).* 7 tokens"):
-            language_model.generate(ids, attention_mask=mask, **options)
 
 
 def test_a_mask_of_one_line_does_not_hide_later_tokens_from_a_decoder(tiny_model, tiny_batch):
     batch = tiny_batch()
     mask = batch["decoder_attention_mask"].bool()[:, None, None]
-    with pytest.raises(ValueError, match=r"decoder_attention_mask.*a line for each of its 6"):
+    with pytest.raises(ValueError, match="`decoder_attention_mask` has the shape"):
         tiny_model()(**{**batch, "decoder_attention_mask": mask})
 
 

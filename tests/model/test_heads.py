@@ -1,4 +1,4 @@
-"""The encoder alone, the classifiers on it, and the language model: masks, losses, loading."""
+"""The encoder alone and the classifier on it: masks, losses, loading."""
 
 import copy
 
@@ -8,30 +8,22 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import (
     AutoModel,
-    AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTextEncoding,
-    AutoModelForTokenClassification,
 )
 
 from vanilla_transformer import (
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 from vanilla_transformer.model.losses import sequence_loss
 from vanilla_transformer.model.modeling_vanilla_transformer import FirstPooling, MeanPooling
 
-CLASSIFIERS = [
-    VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
-]
-HEADS = [*CLASSIFIERS, VanillaTransformerForCausalLM]
-MODELS = [VanillaTransformerEncoderModel, *HEADS]
+Classifier = VanillaTransformerForSequenceClassification
+MODELS = [VanillaTransformerEncoderModel, Classifier]
 LAYOUTS = [
     {},
     {"tie_word_embeddings": False},
@@ -45,14 +37,8 @@ def source(batch, **changes):
     return {name: batch[name] for name in ("input_ids", "attention_mask")} | changes
 
 
-def labels_for(cls, batch, num_labels=2):
-    """Labels of the kind that a head takes, with -100 where there is none."""
-    if cls is VanillaTransformerForSequenceClassification:
-        return torch.arange(len(batch["input_ids"])) % num_labels
-    labels = batch["input_ids"].clone()
-    if cls is VanillaTransformerForTokenClassification:
-        labels %= num_labels
-    return labels.masked_fill(batch["attention_mask"] == 0, -100)
+def labels_for(batch, num_labels=2):
+    return torch.arange(len(batch["input_ids"])) % num_labels
 
 
 def result(outputs):
@@ -99,40 +85,14 @@ def test_a_classifier_is_its_encoder_pooled_and_projected(tiny_model, tiny_batch
     assert expected.shape == (2, 5)
 
 
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_the_classifiers_dropout_follows_its_field(tiny_model, tiny_batch, cls):
+def test_the_classifiers_dropout_follows_its_field(tiny_model, tiny_batch):
+    cls = Classifier
     assert tiny_model(cls=cls, dropout=0.3).dropout.p == 0.3
     model = tiny_model(cls=cls, classifier_dropout=0.9, dropout=0.0).train()
     batch = source(tiny_batch())
     assert not torch.equal(model(**batch).logits, model(**batch).logits)
     model = tiny_model(cls=cls, classifier_dropout=0, dropout=0.0).train()
     assert torch.equal(model(**batch).logits, model(**batch).logits)
-
-
-def test_generation_agrees_with_itself(tiny_model, tiny_batch):
-    model = tiny_model(cls=VanillaTransformerForCausalLM)
-    model.generation_config.eos_token_id = None
-    batch = source(tiny_batch((6, 3, 5), side="left"))
-    for search in ({}, {"num_beams": 3}, {"num_beams": 2, "no_repeat_ngram_size": 2}):
-        options = {"max_new_tokens": 7, "do_sample": False, **search}
-        tokens = model.generate(**batch, **options)
-        assert torch.equal(tokens, model.generate(**batch, use_cache=False, **options))
-        for row, length in enumerate((6, 3, 5)):
-            alone = model.generate(batch["input_ids"][row : row + 1, -length:], **options)
-            assert alone[0].tolist() == tokens[row, 6 - length :].tolist()
-    greedy = model.generate(**batch, max_new_tokens=7, do_sample=False)
-    static = model.generate(**batch, max_new_tokens=7, cache_implementation="static")
-    assert torch.equal(static, greedy)
-    embeds = model.get_input_embeddings()(batch["input_ids"])
-    mask = batch["attention_mask"]
-    by_embeds = model.generate(inputs_embeds=embeds, attention_mask=mask, max_new_tokens=7)
-    assert torch.equal(by_embeds, greedy[:, 6:])
-    alone = batch["input_ids"][:1]
-    for other in ({"prompt_lookup_num_tokens": 2}, {"assistant_model": model}):
-        assisted = model.generate(alone, max_new_tokens=7, do_sample=False, **other)
-        assert torch.equal(assisted, greedy[:1])
-    step = model(greedy[:1, :-1]).logits[0, -1].argmax()
-    assert step == greedy[0, -1]
 
 
 @pytest.mark.parametrize("cls", MODELS)
@@ -143,9 +103,8 @@ def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
 
     full = model(**batch, output_hidden_states=True, output_attentions=True)
     torch.testing.assert_close(result(full), expected)
-    layers, heads = (3, 4) if cls is VanillaTransformerForCausalLM else (2, 2)
-    assert len(full.hidden_states) == layers + 1
-    assert [tuple(weights.shape) for weights in full.attentions] == [(3, heads, 7, 7)] * layers
+    assert len(full.hidden_states) == 3
+    assert [tuple(weights.shape) for weights in full.attentions] == [(3, 2, 7, 7)] * 2
     embeds = model.get_input_embeddings()(batch["input_ids"])
     by_embeds = model(inputs_embeds=embeds, attention_mask=batch["attention_mask"])
     torch.testing.assert_close(result(by_embeds), expected, rtol=0, atol=0)
@@ -155,15 +114,14 @@ def test_every_way_to_call_gives_the_same(tiny_model, tiny_batch, cls):
                                torch.tensor(True))  # fmt: skip
 
 
-@pytest.mark.parametrize("cls", HEADS)
-def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch, cls):
+def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch):
     gradients = []
     for checkpointing in (False, True):
-        model = tiny_model(cls=cls, dropout=0.0).train()
+        model = tiny_model(cls=Classifier, dropout=0.0).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
         batch = source(tiny_batch())
-        model(**batch, labels=labels_for(cls, batch)).loss.backward()
+        model(**batch, labels=labels_for(batch)).loss.backward()
         assert all(p.grad is not None for p in model.parameters())
         gradients.append([p.grad for p in model.parameters()])
     for one, two in zip(*gradients, strict=True):
@@ -175,7 +133,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(tiny_model, tiny_batch,
 def test_the_models_compile_whole(tiny_model, tiny_batch, cls):
     model, batch = tiny_model(cls=cls), source(tiny_batch())
     if cls is not VanillaTransformerEncoderModel:
-        batch["labels"] = labels_for(cls, batch)
+        batch["labels"] = labels_for(batch)
     expected = model(**batch)
     found = torch.compile(model, fullgraph=True, backend="eager")(**batch)
     torch.testing.assert_close(result(found), result(expected))
@@ -194,34 +152,10 @@ def test_bad_ids_are_refused(tiny_model, cls):
 # --- losses --------------------------------------------------------------------------------------
 
 
-def test_the_language_models_loss_shifts_once(tiny_model, tiny_batch):
-    model = tiny_model(cls=VanillaTransformerForCausalLM)
+def test_a_classifiers_loss_is_the_mean_over_its_labels(tiny_model, tiny_batch):
+    model = tiny_model(cls=Classifier, num_labels=3, label_smoothing=0.1)
     batch = source(tiny_batch())
-    labels = labels_for(VanillaTransformerForCausalLM, batch)
-    kept = labels.clone()
-    outputs = model(**batch, labels=labels)
-    probabilities = outputs.logits.log_softmax(-1)
-    picked = [
-        -probabilities[row, place - 1, labels[row, place]]
-        for row in range(3)
-        for place in range(1, 7)
-        if labels[row, place] != -100
-    ]
-    torch.testing.assert_close(outputs.loss, torch.stack(picked).mean())
-    assert torch.equal(labels, kept)
-    assert outputs.past_key_values is None
-    shifted = F.pad(labels, (0, 1), value=-100)[:, 1:]
-    packed = model(**batch, labels=labels, shift_labels=shifted).loss
-    torch.testing.assert_close(packed, outputs.loss)
-    one_token = model(torch.tensor([[5]]), labels=torch.tensor([[5]])).loss
-    assert one_token == 0
-
-
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_a_classifiers_loss_is_the_mean_over_its_labels(tiny_model, tiny_batch, cls):
-    model = tiny_model(cls=cls, num_labels=3, label_smoothing=0.1)
-    batch = source(tiny_batch())
-    labels = labels_for(cls, batch, num_labels=3)
+    labels = labels_for(batch, num_labels=3)
     labels.view(-1)[1] = -100
     outputs = model(**batch, labels=labels)
     known = labels != -100
@@ -272,20 +206,16 @@ def test_the_kind_of_problem_is_told_by_the_labels_and_kept(
 
 
 @pytest.mark.parametrize(
-    ("cls", "labels", "words"),
+    ("labels", "words"),
     [
-        (CLASSIFIERS[0], torch.tensor([0, 2, 1]), "class 2.*0 to 1.*num_labels"),
-        (CLASSIFIERS[0], torch.tensor([0, 1]), r"shape \(2,\).*num_labels"),
-        (CLASSIFIERS[0], torch.zeros(3, 4), r"shape \(3, 4\).*\(3, 2\)"),
-        (CLASSIFIERS[1], torch.full((3, 7), -1), "class -1"),
-        (CLASSIFIERS[1], torch.zeros(3, 6).long(), r"\(3, 6\).*\(3, 7\)"),
-        (CLASSIFIERS[1], torch.zeros(3, 7), "torch.float32.*integers"),
-        (VanillaTransformerForCausalLM, torch.full((3, 7), 40), "`labels` holds the id 40"),
+        (torch.tensor([0, 2, 1]), "class 2.*0 to 1.*num_labels"),
+        (torch.tensor([0, 1]), r"shape \(2,\).*num_labels"),
+        (torch.zeros(3, 4), r"shape \(3, 4\).*\(3, 2\)"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(tiny_model, tiny_batch, cls, labels, words):
+def test_labels_that_do_not_fit_are_refused(tiny_model, tiny_batch, labels, words):
     with pytest.raises(ValueError, match=words):
-        tiny_model(cls=cls)(**source(tiny_batch()), labels=labels)
+        tiny_model(cls=Classifier)(**source(tiny_batch()), labels=labels)
 
 
 @pytest.mark.parametrize("kind", ["regression", SINGLE, MULTI])
@@ -317,7 +247,7 @@ def test_the_encoder_of_a_whole_model_can_be_lifted_out(tiny_model, tiny_batch, 
     whole.save_pretrained(tmp_path)
     batch = source(tiny_batch())
     expected = whole.model.encoder(**batch).last_hidden_state
-    for cls in (VanillaTransformerEncoderModel, *CLASSIFIERS):
+    for cls in MODELS:
         model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
         is_bare = cls is VanillaTransformerEncoderModel
         no_complaints(info, () if is_bare else {"classifier.weight", "classifier.bias"})
@@ -338,12 +268,6 @@ def test_the_models_survive_saving_twice(tiny_model, tiny_batch, tmp_path, cls, 
         model, info = cls.from_pretrained(tmp_path / step, output_loading_info=True)
         no_complaints(info)
         torch.testing.assert_close(result(model(**batch)), expected, rtol=0, atol=0)
-    if cls is VanillaTransformerForCausalLM:
-        tied = model.lm_head.weight is model.model.decoder.embed_tokens.weight
-        assert tied is model.config.tie_word_embeddings
-        assert sorted(name for name in model.state_dict() if "layers.2.self_attn.q" in name) == [
-            f"model.decoder.layers.2.self_attn.q_proj.{kind}" for kind in ("bias", "weight")
-        ]
 
 
 @pytest.mark.parametrize("layout", [LAYOUTS[0], LAYOUTS[3]])
@@ -355,10 +279,7 @@ def test_the_vocabulary_can_be_resized(tiny_model, tmp_path, cls, layout):
     model, info = cls.from_pretrained(tmp_path, output_loading_info=True)
     no_complaints(info)
     assert model.get_input_embeddings().num_embeddings == model.config.vocab_size == 70
-    outputs = model.eval()(torch.tensor([[69, 4]]))
-    if cls is VanillaTransformerForCausalLM:
-        assert outputs.logits.shape == (1, 2, 70)
-        assert model.config.decoder_vocab_size == 70
+    model.eval()(torch.tensor([[69, 4]]))
     with pytest.raises(ValueError, match="call `resize_token_embeddings`"):
         model.resize_decoder_token_embeddings(80)
 
@@ -377,8 +298,6 @@ def test_a_config_given_is_not_changed(tiny_config):
     [
         (AutoModelForTextEncoding, VanillaTransformerEncoderModel),
         (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
-        (AutoModelForTokenClassification, VanillaTransformerForTokenClassification),
-        (AutoModelForCausalLM, VanillaTransformerForCausalLM),
     ],
 )
 def test_the_auto_classes_load_their_own_and_whole_models(tiny_model, tmp_path, auto_class, cls):
@@ -387,11 +306,7 @@ def test_the_auto_classes_load_their_own_and_whole_models(tiny_model, tmp_path, 
     for name in ("own", "whole"):
         assert type(auto_class.from_pretrained(tmp_path / name)) is cls
     assert type(auto_class.from_config(tiny_model().config)) is cls
-    bare = AutoModel.from_pretrained(tmp_path / "own")
-    expected = VanillaTransformerEncoderModel
-    if cls is VanillaTransformerForCausalLM:
-        expected = VanillaTransformerModel
-    assert type(bare) is expected
+    assert type(AutoModel.from_pretrained(tmp_path / "own")) is VanillaTransformerEncoderModel
     whole = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "own").eval()
     assert whole.config.is_encoder_decoder
     assert whole.generate(torch.tensor([[5, 6]]), max_new_tokens=3).shape[0] == 1
@@ -417,7 +332,7 @@ import transformers
 directory, again = sys.argv[1:3]
 ids = torch.tensor(json.loads(sys.argv[3]))
 found = {}
-for name in ("TextEncoding", "SequenceClassification", "TokenClassification", "CausalLM"):
+for name in ("TextEncoding", "SequenceClassification"):
     auto = getattr(transformers, f"AutoModelFor{name}")
     model = auto.from_pretrained(f"{directory}/{name}", trust_remote_code=True)
     model.save_pretrained(f"{again}/{name}")
@@ -427,8 +342,6 @@ for name in ("TextEncoding", "SequenceClassification", "TokenClassification", "C
     found[name].append(type(bare).__name__)
     auto.from_pretrained(f"{directory}/whole", trust_remote_code=True)
 assert "vanilla_transformer" not in sys.modules
-names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-assert found["CausalLM"][1] in names  # Trainer's label smoothing looks there
 print(json.dumps(found))
 """
 
@@ -436,15 +349,14 @@ print(json.dumps(found))
 def test_the_heads_load_where_the_package_is_not_installed(
     tiny_model, tmp_path, load_as_a_stranger
 ):
-    names = ("TextEncoding", "SequenceClassification", "TokenClassification", "CausalLM")
+    names = ("TextEncoding", "SequenceClassification")
     ids, expected = [[5, 6, 7, 8]], {}
     tiny_model().save_pretrained(tmp_path / "saved" / "whole")
     for name, cls in zip(names, MODELS, strict=True):
         model = tiny_model(cls=cls, norm_placement="pre")
         model.save_pretrained(tmp_path / "saved" / name)
-        is_lm = cls is VanillaTransformerForCausalLM
-        bare = VanillaTransformerModel if is_lm else VanillaTransformerEncoderModel
-        expected[name] = [model(torch.tensor(ids))[0].sum().item(), cls.__name__, bare.__name__]
+        bare = VanillaTransformerEncoderModel.__name__
+        expected[name] = [model(torch.tensor(ids))[0].sum().item(), cls.__name__, bare]
     found = load_as_a_stranger(tmp_path / "saved", tmp_path / "again", ids, program=STRANGER)
     for name in names:
         assert found[name][0] == pytest.approx(expected[name][0], abs=1e-3)

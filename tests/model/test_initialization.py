@@ -9,9 +9,7 @@ from torch import nn
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
-    VanillaTransformerForSequenceClassification,
 )
 from vanilla_transformer.model.attention import eager_attention_forward
 from vanilla_transformer.model.configuration_vanilla_transformer import (
@@ -150,33 +148,6 @@ def test_the_factors_of_the_papers_table(encoder, decoder):
     alphas = 0.81 * (encoder**4 * decoder) ** (1 / 16), (3 * decoder) ** (1 / 4)
     found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
     assert found == pytest.approx(alphas)
-
-
-def test_the_factors_of_one_stack():
-    config = make_config("deepnorm", is_encoder_decoder=False)
-    found = 1 / config.encoder_residual_scale, 1 / config.decoder_residual_scale
-    assert found == pytest.approx(((2 * 2) ** 0.25, (2 * 3) ** 0.25))
-    for kind, layers in ((VanillaTransformerEncoderModel, 2), (VanillaTransformerForCausalLM, 3)):
-        model = make_model("deepnorm", kind, is_encoder_decoder=False)
-        for _, _, role, matrix in matrices_of_layers(model):
-            gain = (8 * layers) ** -0.25 if role in VALUES else 1
-            bound = gain * math.sqrt(6 / sum(matrix.shape))
-            assert matrix.abs().max().item() == pytest.approx(bound, rel=0.01)
-
-
-@pytest.mark.parametrize("initializer", POST_NORM_INITIALIZERS)
-def test_a_model_of_one_stack_has_the_factors_of_one_stack(initializer):
-    whole, alone = (
-        make_config(initializer, encoder_layers=12, decoder_layers=6, is_encoder_decoder=is_whole)
-        for is_whole in (True, False)
-    )
-    classifier = VanillaTransformerForSequenceClassification(whole).config
-    language_model = VanillaTransformerForCausalLM(whole).config
-    assert classifier.encoder_residual_scale == alone.encoder_residual_scale
-    assert language_model.decoder_residual_scale == alone.decoder_residual_scale
-    assert language_model.encoder_residual_scale == alone.decoder_residual_scale
-    given = make_config(initializer, encoder_residual_scale=0.25)
-    assert VanillaTransformerEncoderModel(given).config.encoder_residual_scale == 0.25
 
 
 @pytest.mark.parametrize(

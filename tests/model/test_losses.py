@@ -7,10 +7,8 @@ from torch import nn
 from watch import LargestTensor
 
 from vanilla_transformer import (
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
 )
 from vanilla_transformer.model.losses import (
     CHUNK_ROWS,
@@ -224,8 +222,6 @@ def test_a_gradient_of_the_gradient_is_refused_and_not_wrong():
     ("cls", "changes"),
     [
         (VanillaTransformerForConditionalGeneration, {}),
-        (VanillaTransformerForCausalLM, {}),
-        (VanillaTransformerForTokenClassification, {"num_labels": 4}),
         (VanillaTransformerForSequenceClassification, {"num_labels": 4}),
         (VanillaTransformerForSequenceClassification, {"problem_type": ML, "num_labels": 4}),
     ],

@@ -8,7 +8,6 @@ from parallel_run import KINDS
 from small import run_in_two_processes
 
 from vanilla_transformer import (
-    VanillaTransformerForCausalLM,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
 )
@@ -52,19 +51,12 @@ def test_every_rule_of_a_plan_names_something(tiny_model, changes, cls):
     assert f"{prefix}encoder.final_norm" in model.fsdp_plan
 
 
-@pytest.mark.parametrize(
-    ("cls", "stack"),
-    [
-        (VanillaTransformerForSequenceClassification, "encoder"),
-        (VanillaTransformerForCausalLM, "decoder"),
-    ],
-)
-def test_the_plans_of_one_stack_name_its_modules(tiny_model, cls, stack):
-    model = tiny_model(cls=cls, norm_placement="pre")
+def test_the_plans_of_one_stack_name_its_modules(tiny_model):
+    model = tiny_model(cls=VanillaTransformerForSequenceClassification, norm_placement="pre")
     names = {name.replace(".0", ".*") for name, _ in model.named_modules()}
     assert model.tp_plan.keys() <= names
     assert model.fsdp_plan.keys() <= names
     assert model._no_split_modules <= {type(module).__name__ for module in model.modules()}
-    assert {"model.shared", f"model.{stack}.layers.*.self_attn.q_proj"} <= model.tp_plan.keys()
-    assert f"model.{stack}.final_norm" in model.fsdp_plan
-    assert ("lm_head" in model.tp_plan) is (stack == "decoder")
+    assert {"model.shared", "model.encoder.layers.*.self_attn.q_proj"} <= model.tp_plan.keys()
+    assert "model.encoder.final_norm" in model.fsdp_plan
+    assert "lm_head" not in model.tp_plan

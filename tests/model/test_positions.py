@@ -11,7 +11,6 @@ from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositio
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from vanilla_transformer.model.inputs import positions_from_causal_mask, positions_from_mask
 from vanilla_transformer.model.positions import (
     AlibiPositions,
     FairseqSinusoidalPositions,
@@ -19,6 +18,7 @@ from vanilla_transformer.model.positions import (
     RelativePositions,
     SinusoidalPositions,
     alibi_slopes,
+    number_tokens,
     rotary_positions,
 )
 
@@ -111,17 +111,22 @@ def test_generation_past_the_limit_is_an_error_and_not_garbage(tiny_model):
     ],
 )
 def test_real_tokens_are_numbered_from_zero(mask, positions):
-    assert positions_from_mask(torch.tensor([mask])).tolist() == [positions]
-    assert positions_from_mask(torch.tensor([mask]).bool()).tolist() == [positions]
+    for kind in (torch.long, torch.bool):
+        queries, keys = number_tokens(
+            torch.zeros(1, 4, 8), torch.tensor([mask]).to(kind), None, False
+        )
+        assert queries.tolist() == keys.tolist() == [positions]
 
 
 def test_a_causal_mask_gives_the_same_numbers():
     padding = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
     causal = torch.ones(5, 5, dtype=torch.bool).tril() & padding[:, None, None]
     added = torch.zeros(2, 1, 5, 5).masked_fill(~causal, torch.finfo(torch.float32).min)
+    expected = number_tokens(torch.zeros(2, 5, 8), padding, None, True)
     for mask in (causal, added):
-        found = positions_from_causal_mask(mask)
-        assert torch.equal(found[padding], positions_from_mask(padding)[padding])
+        found = number_tokens(torch.zeros(2, 5, 8), mask, None, True)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert torch.equal(ours[padding], theirs[padding])
 
 
 # --- sines, then cosines -------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from transformers import AutoModelForSeq2SeqLM, BertConfig, BertModel
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
     VanillaTransformerModel,
@@ -236,7 +235,6 @@ SMALL = {"pad_token_id": 1, "eos_token_id": [2, 7], "decoder_start_token_id": 5}
     [
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerModel,
-        VanillaTransformerForCausalLM,
         VanillaTransformerEncoderModel,
         VanillaTransformerForSequenceClassification,
     ],
@@ -244,8 +242,8 @@ SMALL = {"pad_token_id": 1, "eos_token_id": [2, 7], "decoder_start_token_id": 5}
 def test_a_vocabulary_keeps_its_special_tokens(tiny_model, tmp_path, cls, layout):
     """The smallest size that the message names works, and can be saved and loaded."""
     model = tiny_model(cls, **layout, **SMALL)
-    one = cls is VanillaTransformerForCausalLM or layout["share_encoder_decoder_embeddings"]
-    smallest, name = (8, "eos_token_id") if one else (2, "pad_token_id")
+    is_shared = layout["share_encoder_decoder_embeddings"]
+    smallest, name = (8, "eos_token_id") if is_shared else (2, "pad_token_id")
     before = model.get_input_embeddings().num_embeddings
     for size, rounded in ((smallest - 1, None), (0, None), (-1, None), (1, smallest - 1)):
         with pytest.raises(ValueError, match=f"smallest size is {smallest}, because `{name}`"):
@@ -268,11 +266,8 @@ def test_the_targets_vocabulary_keeps_its_special_tokens(tiny_model, tmp_path, c
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    "cls", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM]
-)
-def test_a_part_of_a_model_is_not_resized_alone(tiny_model, cls, tied):
-    model = tiny_model(cls, tie_word_embeddings=tied)
+def test_a_part_of_a_model_is_not_resized_alone(tiny_model, tied):
+    model = tiny_model(tie_word_embeddings=tied)
     for part in (model.model, model.model.decoder):
         for found in (part, copy.deepcopy(part)):
             with pytest.raises(ValueError, match="part of a model"):

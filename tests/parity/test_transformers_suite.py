@@ -96,27 +96,18 @@ def outcomes(suite, configurations, tmp_path):
 
 
 slow = pytest.mark.slow
-EXPORTED = ("Vanilla", "Learned", "Rotary", "Fused", "Alibi")
-LEARNING = ("Vanilla", "PreNorm", "Rotary", "Alibi")
 RUNS = {  # configurations, references, the least number of tests that pass
     "the default": ({"Vanilla": set()}, [], 81),
-    "the language model": ({"VanillaCausal": set()}, [], 81),
     "two, as Marian": (FAST, ["Marian"], 81),
     "all, as Marian and BART": (ALL, ["Marian", "Bart"], 81),
-    "the heads": ({"VanillaEncoder": set(), "VanillaCausal": set()}, [], 81),
     "encoders, as T5's": ({f"{name}Encoder": ONLY_T5 for name in ALL}, ["T5Encoder"], 81),
-    "language models, as BART's": ({f"{name}Causal": set() for name in ALL}, ["BartCausal"], 81),
-    "export with a static cache, as Llama": (
-        {f"{name}Executorch": set() for name in EXPORTED}, ["LlamaExecutorch"], 4
-    ),
-    "a sequence learned by heart": ({f"{name}Training": set() for name in LEARNING}, [], 1),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("configurations", "references", "least"),
     [
-        pytest.param(*run, id=name, marks=() if number < 2 else slow)
+        pytest.param(*run, id=name, marks=slow if number else ())
         for number, (name, run) in enumerate(RUNS.items())
     ],
 )

@@ -6,46 +6,36 @@ distribution does not contain (tests of generation and export, starters of proce
 and functions replace these.
 """
 
-import functools
 import importlib
 import os
 import sys
 import tempfile
 import types
 import unittest
-import unittest.mock
 
 import torch
 from transformers import (
     BartConfig,
-    BartForCausalLM,
     BartForConditionalGeneration,
     BartModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     MarianConfig,
     MarianModel,
     MarianMTModel,
     PreTrainedConfig,
     T5Config,
     T5EncoderModel,
-    T5ForTokenClassification,
 )
 from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
     MODEL_MAPPING_NAMES,
 )
 
 from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerEncoderModel,
-    VanillaTransformerForCausalLM,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
-    VanillaTransformerForTokenClassification,
     VanillaTransformerModel,
 )
 
@@ -104,13 +94,11 @@ _stand_in(
 )
 common = importlib.import_module(f"{SUITE}.test_modeling_common")
 configuration = importlib.import_module(f"{SUITE}.test_configuration_common")
-executorch = importlib.import_module(f"{SUITE}.test_executorch")
 # Their tests with several processes only run for a fixed list of models; see test_parallel.py.
 PARALLEL = [
     importlib.import_module(f"{SUITE}.test_tensor_parallel_mixin").TensorParallelTesterMixin,
     importlib.import_module(f"{SUITE}.test_fsdp_mixin").FSDPTesterMixin,
 ]
-TrainingTesterMixin = importlib.import_module(f"{SUITE}.test_training_mixin").TrainingTesterMixin
 GenerationTesterMixin = sys.modules[f"{SUITE}.generation.test_utils"].GenerationTesterMixin
 
 
@@ -251,23 +239,15 @@ MODEL_MAPPING_NAMES["vanilla_transformer"] = (
 MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["vanilla_transformer"] = (
     "VanillaTransformerForConditionalGeneration"
 )
-for _mapping, _class in (
-    (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, VanillaTransformerForSequenceClassification),
-    (MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES, VanillaTransformerForTokenClassification),
-    (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, VanillaTransformerForCausalLM),
-):
-    _mapping["vanilla_transformer"] = _class.__name__
+MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["vanilla_transformer"] = (
+    "VanillaTransformerForSequenceClassification"
+)
 KINDS = {
     "": ((VanillaTransformerModel, VanillaTransformerForConditionalGeneration), _TwoStackTestCase),
     "Encoder": (
-        (
-            VanillaTransformerEncoderModel,
-            VanillaTransformerForSequenceClassification,
-            VanillaTransformerForTokenClassification,
-        ),
+        (VanillaTransformerEncoderModel, VanillaTransformerForSequenceClassification),
         _OneStackTestCase,
     ),
-    "Causal": ((VanillaTransformerForCausalLM,), _OneStackTestCase),
 }
 for _name, _changes in CONFIGURATIONS.items():
     for _suffix, (_classes, _kind) in KINDS.items():
@@ -276,55 +256,10 @@ for _name, _changes in CONFIGURATIONS.items():
         )
 
 
-# The training test memorizes the ids from 1 on.
-LEARNER = {"d_model": 32, "decoder_ffn_dim": 32, "pad_token_id": 0, "bos_token_id": 3}
-
-
-def _training_case(name, model_class, config_class, changes):
-    tester = type("Tester", (OneStackTester,), {"causal_lm_class": model_class})
-    attributes = {
-        "__module__": __name__,
-        "all_model_classes": (model_class,),
-        "model_tester": tester(None, config_class, **LEARNER, **changes),
-    }
-    return type(f"{name}TrainingTest", (TrainingTesterMixin, unittest.TestCase), attributes)
-
-
-def _executorch_case(name, make):
-    def set_up(self):
-        auto = executorch.AutoModelForCausalLM
-        with unittest.mock.patch.object(auto, "from_pretrained", side_effect=lambda _: make()):
-            executorch.ExecutorchTest.setUp(self)
-
-    attributes = {"__module__": __name__, "setUp": set_up}
-    return type(f"{name}ExecutorchTest", (executorch.ExecutorchTest,), attributes)
-
-
-def _make_language_model(changes):
-    tester = OneStackTester(None, VanillaTransformerConfig, **changes)
-    return VanillaTransformerForCausalLM(tester.get_config())
-
-
-for _name in ("Vanilla", "Learned", "Rotary", "Fused", "Alibi"):
-    _make = functools.partial(_make_language_model, CONFIGURATIONS[_name])
-    globals()[f"{_name}ExecutorchTest"] = _executorch_case(_name, _make)
-for _name in ("Vanilla", "PreNorm", "Rotary", "Alibi"):
-    globals()[f"{_name}TrainingTest"] = _training_case(
-        _name, VanillaTransformerForCausalLM, VanillaTransformerConfig, CONFIGURATIONS[_name]
-    )
-LLAMA_SIZES = {"vocab_size": 99, "hidden_size": 16, "num_hidden_layers": 2}
-LLAMA_SIZES |= {"intermediate_size": 4, "num_attention_heads": 4}
-LlamaExecutorchTest = _executorch_case(
-    "Llama", lambda: LlamaForCausalLM(LlamaConfig(**LLAMA_SIZES))
-)
-
 # The library's own models, for comparison.
 T5_SIZES = {"num_layers": 2, "num_heads": 4, "d_kv": 4, "d_ff": 4}
 T5EncoderTest = _make_test_case(
-    "T5Encoder", (T5EncoderModel, T5ForTokenClassification), T5Config, T5_SIZES, _OneStackTestCase
-)
-BartCausalTest = _make_test_case(
-    "BartCausal", (BartForCausalLM,), BartConfig, {}, _OneStackTestCase
+    "T5Encoder", (T5EncoderModel,), T5Config, T5_SIZES, _OneStackTestCase
 )
 MarianTest = _make_test_case("Marian", (MarianModel, MarianMTModel), MarianConfig, {})
 BartTest = _make_test_case("Bart", (BartModel, BartForConditionalGeneration), BartConfig, {})

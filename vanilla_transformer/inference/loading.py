@@ -131,7 +131,7 @@ def load_weights(path: str, **changes: Any) -> Any:
 
 
 def _check_stacks(path: str) -> None:
-    """Refuses a language model, an encoder or a classifier: each lacks what is loaded here."""
+    """Refuses an encoder or a classifier: each lacks what is loaded here."""
     file = Path(path, "config.json")
     config = read_object(file) if file.is_file() else {}
     if config.get("is_encoder_decoder") is False:

@@ -149,11 +149,11 @@ class TwoVocabularyGeneration(GenerationMixin):
     def _expand_inputs_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """Repeats the inputs for beams and samples.
 
-        The ids of the decoder are complete here. The length of their mask is checked now, because a
-        static cache gets a mask of four dimensions in place of this one.
+        The ids of the decoder are complete here. The length of their mask is checked now, because
+        a static cache gets a mask of four dimensions in place of this one.
         """
-        mask, ids = kwargs.get("decoder_attention_mask"), kwargs["input_ids"]
-        check_mask("decoder_attention_mask", mask, ids.shape[1])
+        mask = kwargs.get("decoder_attention_mask")
+        check_mask("decoder_attention_mask", mask, *kwargs["input_ids"].shape)
         return cast(Any, super())._expand_inputs_for_generation(*args, **kwargs)
 
     def _prepare_cache_for_generation(  # type: ignore[override]  # the base class names all arguments

@@ -1,4 +1,4 @@
-"""The two layers of the paper's figure 1, and one without cross-attention; read bottom to top.
+"""The two layers of the paper's figure 1; read bottom to top.
 
 States are (batch, length, d_model), or (1, tokens, d_model) in padding-free training. A layer takes
 those of the layer below and returns its own, in the same shape. `layer_idx` is its index in its
@@ -84,17 +84,6 @@ class EncoderLayer(GradientCheckpointingLayer):
         hidden_states = self.feed_forward(hidden_states)
         hidden_states = self.feed_forward_post_norm(residual + self.dropout(hidden_states))
         return hidden_states
-
-
-class CausalLayer(EncoderLayer):
-    """A decoder layer without cross-attention: masked self-attention, then feed-forward.
-
-    It is an encoder layer with the decoder's sizes, under a causal mask (Liu et al. 2018,
-    "Generating Wikipedia by Summarizing Long Sequences"; Radford et al. 2018). Its parameters have
-    the same names as in `DecoderLayer`.
-    """
-
-    stack = "decoder"
 
 
 class DecoderLayer(GradientCheckpointingLayer):

@@ -85,23 +85,6 @@ def _is_plain_product(head: nn.Module) -> bool:
     return type(head) is nn.Linear and not wrapped and plain_weight
 
 
-def next_token_loss(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    label_smoothing: float = 0.0,
-    num_items_in_batch: torch.Tensor | int | None = None,
-    shift_labels: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Computes the cross-entropy of a language model. Labels are shifted here and nowhere else.
-
-    The `labels` are the tokens themselves, and the first of a row does not count. `shift_labels`,
-    which are already aligned with the logits, replace them.
-    """
-    if shift_labels is not None:
-        return token_loss(logits, shift_labels, label_smoothing, num_items_in_batch)
-    return token_loss(logits[:, :-1], labels[:, 1:], label_smoothing, num_items_in_batch)
-
-
 def sequence_loss(
     logits: torch.Tensor,
     labels: torch.Tensor,

@@ -1,8 +1,8 @@
 """The public models: the encoder-decoder, its parts, and the models with a head for a task.
 
 Every forward raises a ValueError if a batch is empty, ids or labels lie outside the vocabulary,
-both or neither of ids and embeddings are given, a sequence is too long for learned positions, a
-mask or positions have the wrong shape, or nothing would use an argument.
+both or neither of ids and embeddings are given, a sequence is too long for learned positions, or a
+mask has the wrong shape.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,14 +14,10 @@ from transformers.cache_utils import Cache
 from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import (
     BaseModelOutput,
-    BaseModelOutputWithPast,
-    CausalLMOutputWithPast,
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
     SequenceClassifierOutput,
-    TokenClassifierOutput,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.generic import TransformersKwargs, can_return_tuple
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -29,23 +25,16 @@ from .decoding_cache import accepts_both_cache_names
 from .dropout import Dropout
 from .generation import TwoVocabularyGeneration
 from .inputs import (
-    BOUNDARIES,
     IGNORE_INDEX,
-    OF_ONE_STACK,
-    OF_WHOLE_MODELS,
     check_labels,
-    check_mask,
-    check_one_sequence,
     check_token_ids,
     problem_type_of,
-    refuse_arguments,
     shift_right,
     tokens_of,
 )
 from .losses import (
     LazyTensor,
     TrainingOutput,
-    next_token_loss,
     projected_token_loss,
     sequence_loss,
     token_loss,
@@ -53,10 +42,9 @@ from .losses import (
 from .pipeline_vanilla_transformer import (  # noqa: F401 - so that it is saved beside the weights
     Seq2SeqGenerationPipeline,
 )
-from .pretrained_model import VanillaTransformerPreTrainedModel, config_of_decoder_only, config_with
+from .pretrained_model import VanillaTransformerPreTrainedModel, config_with
 from .stacks import (
     TransformerStack,
-    VanillaTransformerCausalDecoder,
     VanillaTransformerDecoder,
     VanillaTransformerEncoder,
     batch_shape,
@@ -192,7 +180,6 @@ class VanillaTransformerModel(EmbeddingModel):
             `last_hidden_state` of shape (batch, target_len, d_model), `past_key_values`, the
             encoder's output, and what was asked for.
         """
-        refuse_arguments(kwargs, OF_ONE_STACK)
         is_outermost = plan is None
         if plan is None:
             plan = self.plan_step(
@@ -272,7 +259,7 @@ class ModelWithHead(VanillaTransformerPreTrainedModel):
     def add_head(self, body: EmbeddingModel, vocab_size: int) -> None:
         """Sets the two parts, and their initial values."""
         self.model = body
-        self.model.is_part = True
+        self.model.is_submodule = True
         self.lm_head = nn.Linear(body.config.d_model, vocab_size, bias=body.config.lm_head_bias)
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
@@ -468,12 +455,11 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @can_return_tuple
-    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
+    def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
         """Encodes sequences.
@@ -484,20 +470,15 @@ class VanillaTransformerEncoderModel(EmbeddingModel):
                 dimensions; see `inputs`.
             inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
                 yet scaled.
-            position_ids: Positions of the tokens, (batch, source_len). None: counted from the
-                mask. Without a mask, a row whose positions begin anew holds concatenated
-                sequences, which do not see each other; see `inputs`.
             **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
             `last_hidden_state` of shape (batch, source_len, d_model), and what was asked for.
         """
-        refuse_arguments(kwargs, OF_WHOLE_MODELS)
         output: BaseModelOutput = self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
             inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
             return_dict=True,
             **kwargs,
         )
@@ -542,21 +523,27 @@ class FirstPooling(nn.Module):
 POOLINGS: dict[str, type[nn.Module]] = {"mean": MeanPooling, "first": FirstPooling}
 
 
-class EncoderClassifier(VanillaTransformerPreTrainedModel):
-    """Base class of the classifiers: the encoder, dropout, and a linear map to the labels."""
+class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedModel):
+    """The encoder with a class, several labels or numbers for each sequence.
 
-    output_class: type[SequenceClassifierOutput] | type[TokenClassifierOutput]
-    has_one_result = False
-    """Whether a row has one result, and so must hold one sequence."""
+    The head is dropout and one linear map of the vector that `config.classifier_pooling` chooses.
+    `from_pretrained` also loads the encoder of a whole model's directory; then only the map is new.
+
+    Args:
+        config: The model's config. `num_labels` (or `id2label`) sets the number of outputs,
+            `problem_type` the loss. If `problem_type` is None, the first labels set it.
+    """
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
         config = config_with(config, is_encoder_decoder=False)
         super().__init__(config)
         self.num_labels = cast(int, config.num_labels)
         self.model = VanillaTransformerEncoderModel(config)
+        self.pooling = POOLINGS[config.classifier_pooling]()
         own = config.classifier_dropout
         self.dropout = Dropout(config.dropout if own is None else own)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
+        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
 
     @can_return_tuple
     def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
@@ -566,82 +553,34 @@ class EncoderClassifier(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
-        position_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput | TokenClassifierOutput:
+    ) -> SequenceClassifierOutput:
         """Classifies, and computes the loss if labels are given.
 
         Args:
-            input_ids: Tokens of the source, (batch, source_len).
-            attention_mask: 1 for a token, 0 for padding, (batch, source_len). Or a mask of four
-                dimensions; see `inputs`.
-            inputs_embeds: Embeddings instead of `input_ids`, (batch, source_len, d_model), not
-                yet scaled.
-            labels: What is to be found, in the form that the class describes.
+            input_ids, attention_mask, inputs_embeds, **kwargs: As for
+                `VanillaTransformerEncoderModel`.
+            labels: A class each, (batch,), -100 for no label. For "multi_label_classification" 0
+                or 1, and for "regression" numbers, (batch, labels).
             num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
-            position_ids: As for `VanillaTransformerEncoderModel`.
-            **kwargs: As for `VanillaTransformerModel`.
 
         Returns:
-            `loss` and `logits`, as the class describes them, and what was asked for.
+            `loss`, which is the cross-entropy with `config.label_smoothing`, the binary
+            cross-entropy, or the squared error; `logits` of shape (batch, labels); and what was
+            asked for.
         """
-        attention_mask = check_mask("attention_mask", attention_mask)
-        outputs = self.model(
-            input_ids, attention_mask, inputs_embeds, position_ids, return_dict=True, **kwargs
-        )
-        if self.has_one_result:
-            refuse_arguments(kwargs, frozenset(BOUNDARIES))
-            check_one_sequence(position_ids, attention_mask)
-        pooled = self.pool(outputs.last_hidden_state, attention_mask)
+        outputs = self.model(input_ids, attention_mask, inputs_embeds, return_dict=True, **kwargs)
+        pooled = self.pooling(outputs.last_hidden_state, attention_mask)  # (batch, d_model)
         logits = self.classifier(self.dropout(pooled))
-        loss = None if labels is None else self.loss_of(logits, labels, num_items_in_batch)
-        return self.output_class(
+        loss = None if labels is None else self._loss_of(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
             loss=cast(Any, loss),
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
 
-    def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns the states to classify, of shape (batch, d_model) or (batch, length, d_model)."""
-        return states
-
-    def loss_of(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
-    ) -> torch.Tensor:
-        """Computes the loss; arguments as in the forward."""
-        raise NotImplementedError
-
-
-class VanillaTransformerForSequenceClassification(EncoderClassifier):
-    """The encoder with a class, several labels or numbers for each sequence.
-
-    The head is one linear map of the vector that `config.classifier_pooling` chooses.
-    `from_pretrained` also loads the encoder of a whole model's directory; then only the map is new.
-
-    `labels` are a class each, of shape (batch,), -100 for no label. For
-    "multi_label_classification" they are 0 or 1, and for "regression" numbers, of shape (batch,
-    labels). `loss` is the cross-entropy with `config.label_smoothing`, the binary cross-entropy, or
-    the squared error; `logits` has the shape (batch, labels). A row holds one sequence.
-
-    Args:
-        config: The model's config. `num_labels` (or `id2label`) sets the number of outputs,
-            `problem_type` the loss. If `problem_type` is None, the first labels set it.
-    """
-
-    output_class = SequenceClassifierOutput
-    has_one_result = True
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        self.pooling = POOLINGS[config.classifier_pooling]()
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
-    def pool(self, states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns the vector of each sequence, of shape (batch, d_model)."""
-        return cast(torch.Tensor, self.pooling(states, attention_mask))
-
-    def loss_of(
+    def _loss_of(
         self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
     ) -> torch.Tensor:
         """Computes the loss of the kind that the config or the labels set."""
@@ -650,143 +589,3 @@ class VanillaTransformerForSequenceClassification(EncoderClassifier):
         kind = self.config.problem_type
         check_labels(labels, logits, kind)
         return sequence_loss(logits, labels, kind, self.config.label_smoothing, num_items)
-
-
-class VanillaTransformerForTokenClassification(EncoderClassifier):
-    """The encoder with a label for each token: tagging, named entities.
-
-    `from_pretrained` also loads the encoder of a whole model's directory; then only the linear map
-    to the labels is new.
-
-    `labels` are a class each, of shape (batch, source_len), -100 for no label. `loss` is in nats
-    per labelled token, with `config.label_smoothing`; `logits` has the shape (batch, source_len,
-    labels).
-
-    Args:
-        config: The model's config. `num_labels` (or `id2label`) sets the number of labels.
-    """
-
-    output_class = TokenClassifierOutput
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
-    def loss_of(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items: torch.Tensor | int | None
-    ) -> torch.Tensor:
-        """Computes the mean over the tokens with a label."""
-        check_labels(labels, logits, "single_label_classification")
-        return token_loss(logits, labels, self.config.label_smoothing, num_items)
-
-
-class DecoderOnlyModel(EmbeddingModel):
-    """The stack of a language model, with the names that it has in a whole model."""
-
-    stack_names = ("decoder",)
-    _keys_to_ignore_on_load_unexpected = [  # noqa: RUF012 - the base class's own form
-        r"^(model\.)?encoder\.",
-    ]
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        super().__init__(config)
-        self.decoder = VanillaTransformerCausalDecoder(config)
-        self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
-    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPast:
-        """Runs the stack; see its forward."""
-        output: BaseModelOutputWithPast = self.decoder(*args, **kwargs)
-        return output
-
-
-class VanillaTransformerForCausalLM(ModelWithHead, TwoVocabularyGeneration, GenerationMixin):
-    """A language model: the decoder without an encoder and without cross-attention.
-
-    Args:
-        config: The model's config; the decoder's sizes are used. The model keeps a copy with
-            `is_encoder_decoder=False`, whose encoder fields hold the decoder's sizes.
-    """
-
-    has_one_vocabulary = True
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        config = config_of_decoder_only(config)
-        super().__init__(config)
-        self.add_head(DecoderOnlyModel(config), config.vocab_size)
-
-    @accepts_both_cache_names
-    @can_return_tuple
-    def forward(  # type: ignore[misc]  # `num_items_in_batch` is named to be documented
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        shift_labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        position_ids: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> CausalLMOutputWithPast:
-        """Predicts the next tokens, and computes the loss if labels are given.
-
-        Args:
-            input_ids: Tokens of the text, (batch, target_len); with a cache, those that are not in
-                it.
-            attention_mask: 1 for a token, 0 for padding, (batch, target_len); with a cache, the
-                past included. Or a mask of four dimensions; see `inputs`.
-            past_key_values: Keys and values of earlier tokens.
-            inputs_embeds: Embeddings instead of `input_ids`, (batch, target_len, d_model), not
-                yet scaled.
-            labels: The tokens themselves, of shape (batch, target_len), -100 where there is nothing
-                to predict. The loss shifts them; they are not changed here.
-            shift_labels: With labels: replaces the shifted labels, in the same shape. Collators
-                that pack or split rows make them.
-            use_cache: Whether to return the keys and values of this call too. None: as the config
-                says, but not with labels.
-            logits_to_keep: As for `VanillaTransformerForConditionalGeneration`.
-            num_items_in_batch: As for `VanillaTransformerForConditionalGeneration`.
-            position_ids: As for `VanillaTransformerEncoderModel`.
-            **kwargs: As for `VanillaTransformerModel`.
-
-        Returns:
-            `loss` in nats per token (with `config.label_smoothing`), `logits` of shape (batch,
-            target_len, vocab), `past_key_values`, and what was asked for.
-        """
-        if labels is not None:
-            classes = cast(int, self.config.decoder_vocab_size)
-            check_token_ids("labels", labels, classes, ignore_index=IGNORE_INDEX)
-            use_cache, logits_to_keep = bool(use_cache), 0
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            position_ids=position_ids,
-            return_dict=True,
-            **kwargs,
-        )
-        kept = _kept_positions(logits_to_keep)
-        logits = self.lm_head(self.scale_for_logits(outputs.last_hidden_state[:, kept]))
-        loss = None
-        if labels is not None:
-            loss = next_token_loss(
-                logits, labels, self.config.label_smoothing, num_items_in_batch, shift_labels
-            )
-        return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            cache=outputs.cache,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-
-
-# Trainer's `label_smoothing_factor` shifts the labels of the classes that this table names; a
-# language model that it does not name would learn to copy. Set here, it also holds for remote code.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
-    VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
-)

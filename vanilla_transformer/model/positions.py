@@ -18,9 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedConfig
+from transformers.cache_utils import Cache
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils import logging
 
+from .inputs import is_allowed_by, tokens_of
 from .modes import has_readable_values
 
 logger = logging.get_logger(__name__)
@@ -66,6 +68,48 @@ class PositionEncoding(NamedTuple):
 
 
 NO_POSITIONS = PositionEncoding()
+
+
+def number_tokens(
+    embeds: torch.Tensor, mask: Any, cache: Cache | None, is_causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers the tokens of each row from 0, by its mask: padding takes no position.
+
+    A row therefore has the same positions on either side of its padding. Padding gets an arbitrary
+    legal one.
+
+    Args:
+        embeds: Of the current tokens, (batch, length, ...); only shape and device count.
+        mask: As `inputs` describes masks.
+        cache: Holds the tokens before the current ones. None: there are none.
+
+    Returns:
+        Positions of the queries, of shape (batch or 1, length), and of the keys, of shape (batch or
+        1, length with the past).
+    """
+    length = key_len = embeds.shape[1]
+    past: int | torch.Tensor = 0
+    if cache is not None:
+        past, (key_len, _) = cache.get_seq_length(), cache.get_mask_sizes(length, 0)
+    dims = mask.dim() if isinstance(mask, torch.Tensor) else 0
+    keys = torch.arange(key_len, device=embeds.device)[None]
+    queries = keys[:, :length] + past
+    if dims == 4 and is_causal:  # `generate()` passes this one with a static cache
+        # A token comes after all that it may attend to; padding may attend to nothing.
+        allowed = is_allowed_by(mask)[:, 0]  # (batch, length, length with the past)
+        queries = torch.minimum((allowed.sum(-1) - 1).clamp(min=0), queries)
+        keys = _count(allowed[:, -1])
+    elif dims:
+        keys = _count(tokens_of(mask)).to(embeds.device)
+        queries = keys[:, -length:]
+        if cache is not None:  # a static one has room for later keys: they are masked
+            keys = F.pad(keys, (0, key_len - keys.shape[1]))
+    return queries, keys
+
+
+def _count(is_token: torch.Tensor) -> torch.Tensor:
+    """(batch, length), True for tokens -> the number of tokens before each."""
+    return (is_token.long().cumsum(-1) - 1).clamp(min=0)
 
 
 class NoPositions(nn.Module):

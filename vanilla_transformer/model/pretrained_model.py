@@ -42,15 +42,12 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _no_split_modules: set[str] | list[str] | None = [  # noqa: RUF012 - the base class's own form
         "EncoderLayer",
         "DecoderLayer",
-        "CausalLayer",
     ]
     _skip_keys_device_placement = [  # noqa: RUF012 - the base class's own form
         *("past_key_values", "cache"),
     ]
 
-    has_one_vocabulary = False
-    """Whether the model is a language model, whose text is source and target at once."""
-    is_part = False
+    is_submodule = False
     """Whether the model is a part of another, which resizes all of its parts together."""
 
     training_shortcuts = TrainingShortcuts()
@@ -103,13 +100,13 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             name: getattr(self.config, name) if kwargs.get(name) is None else kwargs[name]
             for name in ("output_attentions", "output_hidden_states")
         }
-        hindered = (
+        needs_padded_states = (
             any(asked.values())
             or getattr(self, "_is_replica", False)
             or hasattr(self.get_input_embeddings(), "neftune_noise_alpha")
             or kwargs.get("is_causal") is False  # labels may then depend on later places
         )
-        if not self.training or hindered or is_tracing():
+        if not self.training or needs_padded_states or is_tracing():
             return NO_SHORTCUTS
         return self.training_shortcuts
 
@@ -171,12 +168,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: If a special token would lie outside, or if the model is a part of another.
         """
-        reaches_target = self.has_one_vocabulary or self.config.share_encoder_decoder_embeddings
-        self._check_resizing(new_num_tokens, pad_to_multiple_of, bool(reaches_target))
+        reaches_target = bool(self.config.share_encoder_decoder_embeddings)
+        self._check_resizing(new_num_tokens, pad_to_multiple_of, reaches_target)
         resize: Any = super().resize_token_embeddings
         embedding: nn.Embedding = resize(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if self.has_one_vocabulary:
-            self.config.decoder_vocab_size = self.config.vocab_size
         return embedding
 
     def _check_resizing(
@@ -185,7 +180,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         """Refuses a size that the special tokens do not allow, and the resizing of a part."""
         if new_num_tokens is None and multiple is None:
             return
-        if self.is_part:
+        if self.is_submodule:
             raise ValueError(
                 f"{type(self).__name__} is a part of a model, whose other parts would keep their "
                 "old size: call the same method of the whole model."
@@ -285,15 +280,6 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
 # Configs of models of one stack -------------------------------------------------------------------
 
-_SIZES_OF_A_STACK = (
-    "layers",
-    "attention_heads",
-    "num_key_value_heads",
-    "ffn_dim",
-    "layerdrop",
-    "residual_scale",
-)
-
 
 def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTransformerConfig:
     """Returns the config if its fields have these values already, otherwise a changed copy."""
@@ -306,14 +292,3 @@ def config_with(config: VanillaTransformerConfig, **fields: Any) -> VanillaTrans
         setattr(config, name, value)
     config.fill_residual_scales(filled)
     return config
-
-
-def config_of_decoder_only(config: VanillaTransformerConfig) -> VanillaTransformerConfig:
-    """Returns the config of a language model: all sizes are the decoder's.
-
-    transformers sizes caches by `num_hidden_layers` and the like, which are names of the encoder's
-    fields.
-    """
-    sizes = {f"encoder_{name}": getattr(config, f"decoder_{name}") for name in _SIZES_OF_A_STACK}
-    vocab_size = config.decoder_vocab_size or config.vocab_size
-    return config_with(config, is_encoder_decoder=False, vocab_size=vocab_size, **sizes)

@@ -42,16 +42,11 @@ AUTO_MAP = {
     "AutoModelForSequenceClassification": (
         "modeling_vanilla_transformer.VanillaTransformerForSequenceClassification"
     ),
-    "AutoModelForTokenClassification": (
-        "modeling_vanilla_transformer.VanillaTransformerForTokenClassification"
-    ),
-    "AutoModelForCausalLM": "modeling_vanilla_transformer.VanillaTransformerForCausalLM",
 }
 BARE_ENCODER = "VanillaTransformerEncoderModel"
 ENCODER_ARCHITECTURES = (
     BARE_ENCODER,
     "VanillaTransformerForSequenceClassification",
-    "VanillaTransformerForTokenClassification",
 )
 """The models that have an encoder only."""
 

@@ -1,4 +1,4 @@
-"""The stacks of the paper's figure 1: embeddings and positions, then layers.
+"""The two stacks of the paper's figure 1: embeddings and positions, then layers.
 
 States are (batch, length, d_model). In padding-free training the states between the embeddings and
 the final norm are (1, tokens, d_model); see `token_layout`.
@@ -8,7 +8,7 @@ The arguments that the forwards share, and what they refuse, are those of the fo
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Unpack, cast
 
 import torch
@@ -17,7 +17,6 @@ from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
-    BaseModelOutputWithPast,
     BaseModelOutputWithPastAndCrossAttentions,
 )
 from transformers.utils import logging
@@ -29,17 +28,8 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .context import CallContext
 from .decoding_cache import accepts_both_cache_names, mask_per_source, rows_per_source_of
 from .dropout import Dropout
-from .inputs import (
-    attend_within,
-    check_mask,
-    check_not_empty,
-    check_token_ids,
-    given_position_ids,
-    number_sequences,
-    number_tokens,
-    select_arguments,
-)
-from .layers import CausalLayer, DecoderLayer, EncoderLayer
+from .inputs import check_mask, check_not_empty, check_token_ids
+from .layers import DecoderLayer, EncoderLayer
 from .normalization import make_norm
 from .positions import (
     AlibiPositions,
@@ -47,11 +37,13 @@ from .positions import (
     HalfSinusoidalPositions,
     LearnedPositions,
     NoPositions,
+    PositionEncoding,
     RelativePositions,
     SinusoidalPositions,
+    number_tokens,
     rotary_positions,
 )
-from .pretrained_model import VanillaTransformerPreTrainedModel, config_of_decoder_only
+from .pretrained_model import VanillaTransformerPreTrainedModel
 from .token_layout import PADDED, TokenLayout, layout_of, source_slots
 
 logger = logging.get_logger(__name__)
@@ -62,9 +54,9 @@ _HINT_FOR_MISSING_IDS = {
 }
 
 
-def batch_shape(*given: torch.Tensor | None) -> tuple[int, ...]:
+def batch_shape(*inputs: torch.Tensor | None) -> tuple[int, ...]:
     """Returns (batch, length) of the first tensor of ids, embeddings or states that is not None."""
-    return next((tuple(tensor.shape[:2]) for tensor in given if tensor is not None), ())
+    return next((tuple(tensor.shape[:2]) for tensor in inputs if tensor is not None), ())
 
 
 class TransformerStack(VanillaTransformerPreTrainedModel):
@@ -72,118 +64,34 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
 
     Args:
         stack: "encoder" or "decoder".
-        layerdrop: Probability of leaving a layer out of a training step.
+        layer_class: The class of its layers.
     """
 
     prefix = ""
     """What precedes the names of the stack's arguments in a whole model."""
-    is_causal_stack = False
-    is_part = True
+    is_causal = False
+    is_submodule = True
 
     def __init__(
         self,
         config: VanillaTransformerConfig,
-        vocab_size: int,
         stack: str,
-        layerdrop: float,
-        layers: Sequence[nn.Module],
+        vocab_size: int,
+        layer_class: Callable[[VanillaTransformerConfig, int], nn.Module],
     ) -> None:
         super().__init__(config)
+        layers = [layer_class(config, i) for i in range(getattr(config, f"{stack}_layers"))]
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = nn.Embedding(vocab_size, config.d_model, config.pad_token_id)
         self.embed_positions = _make_positions(config, stack)
         self.embed_norm = _make_optional_norm(config.normalize_embedding, config)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        self.layerdrop = layerdrop
+        self.layerdrop = getattr(config, f"{stack}_layerdrop")
         self.final_norm = _make_optional_norm(bool(config.final_layer_norm), config)
         self.final_dropout = Dropout(config.final_dropout)
         self.gradient_checkpointing = False
         self.post_init()  # type: ignore[no-untyped-call]  # it has no types
-
-    def make_context(
-        self,
-        embeds: torch.Tensor,
-        attention_mask: Any,
-        position_ids: torch.Tensor | None,
-        layout: TokenLayout,
-        kwargs: Mapping[str, Any],
-        cache: Cache | None = None,
-        source: torch.Tensor | None = None,
-        source_mask: Any = None,
-        source_layout: TokenLayout = PADDED,
-    ) -> CallContext:
-        """Makes what the layers of a call share.
-
-        Args:
-            embeds: In the layout; only the shape, type and device count.
-            cache: Keys and values of earlier tokens, and of the source.
-            source: The encoder's states, in their layout; None: the stack has no cross-attention.
-
-        Returns:
-            The context. Its mask hides padding, other sequences of the row, and in a decoder later
-            tokens.
-
-        Raises:
-            ValueError: If the mask or the positions are wrong, or if nothing would use an argument.
-        """
-        config, attend = choose_attention(self.config, bool(kwargs.get("output_attentions")))
-        arguments = select_arguments(kwargs, attend, self.is_causal_stack)
-        batch = layout.padded_like(embeds)
-        pair = cache if isinstance(cache, EncoderDecoderCache) else None
-        own_cache = cache if pair is None else pair.self_attention_cache
-        past = 0 if own_cache is None else own_cache.get_seq_length()
-        attention_mask = check_mask(
-            f"{self.prefix}attention_mask",
-            attention_mask,
-            batch.shape[1],
-            past,
-            self.is_causal_stack,
-            batch.shape[0],
-        )
-        name = f"{self.prefix}position_ids"
-        given = given_position_ids(name, position_ids, attention_mask, batch, arguments)
-        numbers, key_numbers = number_tokens(
-            given, batch, attention_mask, own_cache, self.is_causal_stack
-        )
-        positions = self.embed_positions(numbers, embeds.dtype, key_numbers)
-        # Without a cache, `create_causal_mask` finds concatenated sequences itself.
-        finds_them = self.is_causal_stack and own_cache is None
-        sequences = None if finds_them else number_sequences(given, attention_mask, own_cache)
-        make_mask = create_causal_mask if self.is_causal_stack else create_bidirectional_mask
-        mask = make_mask(
-            config=config,
-            inputs_embeds=batch,
-            attention_mask=attention_mask,
-            position_ids=given,
-            cache=own_cache,
-            # In an export, `len` would fix the batch size.
-            and_mask_function=attend_within(sequences, batch.shape[0]),
-        )
-        rows_per_source = rows_per_source_of(pair)
-        if source is not None:
-            source = source_layout.padded_like(source)
-            source_mask = create_bidirectional_mask(
-                config=config,
-                inputs_embeds=batch,
-                attention_mask=check_mask(
-                    "attention_mask", source_mask, source.shape[1], rows=source.shape[0]
-                ),
-                encoder_hidden_states=source,
-            )
-            source_mask = mask_per_source(source_mask, rows_per_source, batch.shape[1])
-        return CallContext(
-            attend,
-            {**arguments, "position_ids": given},  # by which flash attention splits a row
-            mask,
-            positions,
-            own_cache,
-            layout,
-            source_mask,
-            pair,
-            source_layout,
-            rows_per_source,
-        )
 
     def embed(
         self,
@@ -203,8 +111,16 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
         table: Any = self.embed_tokens  # an adapter's wrapper has no `num_embeddings`
         vocab_size = getattr(table, "num_embeddings", None) or len(table.weight)
         check_token_ids(name, input_ids, vocab_size)
+        # (batch, length) -> (batch, length, d_model)
         embeds: torch.Tensor = self.embed_tokens(layout.remove_padding(input_ids))
         return embeds * self.embed_scale
+
+    def make_positions(
+        self, padded: torch.Tensor, mask: Any, cache: Cache | None = None
+    ) -> PositionEncoding:
+        """Numbers the tokens of a call, and returns what the position scheme adds (§3.5)."""
+        queries, keys = number_tokens(padded, mask, cache, is_causal=self.is_causal)
+        return cast(PositionEncoding, self.embed_positions(queries, padded.dtype, keys))
 
     def add_positions(self, embeds: torch.Tensor, context: CallContext) -> torch.Tensor:
         """Adds the position embeddings, normalises if configured, drops out (§3.5, §5.4)."""
@@ -213,17 +129,17 @@ class TransformerStack(VanillaTransformerPreTrainedModel):
             embeds = embeds + context.layout.remove_padding(context.positions.embedding)
         return cast(torch.Tensor, self.dropout(self.embed_norm(embeds)))
 
-    def finish(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def apply_final_norm(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Normalises the states of the last layer if configured, and drops out."""
         return cast(torch.Tensor, self.final_dropout(self.final_norm(hidden_states)))
 
-    def active_layers(self, past_key_values: Cache | None = None) -> list[nn.Module]:
+    def active_layers(self, cache: Cache | None = None) -> list[nn.Module]:
         """Draws the layers of one call: a training step drops some (Fan et al. 2020).
 
         A call with a cache uses all of them, because each writes its own part.
         """
         layers = list(self.layers)
-        if not self.training or not self.layerdrop or past_key_values is not None:
+        if not self.training or not self.layerdrop or cache is not None:
             return layers
         kept = torch.rand(len(layers), device="cpu") >= self.layerdrop
         return [layer for layer, keep in zip(layers, kept.tolist(), strict=True) if keep]
@@ -268,17 +184,15 @@ class VanillaTransformerEncoder(TransformerStack):
     }
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        layers = [EncoderLayer(config, index) for index in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, "encoder", config.encoder_layerdrop, layers)
+        super().__init__(config, "encoder", config.vocab_size, EncoderLayer)
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
+    def forward(
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
         layout: TokenLayout | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
@@ -297,45 +211,31 @@ class VanillaTransformerEncoder(TransformerStack):
             is_free = self.active_shortcuts(kwargs).padding_free
             layout = layout_of(source_slots(attention_mask, shape) if is_free else None)
         embeds = self.embed(input_ids, inputs_embeds, layout)
-        context = self.make_context(embeds, attention_mask, position_ids, layout, kwargs)
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+        padded = layout.padded_like(embeds)  # of it, only shape, type and device count
+        mask = check_mask("attention_mask", attention_mask, *padded.shape[:2])
+        context = CallContext(
+            attend,
+            kwargs,
+            mask=create_bidirectional_mask(config, padded, mask),
+            positions=self.make_positions(padded, mask),
+            layout=layout,
+        )
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers():
             hidden_states = layer(hidden_states, context)
-        hidden_states = self.finish(hidden_states)
+        hidden_states = self.apply_final_norm(hidden_states)
         return BaseModelOutput(
             last_hidden_state=layout.pad(hidden_states) if is_outermost else hidden_states
         )
 
 
-class CausalStack(TransformerStack):
-    """Base class of both decoders."""
-
-    is_causal_stack = True
-
-    def __init__(self, config: VanillaTransformerConfig, layers: Sequence[nn.Module]) -> None:
-        vocab_size = cast(int, config.decoder_vocab_size)
-        super().__init__(config, vocab_size, "decoder", config.decoder_layerdrop, layers)
-
-    def make_cache(self, past_key_values: Cache | None, use_cache: bool) -> Cache | None:
-        """Returns the cache of a call: the given one, a new one if wanted, or None.
-
-        A layer that gradient checkpointing computes twice would append its keys twice: then there
-        is none.
-        """
-        if self.gradient_checkpointing and self.training:
-            if past_key_values is not None:
-                logger.warning_once("`past_key_values` has no effect with gradient checkpointing.")
-            return None
-        if past_key_values is None and use_cache:  # not `or`: an empty cache is falsy
-            return DynamicCache(config=self.config)
-        return past_key_values
-
-
-class VanillaTransformerDecoder(CausalStack):
+class VanillaTransformerDecoder(TransformerStack):
     """Token and position embeddings, then the stack of decoder layers."""
 
     main_input_name = "input_ids"
     prefix = "decoder_"
+    is_causal = True
     _can_record_outputs = {  # noqa: RUF012 - the base class's own form
         "hidden_states": DecoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1, layer_name="self_attn"),
@@ -343,8 +243,7 @@ class VanillaTransformerDecoder(CausalStack):
     }
 
     def __init__(self, config: VanillaTransformerConfig) -> None:
-        layers = [DecoderLayer(config, index) for index in range(config.decoder_layers)]
-        super().__init__(config, layers)
+        super().__init__(config, "decoder", cast(int, config.decoder_vocab_size), DecoderLayer)
 
     @accepts_both_cache_names
     @merge_with_config_defaults
@@ -369,61 +268,60 @@ class VanillaTransformerDecoder(CausalStack):
             encoder_attention_mask: Of shape (batch, source_len), or of four dimensions.
 
         Returns:
-            `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`,
-            `past_key_values`, and what was asked for.
+            `last_hidden_state` of shape (batch, target_len, d_model), or in `layout`, `cache`, and
+            what was asked for.
         """
         embeds = self.embed(input_ids, inputs_embeds, layout)
+        source = cast(torch.Tensor, encoder_hidden_states)
         cache = self.make_cache(past_key_values, bool(use_cache))
-        if cache is not None and not isinstance(cache, EncoderDecoderCache):
-            cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
-        context = self.make_context(
-            embeds, attention_mask, None, layout, kwargs, cache,
-            encoder_hidden_states, encoder_attention_mask, encoder_layout,
-        )  # fmt: skip
+        own_cache = None if cache is None else cache.self_attention_cache
+        past = 0 if own_cache is None else own_cache.get_seq_length()
+        rows_per_source = rows_per_source_of(cache)
+        config, attend = choose_attention(self.config, kwargs.get("output_attentions"))
+        padded = layout.padded_like(embeds)  # of it, only shape, type and device count
+        rows, length = padded.shape[:2]
+        mask = check_mask(
+            "decoder_attention_mask", attention_mask, rows, length, past, is_causal=True
+        )
+        padded_source = encoder_layout.padded_like(source)
+        source_mask = check_mask("attention_mask", encoder_attention_mask, *padded_source.shape[:2])
+        source_mask = create_bidirectional_mask(config, padded, source_mask, padded_source)
+        context = CallContext(
+            attend,
+            kwargs,
+            mask=create_causal_mask(config, padded, mask, own_cache),
+            positions=self.make_positions(padded, mask, own_cache),
+            cache=own_cache,
+            layout=layout,
+            source_mask=mask_per_source(source_mask, rows_per_source, length),
+            source_cache=cache,
+            source_layout=encoder_layout,
+            rows_per_source=rows_per_source,
+        )
         hidden_states = self.add_positions(embeds, context)
         for layer in self.active_layers(cache):
-            hidden_states = layer(hidden_states, context, encoder_hidden_states)
+            hidden_states = layer(hidden_states, context, source)
+        hidden_states = self.apply_final_norm(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.finish(hidden_states), cache=cache
+            last_hidden_state=hidden_states, cache=cache
         )
 
+    def make_cache(
+        self, past_key_values: Cache | None, use_cache: bool
+    ) -> EncoderDecoderCache | None:
+        """Returns the cache of a call: the given one, a new one if wanted, or None.
 
-class VanillaTransformerCausalDecoder(CausalStack):
-    """Token and position embeddings, then a stack of layers without cross-attention.
-
-    Args:
-        config: A config of one stack, as `config_of_decoder_only` makes it.
-    """
-
-    main_input_name = "input_ids"
-    _can_record_outputs = {  # noqa: RUF012 - the base class's own form
-        "hidden_states": CausalLayer,
-        "attentions": SelfAttention,
-    }
-
-    def __init__(self, config: VanillaTransformerConfig) -> None:
-        config = config_of_decoder_only(config)
-        layers = [CausalLayer(config, index) for index in range(config.decoder_layers)]
-        super().__init__(config, layers)
-
-    @accepts_both_cache_names
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(  # type: ignore[misc]  # `position_ids` is named to be documented
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        position_ids: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPast:
-        """Runs the stack; the result is that of `VanillaTransformerDecoder`, without `layout`."""
-        embeds = self.embed(input_ids, inputs_embeds)
-        cache = self.make_cache(past_key_values, bool(use_cache))
-        context = self.make_context(embeds, attention_mask, position_ids, PADDED, kwargs, cache)
-        hidden_states = self.add_positions(embeds, context)
-        for layer in self.active_layers(cache):
-            hidden_states = layer(hidden_states, context)
-        return BaseModelOutputWithPast(last_hidden_state=self.finish(hidden_states), cache=cache)
+        A layer that gradient checkpointing computes twice would append its keys twice: then there
+        is none.
+        """
+        if self.gradient_checkpointing and self.training:
+            if past_key_values is not None:
+                logger.warning_once("`past_key_values` has no effect with gradient checkpointing.")
+            return None
+        if past_key_values is None and not use_cache:
+            return None
+        if isinstance(past_key_values, EncoderDecoderCache):
+            return past_key_values
+        if past_key_values is None:  # not `or`: an empty cache is falsy
+            past_key_values = DynamicCache(config=self.config)
+        return EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))

@@ -40,7 +40,7 @@ A batch with too little padding for this computes all its slots.
 
 _LARGE_BATCH = 1024  # tokens from which rounding up costs little
 
-LEAST_PADDING = 1 / 8
+MIN_PADDING_SHARE = 1 / 8
 """Share of the slots that must be padding before a GPU leaves it out.
 
 To remove and restore padding, each attention starts ten more kernels. In batches of texts of about
@@ -165,8 +165,8 @@ def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
     """Makes the layout of the given slots, of shape (batch, length), or `PADDED` for all slots.
 
     Large batches on a CPU, under autocast, also compute some other slots: see `TOKEN_STEP`. On a
-    GPU, little padding is computed too: see `LEAST_PADDING`. There this waits for the device once,
-    for the number of tokens.
+    GPU, little padding is computed too: see `MIN_PADDING_SHARE`. There this waits for the device
+    once, for the number of tokens.
     """
     if is_token is None:
         return PADDED
@@ -175,7 +175,7 @@ def layout_of(is_token: torch.Tensor | None) -> TokenLayout:
         is_token = _round_up(is_token)
     indices = is_token.flatten().nonzero().squeeze(1)
     padding = is_token.numel() - len(indices)
-    is_worth_it = padding >= (1 if on_cpu else LEAST_PADDING * is_token.numel())
+    is_worth_it = padding >= (1 if on_cpu else MIN_PADDING_SHARE * is_token.numel())
     return PaddingFreeLayout(is_token, indices) if is_worth_it and len(indices) else PADDED
 
 

@@ -588,20 +588,6 @@ class VanillaTransformerTokenizer(TokenizersBackend):
         return file_names + self.save_vocabulary(save_directory, filename_prefix)
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Loads a tokenizer.
-
-        The pipeline "text-generation" gets one for prompts of a language model: it uses the target
-        vocabulary, which is the language model's, and does not end a prompt with `</s>`.
-        """
-        tokenizer: Any = super().from_pretrained(*args, **kwargs)
-        if kwargs.get("_from_pipeline") != "text-generation":
-            return tokenizer
-        prompts = tokenizer.target_tokenizer()
-        prompts.add_eos_token = False
-        return prompts
-
-    @classmethod
     def _from_pretrained(
         cls, resolved_vocab_files: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
