@@ -84,7 +84,7 @@ def _softmax_of_rows(scores: torch.Tensor) -> torch.Tensor:
 
 
 def choose_attention(
-    config: VanillaTransformerConfig, output_attentions: bool = False
+    config: VanillaTransformerConfig, output_attentions: bool | None = False
 ) -> tuple[VanillaTransformerConfig, AttentionFunction]:
     """Chooses the attention implementation of one call: the one that the config names.
 

@@ -1,6 +1,6 @@
 """The call context: what the layers of one call of a stack share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,7 @@ class CallContext(NamedTuple):
     """
 
     attend: AttentionFunction
-    arguments: dict[str, Any]
+    arguments: Mapping[str, Any]
     mask: Any = None
     positions: PositionEncoding = NO_POSITIONS
     cache: Cache | None = None
