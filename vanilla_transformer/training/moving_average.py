@@ -13,7 +13,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from vanilla_transformer.data.atomic_files import explained_full_disk
 from vanilla_transformer.training.averaging import refuse_sharded_weights
 from vanilla_transformer.training.checkpoints import TRAINING_WEIGHTS
-from vanilla_transformer.training.training_record import readable_state
 
 
 class ExponentialMovingAverage(TrainerCallback):
@@ -90,8 +89,7 @@ class ExponentialMovingAverage(TrainerCallback):
                 "that the training is resumed from. A checkpoint that was saved without it cannot "
                 "be used."
             )
-        with readable_state(str(checkpoint), TRAINING_WEIGHTS, "another model"):
-            saved = load_file(path)
+        saved = load_file(path)
         with torch.no_grad():
             for name, parameter in zip(self._names, self._other, strict=True):
                 parameter.copy_(saved[name])

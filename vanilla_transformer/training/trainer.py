@@ -39,9 +39,7 @@ from vanilla_transformer.training.callbacks import CheckpointOnSignal, EarlyStop
 from vanilla_transformer.training.checkpoints import (
     TRAINER_STATE,
     Checkpoint,
-    make_newest,
     resumed_checkpoint,
-    write_checksums,
 )
 from vanilla_transformer.training.finite_values import FiniteValues, check_weights
 from vanilla_transformer.training.fsdp_groups import group_tied_modules
@@ -60,11 +58,7 @@ from vanilla_transformer.training.objectives import (
     simcut_loss,
 )
 from vanilla_transformer.training.schedules import NoamSchedule, schedule_options
-from vanilla_transformer.training.training_record import (
-    TrainingRecord,
-    checked_settings,
-    readable_state,
-)
+from vanilla_transformer.training.training_record import TrainingRecord
 
 logger = logging.get_logger(__name__)
 
@@ -121,8 +115,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
     _batch_sampler: TokenBudgetBatchSampler | None = None
     # The head that a training aligns; None also while the trainer is made.
     _guide: GuidedHead | None = None
-    # The checkpoint that the current step has saved.
-    _saved: Path | None = None
     # The search of the current evaluation.
     _search: Search | None = None
     # Loss and number of labels of each batch that this process has evaluated.
@@ -206,8 +198,10 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
                 step 0.
         """
         self.num_tokens = 0
-        found_callbacks = self.callback_handler.callbacks
-        means = [one for one in found_callbacks if isinstance(one, ExponentialMovingAverage)]
+        self.remove_callback(self.record)  # it comes last: it completes checkpoints
+        self.add_callback(self.record)
+        callbacks = self.callback_handler.callbacks
+        means = [one for one in callbacks if isinstance(one, ExponentialMovingAverage)]
         chosen = resume_from_checkpoint or None
         if isinstance(chosen, str | bool):
             chosen = resumed_checkpoint(self.args, chosen, bool(means))
@@ -265,22 +259,14 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         check_weights(cast(Any, self.model), self.state.global_step)
         self.record.update(self._total_loss_scalar + self._unlogged_loss().item())
         run = Path(self._get_output_dir(trial=trial))
-        self._saved = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.record.folder = self._saved
-        with explained_full_disk(self._saved):
-            if self.args.save_total_limit and self.args.should_save:
-                make_newest(self._saved)
-            super()._save_checkpoint(model, trial)
-        self.record.folder = None
-
-    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
-        """Does what a step asks for, and adds the checksums when callbacks are done as well."""
-        self._saved = None
-        cast(Any, super())._maybe_log_save_evaluate(*args, **options)
-        if self._saved is not None:
-            self.accelerator.wait_for_everyone()  # each process writes files of its own
-            if self.is_world_process_zero():
-                write_checksums(self._saved)
+        self.record.folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        # The record deletes old checkpoints, when this one is whole.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with explained_full_disk(self.record.folder):
+                super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, its tokenizer and its code, as in transformers.
@@ -298,15 +284,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         result = SimpleNamespace(missing_keys=missing, unexpected_keys=load_result.unexpected_keys)
         super()._issue_warnings_after_load(result)
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Loads the states of a checkpoint, which must agree with the arguments."""
-        if checkpoint is None or self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        optimizer, rate = cast(Any, self.optimizer), self.args.learning_rate
-        with checked_settings(optimizer, self.lr_scheduler, rate, checkpoint):
-            super()._load_optimizer_and_scheduler(checkpoint)
-
     def _load_callback_state(self) -> None:
         """Restores callbacks as in transformers, but not the record, which restores itself."""
         states = cast("dict[str, Any]", self.state.stateful_callbacks)
@@ -314,14 +291,6 @@ class TokenBudgetSeq2SeqTrainer(Seq2SeqTrainer):
         super()._load_callback_state()
         if record is not None:
             states[TrainingRecord.__name__] = record
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Restores the random numbers of a checkpoint."""
-        if checkpoint is None:
-            super()._load_rng_state(checkpoint)
-            return
-        with readable_state(checkpoint, "rng_state.pth", "another number of processes"):
-            super()._load_rng_state(checkpoint)
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """Returns the figures of the whole training, also of the steps before a resumption."""

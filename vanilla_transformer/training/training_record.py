@@ -1,23 +1,26 @@
 """A record in each checkpoint of what the training has done, and what may change before it goes on.
 
-`CHANGES` is the table of what a resumed training compares, and `list_changes` its only reader.
+`TRACKED_SETTINGS` is the table of what a resumed training compares, and `list_changes` its only
+reader.
 """
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import torch
+from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
 from vanilla_transformer.names import MUON, NOAM, SCHEDULES_OF_A_SCORE
-from vanilla_transformer.training.checkpoints import needed_files, read_checkpoint, saved_record
+from vanilla_transformer.training.checkpoints import (
+    delete_old_checkpoints,
+    saved_record,
+    write_checksums,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -33,85 +36,61 @@ ORDER = (
 SCORES = "Its last checkpoint is scored again."
 
 
-@dataclass(frozen=True)
-class Change:
-    """Something that may have changed since a checkpoint was saved.
-
-    Attributes:
-        field: Its name in the record; or that of a setting in the state of the optimizer or of the
-            schedule, after "optimizer.", "muon." or "schedule.".
-        label: Its name in messages, that of an option in backticks.
-        effects: What a change leads to: an error (`KEPT`), a warning when the training
-            goes on (`COURSE`, `ORDER`), or new scores of a finished run (`SCORES`).
-    """
-
-    field: str
-    label: str
-    effects: tuple[str, ...]
-
-
-CHANGES = (
-    Change("optimizer.initial_lr", "`learning_rate`", (KEPT,)),
-    Change("optimizer.weight_decay", "`weight_decay`", (KEPT,)),
-    Change("optimizer.betas", "`adam_beta1`, `adam_beta2`", (KEPT,)),
-    Change("optimizer.eps", "`adam_epsilon`", (KEPT,)),
-    Change("muon.algorithm", "`optim`", (KEPT,)),
-    Change("muon.initial_lr", "`muon_learning_rate`", (KEPT,)),
-    Change("muon.momentum", "`muon_momentum`", (KEPT,)),
-    Change("muon.weight_decay", "`weight_decay`", (KEPT,)),
-    Change("schedule.warmup_steps", "`warmup_steps`", (KEPT,)),
-    *(
-        Change(f"schedule.{name}", f"`lr_scheduler_kwargs` {name}", (KEPT,))
-        for name in ("factor", "d_model", "patience", "threshold", "min_lrs", "cooldown")
+TRACKED_SETTINGS = {
+    **dict.fromkeys(
+        ("optim", "learning_rate", "weight_decay", "adam_beta1", "adam_beta2"), (KEPT,)
     ),
-    Change("learning_rate", "`learning_rate`", (KEPT,)),
-    Change("best", "`metric_for_best_model`", (KEPT,)),
-    Change("lr_scheduler_type", "`lr_scheduler_type`", (COURSE,)),
-    Change("warmup_steps", "`warmup_steps`", (COURSE,)),
-    Change("max_steps", "`max_steps`", (COURSE,)),
-    Change("max_grad_norm", "`max_grad_norm`", (COURSE,)),
-    Change("gradient_accumulation_steps", "`gradient_accumulation_steps`", (COURSE,)),
-    Change("num_processes", "number of processes", (COURSE,)),
-    Change("max_tokens", "`max_tokens`", (ORDER,)),
-    Change("seed", "`seed`", (ORDER,)),
-    Change("max_source_length", "`max_source_length`", (ORDER, SCORES)),
-    Change("max_target_length", "`max_target_length`", (ORDER, SCORES)),
-    Change("train", "training data", (ORDER,)),
-    Change("shares", "shares of the corpora", (ORDER,)),
-    Change("validation", "validation data", (COURSE, SCORES)),
-    Change("test", "test data", (SCORES,)),
-    Change("search", "search settings", (SCORES,)),
-)
+    **dict.fromkeys(("adam_epsilon", "muon_learning_rate", "muon_momentum"), (KEPT,)),
+    **dict.fromkeys(("lr_scheduler_kwargs", "metric_for_best_model"), (KEPT,)),
+    **dict.fromkeys(("lr_scheduler_type", "warmup_steps", "max_steps"), (COURSE,)),
+    **dict.fromkeys(("max_grad_norm", "gradient_accumulation_steps"), (COURSE,)),
+    "num_processes": (COURSE,),
+    **dict.fromkeys(("max_tokens", "seed"), (ORDER,)),
+    **dict.fromkeys(("max_source_length", "max_target_length"), (ORDER, SCORES)),
+    "train": (ORDER,),
+    "shares": (ORDER,),
+    "validation": (COURSE, SCORES),
+    "test": (SCORES,),
+    "search": (SCORES,),
+}
+"""What may have changed since a checkpoint was saved, and what a change leads to.
+
+That is an error (`KEPT`), a warning when the training goes on (`COURSE`, `ORDER`), or new scores of
+a finished run (`SCORES`).
+"""
+_LABELS = {
+    "num_processes": "number of processes",
+    "train": "training data",
+    "shares": "shares of the corpora",
+    "validation": "validation data",
+    "test": "test data",
+    "search": "search settings",
+}
+"""What messages call those that are no options."""
 _WITHOUT_VALUES = ("train", "validation", "test", "search")  # digests, and a long text
-_OF_ANY_LENGTH = (
-    "constant",
-    "constant_with_warmup",
-    "inverse_sqrt",
-    NOAM,
-    *SCHEDULES_OF_A_SCORE,
-)
+_KEEP_THEIR_OPTIONS = (NOAM, *SCHEDULES_OF_A_SCORE)
+"""Schedules that are resumed with the options of the checkpoint."""
+_OF_ANY_LENGTH = ("constant", "constant_with_warmup", "inverse_sqrt", *_KEEP_THEIR_OPTIONS)
 """Schedules that do not depend on the number of steps."""
 
 
-def list_changes(own: Mapping[str, Any], saved: Mapping[str, Any], effect: str) -> str:
+def list_changes(current: Mapping[str, Any], saved: Mapping[str, Any], effect: str) -> str:
     """Lists what has changed since a checkpoint was saved, with both values.
 
     Args:
-        own: Values of this training, by the fields of `CHANGES`. Other names are ignored.
+        current: Values of this training, by the names in `TRACKED_SETTINGS`.
         saved: Values of the checkpoint. What it does not have has not changed.
 
     Returns:
         For example "`seed` (42, now 7), training data"; "" without a change.
     """
-    changed = [
-        row.label
-        if row.field in _WITHOUT_VALUES
-        else f"{row.label} ({saved[row.field]}, now {own[row.field]})"
-        for row in CHANGES
-        if effect in row.effects
-        and row.field in own.keys() & saved.keys()
-        and own[row.field] != saved[row.field]
-    ]
+    changed = []
+    for name, effects in TRACKED_SETTINGS.items():
+        is_known = name in current and name in saved
+        if effect in effects and is_known and current[name] != saved[name]:
+            label = _LABELS.get(name, f"`{name}`")
+            values = f" ({saved[name]}, now {current[name]})"
+            changed.append(label if name in _WITHOUT_VALUES else label + values)
     return ", ".join(changed)
 
 
@@ -124,9 +103,9 @@ class TrainingRecord(TrainerCallback, ExportableState):
         resumed_step: The step after which this process has begun.
         seconds: Time of the training up to the last call of `update`.
         loss: Sum of the losses of all steps up to the last call of `update`.
-        inputs: What decides the course of the training, by the fields of `CHANGES`: the options,
-            and what the run adds, such as digests of its texts.
-        folder: Directory of the checkpoint that is being saved, whose files `state` lists.
+        inputs: What decides the course of the training, by the names in `TRACKED_SETTINGS`: the
+            options, and what the run adds, such as digests of its texts.
+        folder: Directory of the checkpoint that is being saved.
     """
 
     def __init__(self) -> None:
@@ -134,7 +113,7 @@ class TrainingRecord(TrainerCallback, ExportableState):
         self.first_step = self.resumed_step = 0
         self.seconds = self.loss = self.seconds_before = self.loss_before = 0.0
         self.inputs: dict[str, Any] = {}
-        self.folder: Path | None = None
+        self.folder = Path()
         self._started = time.monotonic()
 
     def on_train_begin(
@@ -158,6 +137,20 @@ class TrainingRecord(TrainerCallback, ExportableState):
         self._started = time.monotonic()
         states[type(self).__name__] = self.state()
 
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Completes a checkpoint by its checksums, and only then deletes older ones.
+
+        Trainer calls it; other callbacks have added their files before.
+        """
+        PartialState().wait_for_everyone()  # each process writes files of its own
+        if args.should_save:
+            write_checksums(self.folder)
+            if args.save_total_limit:
+                best = state.best_model_checkpoint
+                delete_old_checkpoints(self.folder, args.save_total_limit, best)
+
     def update(self, loss: float) -> None:
         """Brings the record up to date with the sum of the losses of this process's steps."""
         self.seconds = self.seconds_before + time.monotonic() - self._started
@@ -166,91 +159,32 @@ class TrainingRecord(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """Returns what the checkpoint keeps; called by Trainer."""
         names = ("training", "first_step", "seconds", "loss", "inputs")
-        attributes = {name: getattr(self, name) for name in names}
-        files = [] if self.folder is None else needed_files(self.folder)
-        return {"args": {}, "attributes": {**attributes, "files": [path.name for path in files]}}
+        return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
 
 def _inputs_of(args: TrainingArguments, max_steps: int) -> dict[str, Any]:
-    schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
-    named = ("learning_rate", "warmup_steps", "max_grad_norm", "gradient_accumulation_steps")
-    watched = args.metric_for_best_model
-    follows_length = (
-        schedule not in _OF_ANY_LENGTH or 0 < args.warmup_steps < 1  # a share of the steps
+    """Returns the options that decide the course of a training, by their names."""
+    optimizer, schedule = (
+        getattr(kind, "value", kind) for kind in (args.optim, args.lr_scheduler_type)
     )
-    return {
-        **{name: getattr(args, name) for name in named},
+    names = ["learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"]
+    names += ["max_grad_norm", "gradient_accumulation_steps", "warmup_steps"]
+    if optimizer == MUON:
+        names += ["muon_learning_rate", "muon_momentum"]
+    inputs = {
+        **{name: getattr(args, name) for name in names},
+        "optim": optimizer,
         "lr_scheduler_type": schedule,
+        "lr_scheduler_kwargs": args.lr_scheduler_kwargs or {},
         "num_processes": args.world_size,
         "max_tokens": getattr(args, "max_tokens", None),
         "seed": args.seed if args.data_seed is None else args.data_seed,
-        **({"max_steps": max_steps} if follows_length else {}),
-        **({"best": watched.removeprefix("eval_")} if watched is not None else {}),
     }
-
-
-# The states of the optimizer and of the schedule -------------------------------------------------
-
-
-@contextmanager
-def checked_settings(
-    optimizer: torch.optim.Optimizer, schedule: Any, learning_rate: float, path: str
-) -> Iterator[None]:
-    """Refuses settings that loading a checkpoint, inside, replaces by others.
-
-    The schedules that follow a score change the rate itself. Only the record tells with which
-    `learning_rate` such a training began.
-    """
-    given = _group_settings(optimizer), _schedule_settings(schedule)
-    with readable_state(path):
-        yield
-    loaded = _group_settings(optimizer), _schedule_settings(schedule)
-    changes = [list_changes(given[1], loaded[1], KEPT)]
-    for own, saved in zip(given[0], loaded[0], strict=True):
-        if own.keys() - saved.keys() and saved.keys() - own.keys():
-            raise ValueError(
-                f"The state in {path!r} is that of another optimizer, which has the settings "
-                f"{sorted(saved)}: resume with the `--optim` of the training."
-            )
-        kind = "muon" if own.get("algorithm") == MUON else "optimizer"
-        both = [{f"{kind}.{name}": group[name] for name in group} for group in (own, saved)]
-        changes.append(list_changes(both[0], both[1], KEPT))
-    if "initial_lr" not in given[0][0]:
-        recorded = read_checkpoint(path).record.get("inputs", {})
-        changes.append(list_changes({"learning_rate": learning_rate}, recorded, KEPT))
-    if changes := [text for text in dict.fromkeys(changes) if text]:
-        raise ValueError(f"Since {path!r} was saved, {', '.join(changes)} changed. {KEPT}")
-
-
-def _group_settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Returns the settings of each parameter group by their names there."""
-    return [
-        {
-            name: value.item() if isinstance(value, torch.Tensor) else value
-            for name, value in group.items()
-            if name != "params"
-        }
-        for group in optimizer.param_groups
-    ]
-
-
-def _schedule_settings(schedule: Any) -> dict[str, Any]:
-    return {f"schedule.{name}": value for name, value in vars(schedule).items()}
-
-
-@contextmanager
-def readable_state(
-    path: str, files: str = "optimizer.pt or scheduler.pt", cause: str = "another `--optim`"
-) -> Iterator[None]:
-    """Explains that files of a checkpoint are damaged, or else belong to `cause`.
-
-    Raises:
-        ValueError: In place of the errors of torch.
-    """
-    try:
-        yield
-    except Exception as error:  # the unpickler raises errors of any type on damaged bytes
-        raise ValueError(
-            f"{files} in {path!r} cannot be loaded ({error}): it is damaged, or belongs to "
-            f"{cause}. Use an earlier checkpoint, or the options of the training."
-        ) from error
+    if schedule in _KEEP_THEIR_OPTIONS:
+        warmup = {"warmup_steps": inputs.pop("warmup_steps")}
+        inputs["lr_scheduler_kwargs"] = {**warmup, **inputs["lr_scheduler_kwargs"]}
+    if schedule not in _OF_ANY_LENGTH or 0 < args.warmup_steps < 1:  # a share of the steps
+        inputs["max_steps"] = max_steps
+    if (watched := args.metric_for_best_model) is not None:
+        inputs["metric_for_best_model"] = watched.removeprefix("eval_")
+    return inputs
