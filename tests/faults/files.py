@@ -15,7 +15,7 @@ from vanilla_transformer.inference.translator import Translator
 from vanilla_transformer.interop.checkpoint_files import read_rename_rules, read_state_dict
 from vanilla_transformer.interop.probe import verify_model
 from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.results import read_results
+from vanilla_transformer.run.store import read_results
 
 PAIRS = [{"source": f"word{i} a", "target": f"b word{i}"} for i in range(20)]
 OF_A_MODEL = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")

@@ -16,9 +16,9 @@ from vanilla_transformer.run.loading import (
     make_model,
     new_config,
 )
-from vanilla_transformer.run.output_directory import resolve_output_directory
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
+from vanilla_transformer.run.store import resolve_output_directory
 from vanilla_transformer.run.training_run import run
 
 UNCHOSEN = ["--choose_defaults", "False"]

@@ -19,12 +19,13 @@ from watch import callback
 from vanilla_transformer.commands.program import run_subcommand
 from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.run import training_run
-from vanilla_transformer.run.output_directory import (
+from vanilla_transformer.run.parsing import parse_arguments
+from vanilla_transformer.run.store import (
     OutputDirectory,
     OverwriteGuard,
+    read_results,
+    save_results,
 )
-from vanilla_transformer.run.parsing import parse_arguments
-from vanilla_transformer.run.results import read_results, save_results
 from vanilla_transformer.run.training_run import main
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": 0}
@@ -46,7 +47,7 @@ def versions(folder):
 def test_resuming_overwrites_no_other_files(argv, tmp_path, file):
     (tmp_path / file).write_text("mine")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=r"holds no checkpoint to resume from, but other files"):
+    with pytest.raises(ValueError, match=r"holds no checkpoint to resume from, but files"):
         main(argv(tmp_path, resume_from_checkpoint=True))
     assert contents(tmp_path) == before
 
@@ -291,22 +292,12 @@ def test_overwriting_moves_nothing(argv, copy, monkeypatch):  # noqa: F811
 
 def test_the_old_run_stays_whole_until_the_first_step(copy):  # noqa: F811
     before = contents(copy)
-    with OverwriteGuard(OutputDirectory(copy, None, True), True) as guard:
-        assert contents(copy) == before
-        (copy / "runs").mkdir()
-        (copy / "runs" / "log").write_text("new")
-        (copy / "config.json").write_text("new")
-        guard.on_step_begin(None, None, None)
-        assert contents(copy) == {
-            Path("runs/log"): b"new",
-            Path("config.json"): b"new",
-        }
-        os.utime(copy / "config.json")
-    assert (copy / "config.json").read_text() == "new"
+    guard = OverwriteGuard(OutputDirectory(copy, None, True), True)
+    assert contents(copy) == before
+    (copy / "runs").mkdir()
+    (copy / "runs" / "log").write_text("new")
+    (copy / "config.json").write_text("new")
+    guard.on_step_begin(None, None, None)
+    assert contents(copy) == {Path("runs/log"): b"new", Path("config.json"): b"new"}
+    guard.delete()
     assert {path.name for path in copy.iterdir()} == {"runs", "config.json"}
-
-
-def test_a_link_to_nothing_is_no_output_directory(argv, tmp_path):
-    (tmp_path / "out").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is a link to nothing"):
-        main(argv(tmp_path / "out"))

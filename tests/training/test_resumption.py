@@ -1,11 +1,13 @@
 """Resumed trainings: from which checkpoint, with what, and with which figures."""
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+from pickle import UnpicklingError
 
 import pytest
 import torch
@@ -20,18 +22,9 @@ from small import (
 )
 from transformers import TrainerCallback
 
-from vanilla_transformer.names import MUON
 from vanilla_transformer.training.averaging import select_checkpoints
 from vanilla_transformer.training.checkpoints import CHECKSUMS, changed_files, write_checksums
 from vanilla_transformer.training.moving_average import ExponentialMovingAverage
-from vanilla_transformer.training.training_record import (
-    CHANGES,
-    COURSE,
-    KEPT,
-    ORDER,
-    SCORES,
-    list_changes,
-)
 
 SAVED = {"save_strategy": "steps", "save_steps": 2, "learning_rate": 0.01, "logging_steps": 1}
 
@@ -57,42 +50,45 @@ def copy(whole, tmp_path):
     return shutil.copytree(whole.args.output_dir, tmp_path / "copy")
 
 
-NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors")
+NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
 
-@pytest.mark.parametrize("name", [*NEEDED, "trainer_state.json", "tokenizer.json"])
+@pytest.mark.parametrize("name", [*NEEDED, "tokenizer.json", CHECKSUMS])
 def test_a_checkpoint_that_lacks_a_file_is_named_and_passed_over(whole, copy, caplog, name):
     (copy / "checkpoint-4" / name).unlink()
-    (copy / "checkpoint-4" / CHECKSUMS).unlink()  # as when deleting was interrupted
     shutil.rmtree(copy / "checkpoint-6")
-    with pytest.raises(ValueError, match=f"checkpoint-4' is an incomplete .* it lacks {name}"):
-        run(copy).train(resume_from_checkpoint=str(copy / "checkpoint-4"))
+    if name != CHECKSUMS:
+        with pytest.raises(ValueError, match=f"checkpoint-4' is .* {name}"):
+            run(copy).train(resume_from_checkpoint=str(copy / "checkpoint-4"))
     resumed = run(copy)
     resumed.train(resume_from_checkpoint=True)
-    assert f"it lacks {name}" in caplog.text
+    assert "checkpoint-4' is " in caplog.text
+    assert name in caplog.text
     assert resumed.record.resumed_step == 2
     assert losses(resumed) == losses(whole)
     assert_same_weights(resumed, whole)
 
 
+def test_a_checkpoint_of_another_program_is_resumed_by_its_name_alone(whole, copy):
+    """The stock Trainer writes no checksums and no record."""
+    for step in (2, 6):
+        shutil.rmtree(copy / f"checkpoint-{step}")
+    path = copy / "checkpoint-4"
+    (path / CHECKSUMS).unlink()
+    state = json.loads((path / "trainer_state.json").read_text())
+    del state["stateful_callbacks"]["TrainingRecord"]
+    (path / "trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match=f"checkpoint-4' is .* lacks {CHECKSUMS}"):
+        run(copy).train(resume_from_checkpoint=True)
+    resumed = run(copy)
+    resumed.train(resume_from_checkpoint=str(path))
+    assert_same_weights(resumed, whole)
+
+
 def test_checkpoints_without_the_optimizer_are_not_resumed(tmp_path):
     run(tmp_path, 2, save_only_model=True).train()
-    with pytest.raises(ValueError, match=r"lacks optimizer\.pt, scheduler\.pt, rng_state\.pth"):
+    with pytest.raises(ValueError, match=r"lacks optimizer\.pt, rng_state\.pth, scheduler\.pt"):
         run(tmp_path).train(resume_from_checkpoint=True)
-
-
-def test_a_checkpoint_of_several_processes_needs_all_their_random_numbers(copy, caplog):
-    path = copy / "checkpoint-6"
-    state = path / "trainer_state.json"
-    (path / CHECKSUMS).unlink()
-    state.write_text(state.read_text().replace('"num_processes": 1', '"num_processes": 2'))
-    state.write_text(state.read_text().replace("rng_state.pth", "rng_state_0.pth"))
-    (path / "rng_state.pth").rename(path / "rng_state_0.pth")
-    with pytest.raises(ValueError, match=r"lacks rng_state_1\.pth"):
-        run(copy).train(resume_from_checkpoint=str(path))
-    shutil.copy(path / "rng_state_0.pth", path / "rng_state_1.pth")
-    run(copy).train(resume_from_checkpoint=str(path))
-    assert "number of processes (2, now 1) changed" in caplog.text
 
 
 def test_a_directory_holds_one_training(tmp_path):
@@ -166,17 +162,17 @@ def test_the_figures_after_a_resumption_cover_the_whole_training(whole, tmp_path
     ("changes", "message"),
     [
         ({"learning_rate": 0.02}, r"`learning_rate` \(0.01, now 0.02\) changed"),
-        ({"adam_beta2": 0.98}, r"`adam_beta1`, `adam_beta2` \(\(0.9, 0.999\), now \(0.9, 0.98\)\)"),
+        ({"adam_beta2": 0.98}, r"`adam_beta2` \(0.999, now 0.98\)"),
         ({"learning_rate": 0.02, **PLATEAU}, r"`learning_rate` \(0.01, now 0.02\)"),
         (
             {"lr_scheduler_kwargs": {"patience": 3}, **PLATEAU},
-            r"`lr_scheduler_kwargs` patience \(10",
+            r"`lr_scheduler_kwargs` .*now .*'patience': 3",
         ),
         (
             {"lr_scheduler_kwargs": {"factor": 2.0}, **PAPER},
-            r"`lr_scheduler_kwargs` factor \(1.0, ",
+            r"`lr_scheduler_kwargs` .*now .*'factor': 2.0",
         ),
-        ({"optim": "adafactor"}, r"another optimizer|belongs to another `--optim`"),
+        ({"optim": "adafactor"}, r"`optim` \(adamw_torch_fused, now adafactor\)"),
     ],
 )
 def test_settings_that_a_resumed_training_would_ignore_are_refused(tmp_path, changes, message):
@@ -227,32 +223,6 @@ def test_more_steps_are_reported_where_the_course_depends_on_their_number(
     assert (reported in caplog.text) == is_reported
 
 
-@pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.field)
-def test_each_row_of_the_table_is_read(row):
-    for effect in (KEPT, COURSE, ORDER, SCORES):
-        found = list_changes({row.field: 1}, {row.field: 2}, effect)
-        assert found.startswith(row.label) == (effect in row.effects)
-        assert not list_changes({row.field: 1}, {row.field: 1}, effect)
-        assert not list_changes({row.field: 1}, {}, effect)
-
-
-def test_each_row_of_the_table_is_a_value_of_a_training(tmp_path):
-    """Else a row compares nothing. A run adds its texts, shares, search and length limits."""
-    known = {"train", "validation", "test", "search", "max_source_length", "max_target_length"}
-    known.add("shares")
-    for options in ({"max_tokens": 60, "optim": MUON, **PLATEAU}, PAPER, {}):
-        made = run(tmp_path, 1, **options)
-        made.train()
-        known |= made.record.inputs.keys()
-        groups = made.optimizer.optimizer.param_groups
-        kinds = ["muon" if group.get("algorithm") == MUON else "optimizer" for group in groups]
-        pairs = zip(kinds, groups, strict=True)
-        known |= {f"{kind}.{name}" for kind, group in pairs for name in group}
-        schedule = made.lr_scheduler
-        known |= {f"schedule.{name}" for name in vars(getattr(schedule, "scheduler", schedule))}
-    assert {row.field for row in CHANGES} <= known
-
-
 class Payload:
     """What a pickle may hold: a call of any function."""
 
@@ -268,24 +238,13 @@ def test_no_file_of_a_checkpoint_runs_code(copy, capsys, name):
     torch.save({"state": Payload()}, path)
     (path.parent / CHECKSUMS).unlink()
     if name == "training_args.bin":  # is never read
-        run(copy).train(resume_from_checkpoint=True)
+        run(copy).train(resume_from_checkpoint=str(path.parent))
     else:
-        with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-            run(copy, 8).train(resume_from_checkpoint=True)
+        with pytest.raises(UnpicklingError):
+            run(copy, 8).train(resume_from_checkpoint=str(path.parent))
     assert "the payload ran" not in capsys.readouterr().out
     torch.load(path, weights_only=False)
     assert "the payload ran" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
-def test_a_truncated_state_is_named(copy, name):
-    path = copy / "checkpoint-6" / name
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ValueError, match=f"damaged checkpoint: after it was saved, {name} changed"):
-        run(copy).train(resume_from_checkpoint=str(path.parent))
-    (path.parent / CHECKSUMS).unlink()
-    with pytest.raises(ValueError, match=r"optimizer.pt or scheduler.pt in .*checkpoint-6"):
-        run(copy).train(resume_from_checkpoint=True)
 
 
 class SignalAt(TrainerCallback):

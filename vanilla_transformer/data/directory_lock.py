@@ -50,10 +50,10 @@ def locked_directory(folder: Path, is_main: bool) -> Iterator[None]:
 
 def _locked_descriptor(folder: Path) -> int | None:
     """Locks a directory; returns None, with a warning, where this is not possible."""
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
 
-        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,8 +66,6 @@ def _locked_descriptor(folder: Path) -> int | None:
             f"Another run is writing to the output directory {str(folder)!r}: wait until it "
             "has ended, or choose another directory."
         ) from None
-    except FileExistsError:  # a file, which the run refuses
-        return None
     except (ImportError, OSError) as error:  # e.g. Windows, or a network file system
         logger.warning(
             f"{str(folder)!r} cannot be locked ({error}): make sure that no other run writes to it."

@@ -49,8 +49,8 @@ from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.results import read_results
 from vanilla_transformer.run.shared_work import made_once
+from vanilla_transformer.run.store import read_results
 from vanilla_transformer.training.finite_values import DivergenceError
 
 _LARGE = 200_000_000

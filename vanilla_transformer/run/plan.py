@@ -17,8 +17,8 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
-from vanilla_transformer.run.output_directory import OutputDirectory
 from vanilla_transformer.run.parsing import RunArguments
+from vanilla_transformer.run.store import OutputDirectory
 from vanilla_transformer.search import Search, learned_positions
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 

@@ -42,10 +42,10 @@ from vanilla_transformer.run.loading import (
     tokenizer_sample,
 )
 from vanilla_transformer.run.options import TokenizerArguments
-from vanilla_transformer.run.output_directory import OutputDirectory, resolve_output_directory
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.plan import RunPlan, make_plan, splits_in_use
 from vanilla_transformer.run.shared_work import Report
+from vanilla_transformer.run.store import OutputDirectory, resolve_output_directory
 
 logger = logging.get_logger(__name__)
 

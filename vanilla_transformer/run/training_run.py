@@ -33,12 +33,11 @@ from vanilla_transformer.run.adapters import merge_adapters
 from vanilla_transformer.run.evaluation import score_training
 from vanilla_transformer.run.loading import limit_length, load_teachers, make_model
 from vanilla_transformer.run.model_card import write_model_card
-from vanilla_transformer.run.output_directory import OverwriteGuard
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
 from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.run.preparation import plan_run, prepare
-from vanilla_transformer.run.results import finished_figures, save_results
 from vanilla_transformer.run.shared_work import made_once
+from vanilla_transformer.run.store import OverwriteGuard, finished_figures, save_results
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import (
     PICKLES,
@@ -144,10 +143,10 @@ def _run_in_directory(
         trainer.record.inputs = prepared.inputs
         if finished := _figures_if_finished(trainer, plan):
             return finished
-    with OverwriteGuard(directory, plan.training.process_index == 0) as guard:
-        trainer.accelerator.wait_for_everyone()
-        trainer.add_callback(guard)
-        figures = _train_and_score(trainer, plan, encoded, scorer, guard)
+    guard = OverwriteGuard(directory, plan.training.process_index == 0)
+    trainer.accelerator.wait_for_everyone()
+    trainer.add_callback(guard)
+    figures = _train_and_score(trainer, plan, encoded, scorer, guard)
     if "train" in splits:
         _save_history_and_card(trainer, plan, figures, scorer.signatures)
     return figures
@@ -177,7 +176,13 @@ def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> d
     with torch.random.fork_rng([]):  # making the loader may draw a random number
         loader = trainer.get_train_dataloader()
     max_steps = trainer.set_initial_training_values(plan.training, loader)[-1]
-    figures = finished_figures(plan, max_steps, trainer.record.inputs)
+    wanted = {"train_loss"}
+    for split, prefix in (("validation", "eval"), ("test", "test")):
+        if split in plan.splits:
+            wanted |= {f"{prefix}_{name}" for name in ("loss", *plan.metrics)}
+    patience = plan.training.early_stopping_patience
+    inputs = trainer.record.inputs
+    figures = finished_figures(plan.directory, wanted, max_steps, patience, inputs)
     trainer.accelerator.wait_for_everyone()  # all processes have read the files
     if figures:
         logger.warning(
