@@ -8,7 +8,6 @@ from vanilla_transformer.inference.loading import load_model
 from vanilla_transformer.inspection import cost, head_scores
 from vanilla_transformer.inspection.cost import epoch_table
 
-ALIGNMENT = ["--draw", "alignment", "--output", "x.png"]
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
@@ -83,10 +82,6 @@ def test_the_change_of_the_loss_is_that_of_the_model(trained, texts, corpus, tmp
         (["shapes", "RUN", "--output", "there.png"], "exists: add --overwrite"),
         (["attention", "RUN", "--text", "a", "--output", "x"], "'x' is no picture"),
         (["heads", "RUN", "--source", "no.en", "--target", "no.de"], "no.en"),
-        (
-            ["attention", "RUN", "--text", "a", *ALIGNMENT, "--head", "9"],
-            "`head` is 9: choose 0 to 1",
-        ),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(trained, tmp_path, monkeypatch, capsys, words, message):

@@ -63,15 +63,11 @@ def test_all_layers_are_rows_of_panels():
     assert [axes.get_ylabel() for axes in panels] == ["layer 0", "", "", "layer 1", "", ""]
     for axes, expected in zip(panels, weights.flatten(0, 1), strict=True):
         assert torch.equal(values_of(axes), expected)
+    for axes in panels_of(plot_heads(weights, ROWS, COLUMNS, top=None)):
+        assert axes.images[0].get_clim() == (0, pytest.approx(weights.max().item()))
     assert names_of(panels[3], "y") == ROWS
     assert names_of(panels[5], "x") == COLUMNS
     draw(figure)
-
-
-def test_the_scale_can_end_at_the_largest_weight():
-    weights = random_weights(2, 3, 4)
-    for axes in panels_of(plot_heads(weights, ROWS, COLUMNS, top=None)):
-        assert axes.images[0].get_clim() == (0, pytest.approx(weights.max().item()))
 
 
 def test_an_alignment_has_source_columns_and_target_rows():
@@ -86,6 +82,8 @@ def test_an_alignment_has_source_columns_and_target_rows():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("English", "target")
     assert axes.collections[0].get_offsets().tolist() == [[1, 1], [3, 2]]
     draw(figure)
+    with pytest.raises(ValueError, match=r"`weights` has the shape \(3, 4\), but 4 tokens attend"):
+        plot_alignment(ROWS, COLUMNS, weights)
 
 
 @pytest.mark.parametrize("text", ["$x <!-- & -->", "\n\x00\udc80", "한국어", "\u05ed", ""])
@@ -126,34 +124,12 @@ def check_names_apart(figure):
         assert above.y0 >= below.y1 - 2  # pixels; the boxes of letters have some room
 
 
-def test_weights_that_do_not_fit_are_refused():
-    weights = random_weights(2, 3, 4)
-    with pytest.raises(ValueError, match=r"`weights` has the shape \(2, 3, 4\), but 4 tokens"):
-        plot_heads(weights, COLUMNS, ROWS)
-    with pytest.raises(ValueError, match="give 3 or 4 dimensions"):
-        plot_heads(weights[0], ROWS, COLUMNS)
-    with pytest.raises(ValueError, match="give 2 dimensions"):
-        plot_alignment(COLUMNS, ROWS, weights)
-    with pytest.raises(ValueError, match="are empty"):
-        plot_heads(weights[:0], ROWS, COLUMNS)
-    with pytest.raises(ValueError, match="are empty"):
-        plot_alignment([], ROWS, weights[0][:, :0])
-    with pytest.raises(ValueError, match=r"`links` has \(4, 0\), but there are 4 source"):
-        plot_alignment(COLUMNS, ROWS, weights[0], links=[(4, 0)])
-
-
-# Effects of heads on a score
-
-
-def drawn_panels(figure):
-    draw(figure)
-    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
-
-
 def test_each_module_has_a_panel_with_its_changes(tiny_model, tiny_batch):
     model, batch = tiny_model(), tiny_batch()
     changes = head_scores(model, lambda scored: scored(**batch).loss.item())
-    panels = drawn_panels(plot_head_scores(changes, score="loss in $nats$", title="all"))
+    figure = plot_head_scores(changes, score="loss in $nats$", title="all")
+    draw(figure)
+    panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     assert [axes.get_title() for axes in panels] == list(changes)
     most = max(change.abs().max().item() for change in changes.values())
     for axes, change in zip(panels, changes.values(), strict=True):
@@ -161,40 +137,4 @@ def test_each_module_has_a_panel_with_its_changes(tiny_model, tiny_batch):
         torch.testing.assert_close(drawn, change.float())
         assert axes.images[0].get_clim() == pytest.approx((-most, most))
         numbers = [float(text.get_text()) for text in axes.texts]
-        assert numbers == pytest.approx(change.flatten().tolist(), abs=most / 15)
-
-
-@pytest.mark.parametrize(
-    ("most", "texts"),
-    [
-        (2.6, ["+2.6", "-1.3", "+0.0"]),
-        (0.0075, ["+0.0075", "-0.0037", "+0.0000"]),
-        (31.0, ["+31", "-16", "+0"]),
-        (1e-7, ["+1e-07", "-5e-08", "+0e+00"]),
-    ],
-)
-def test_numbers_have_a_sign_and_two_digits_of_the_largest(most, texts):
-    (axes,) = drawn_panels(plot_head_scores({"x": torch.tensor([[most, -most / 2, 0]]).double()}))
-    assert [text.get_text() for text in axes.texts] == texts
-
-
-def test_numbers_fit_their_cells():
-    changes = {"a": torch.full((3, 8), -0.0123), "b": torch.rand(2, 16)}
-    figure = plot_head_scores(changes)
-    for axes in drawn_panels(figure):
-        cell = axes.get_window_extent().width / axes.images[0].get_array().shape[1]
-        assert all(text.get_window_extent().width < cell for text in axes.texts)
-        assert axes.texts
-
-
-def test_many_heads_have_no_numbers_and_no_change_is_drawn():
-    (axes,) = drawn_panels(plot_head_scores({"x": torch.zeros(2, 32)}))
-    assert not axes.texts
-    assert axes.images[0].get_array().shape == (2, 32)
-
-
-def test_what_are_no_changes_is_refused():
-    with pytest.raises(ValueError, match="`changes` are empty"):
-        plot_head_scores({})
-    with pytest.raises(ValueError, match=r"`changes` of 'x' have the shape \(4,\)"):
-        plot_head_scores({"x": torch.zeros(4)})
+        assert numbers == pytest.approx(change.flatten().tolist(), rel=0.06)

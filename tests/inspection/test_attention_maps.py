@@ -75,12 +75,3 @@ def test_an_alignment_names_the_strongest_source_token(maps):
         for row, (_, token, weight) in enumerate(pairs):
             assert weight == pytest.approx(weights[row].max().item())
             assert token == maps.source[int(weights[row].argmax())]
-
-
-def test_an_unknown_layer_head_or_kind_is_refused(maps):
-    with pytest.raises(ValueError, match="`layer` is 9: choose 0 to"):
-        maps.figure("cross", layer=9)
-    with pytest.raises(ValueError, match="`head` is 9"):
-        maps.alignment(head=9)
-    with pytest.raises(ValueError, match="`kind` is 'self'"):
-        maps.figure("self")

@@ -136,10 +136,10 @@ def test_ablated_heads_get_no_gradient(tiny_model, tiny_batch):
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ({"encoder.encoder_attn": {0: [0]}}, "no attention module 'encoder.encoder_attn'.*choose"),
-        ({"decoder.self_attn": {3: [0]}}, r"no layer 3: choose one of \[0, 1, 2\]"),
-        ({"decoder.self_attn": {0: [0], 1: [4]}}, "no head 4 in layer 1: choose 0 to 3"),
-        ({"decoder.self_attn": {0: [-1]}}, "no head -1"),
+        ({"encoder.encoder_attn": {0: [0]}}, "'encoder.encoder_attn' has no heads"),
+        ({"decoder.self_attn": {3: [0]}}, r"no heads \[0\] in layer 3"),
+        ({"decoder.self_attn": {0: [0], 1: [4]}}, r"no heads \[4\] in layer 1"),
+        ({"decoder.self_attn": {0: [-1]}}, r"no heads \[-1\]"),
     ],
 )
 def test_an_unknown_module_layer_or_head_is_refused(tiny_model, heads, message):
@@ -171,8 +171,6 @@ def test_scores_are_the_change_for_each_head(tiny_model, tiny_batch):
     only = head_scores(model, loss, modules=["encoder.self_attn"])
     assert list(only) == ["encoder.self_attn"]
     torch.testing.assert_close(only["encoder.self_attn"], changes["encoder.self_attn"])
-    with pytest.raises(ValueError, match="no attention module 'self_attn'"):
-        head_scores(model, loss, modules=["self_attn"])
 
 
 def test_the_bare_model_and_wrappers_have_heads_too(tiny_model):

@@ -1,6 +1,6 @@
 """Looks into a model: shapes, attention, heads and costs.
 
-Functions that draw return figures of matplotlib, and raise a ModuleNotFoundError without it.
+Functions that draw return figures of matplotlib, which the extra `plot` installs.
 """
 
 from vanilla_transformer.inspection.attention_figures import (

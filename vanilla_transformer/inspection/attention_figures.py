@@ -16,7 +16,6 @@ from vanilla_transformer.inspection.figures import (
     add_title,
     make_labels,
     new_figure,
-    spread_indices,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _COLOURS = "Blues"
 _FULL_WIDTH = 9.0  # inches; at this width the labels are readable on a page
 _MOST_INCHES = 32.0
-_MOST_NUMBERS = 16  # heads beside each other whose cells have room for a number
 
 
 def plot_heads(
@@ -48,7 +46,7 @@ def plot_heads(
             more of long texts, where each weight is small.
 
     Raises:
-        ValueError: If the weights do not fit the tokens, or if there are none.
+        ValueError: If the weights do not fit the tokens.
     """
     weights = _check_weights(weights, (3, 4), len(rows), len(columns))
     panels = weights.flatten(0, -3)
@@ -102,7 +100,7 @@ def plot_alignment(
             alignment. Places count from 0.
 
     Raises:
-        ValueError: If the weights or links do not fit the tokens, or if there are no tokens.
+        ValueError: If the weights do not fit the tokens.
     """
     cell = min(0.36, _MOST_INCHES / max(len(source), len(target), 1))
     margins = 1.5 + make_labels(target).width(11), 0.5 + make_labels(source).width(11)
@@ -135,17 +133,16 @@ def draw_alignment(
         size: Size of the tokens in points.
     """
     weights = _check_weights(weights, (2,), len(target), len(source))
-    for pair in links:
-        if pair[0] not in range(len(source)) or pair[1] not in range(len(target)):
-            raise ValueError(
-                f"`links` has {tuple(pair)!r}, but there are {len(source)} source and "
-                f"{len(target)} target tokens: give pairs (source, target) that count from 0."
-            )
     image = _draw_weights(axes, weights)
     image.set_clim(0, 1)
     _name_cells(axes, "x", make_labels(source), cell, size)
     _name_cells(axes, "y", make_labels(target), cell, size)
-    _separate_cells(axes, len(target), len(source), cell)
+    axes.spines[:].set_visible(False)
+    if cell >= 0.2:  # room for white lines between the cells
+        axes.set_xticks([edge + 0.5 for edge in range(len(source) - 1)], minor=True)
+        axes.set_yticks([edge + 0.5 for edge in range(len(target) - 1)], minor=True)
+        axes.grid(which="minor", color="white", linewidth=1.5)
+        axes.tick_params(which="minor", length=0)
     if links:
         columns, rows = zip(*links, strict=True)
         axes.scatter(columns, rows, s=(20 * cell) ** 2, c="#d55e00", edgecolors="white", zorder=3)
@@ -155,7 +152,7 @@ def draw_alignment(
 def _check_weights(
     weights: torch.Tensor, dims: tuple[int, ...], query_len: int, key_len: int
 ) -> torch.Tensor:
-    """Returns weights in float32 on the CPU, after a check of their shape."""
+    """Returns weights in float32 on the CPU; those of other tokens would get wrong names."""
     weights = torch.as_tensor(weights).detach().float().cpu()
     if weights.dim() not in dims or weights.shape[-2:] != (query_len, key_len):
         raise ValueError(
@@ -163,8 +160,6 @@ def _check_weights(
             f"{key_len} are attended to: give {' or '.join(map(str, dims))} "
             "dimensions, the last two of these sizes."
         )
-    if weights.numel() == 0:
-        raise ValueError(f"`weights` of the shape {tuple(weights.shape)} are empty: give a text.")
     return weights
 
 
@@ -189,24 +184,14 @@ def _draw_weights(axes: Any, weights: torch.Tensor) -> Any:
 
 def _name_cells(axes: Any, axis: str, labels: Labels, cell: float, size: float = 8) -> None:
     """Names the columns ("x") or rows ("y") of a heat map, as far as there is room."""
-    places = spread_indices(len(labels.texts), cell, 0.017 * size)
+    step = max(1, math.ceil(0.017 * size / cell - 0.05))  # in long texts, not all have room
+    places = range(0, len(labels.texts), step)
     texts = [labels.texts[place] for place in places]
-    room = cell * (places[1] if len(places) > 1 else 1)
+    room = cell * step
     upright = axis == "y" or labels.width(size) <= 1.1 * room
     style = {"fontsize": size, "rotation": 0 if upright else 90, **labels.style}
     getattr(axes, f"set_{axis}ticks")(places, texts, **style)
     axes.tick_params(length=0)
-
-
-def _separate_cells(axes: Any, rows: int, columns: int, cell: float) -> None:
-    """Draws white lines between cells that are large enough for them."""
-    axes.spines[:].set_visible(False)
-    if cell < 0.2:
-        return
-    axes.set_xticks([edge + 0.5 for edge in range(columns - 1)], minor=True)
-    axes.set_yticks([edge + 0.5 for edge in range(rows - 1)], minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.5)
-    axes.tick_params(which="minor", length=0)
 
 
 def plot_head_scores(
@@ -215,72 +200,30 @@ def plot_head_scores(
     """Draws a heat map for each attention module: how a score changes without each head.
 
     All modules share one colour scale, which is symmetric around 0. Each cell also holds its
-    number, with a sign, so that the picture can be read in shades of grey. Cells of modules with
-    more than 16 heads have no number.
+    number, with a sign, so that the picture can be read in shades of grey.
 
     Args:
         changes: As `head_scores` returns them: a tensor of shape (layers, heads) by module.
         score: Name and unit of the score, such as "loss in nats".
-
-    Raises:
-        ValueError: If there are no changes, or not two dimensions of them.
     """
-    for name, change in changes.items():
-        if change.dim() != 2 or change.numel() == 0:
-            raise ValueError(
-                f"`changes` of {name!r} have the shape {tuple(change.shape)}: give (layers, heads)."
-            )
-    if not changes:
-        raise ValueError("`changes` are empty: give what `head_scores` returns.")
     most = max(change.abs().nan_to_num().max().item() for change in changes.values()) or 1.0
-    shapes = [(change.shape[0], change.shape[1]) for change in changes.values()]
-    figure, grid = _make_panels(shapes)
+    layers, heads = zip(*(change.shape for change in changes.values()), strict=True)
+    size = 2.0 + 0.6 * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers)
+    figure = new_figure(size)
+    grid = figure.subplots(len(changes), 1, squeeze=False, height_ratios=layers)[:, 0]
     add_title(figure, title)
     for axes, (name, change) in zip(grid, changes.items(), strict=True):
-        image = _draw_changes(axes, change.detach().float().cpu(), most)
+        values = change.detach().float().cpu()
+        image = axes.imshow(values.numpy(), cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+        for layer, row in enumerate(values.tolist()):
+            for head, value in enumerate(row):
+                colour = "white" if abs(value) > 0.6 * most else "black"
+                style = {"ha": "center", "va": "center", "color": colour, "fontsize": 8}
+                axes.text(head, layer, f"{value:+.2g}", **style)
         axes.set_title(name, fontsize=11)
-    add_scale(figure, image, grid, f"change of the {score}")
+        axes.set(xlabel="head", ylabel="layer")
+        axes.set(xticks=range(change.shape[1]), yticks=range(change.shape[0]))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    add_scale(figure, image, list(grid), f"change of the {score}")
     return figure
-
-
-def _make_panels(shapes: list[tuple[int, int]]) -> tuple["Figure", list[Any]]:
-    """Makes a figure with a panel for each shape (layers, heads): few heads side by side."""
-    layers, heads = zip(*shapes, strict=True)
-    if sum(heads) <= _MOST_NUMBERS:
-        figure = new_figure((max(2.0 + 0.6 * sum(heads), 6.0), 1.5 + 0.45 * max(layers)))
-        return figure, list(figure.subplots(1, len(shapes), squeeze=False, width_ratios=heads)[0])
-    wide = 0.68 if max(heads) <= _MOST_NUMBERS else 0.25
-    figure = new_figure(
-        (2.0 + wide * max(heads), 0.6 + sum(0.9 + 0.36 * count for count in layers))
-    )
-    grid = figure.subplots(len(shapes), 1, squeeze=False, height_ratios=layers)
-    return figure, list(grid[:, 0])
-
-
-def _draw_changes(axes: Any, change: torch.Tensor, most: float) -> Any:
-    """Draws the changes of one module, of shape (layers, heads)."""
-    image = axes.imshow(change.numpy(), cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    layers, heads = change.shape
-    step = 1 if heads <= _MOST_NUMBERS else 4
-    axes.set_xticks(range(0, heads, step))
-    axes.set_yticks(range(layers))
-    axes.set_xlabel("head")
-    axes.set_ylabel("layer")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    if heads > _MOST_NUMBERS:
-        return image
-    for layer in range(layers):
-        for head in range(heads):
-            value = change[layer, head].item()
-            colour = "white" if abs(value) > 0.6 * most else "black"
-            text = _format_change(value, most)
-            axes.text(head, layer, text, ha="center", va="center", color=colour, fontsize=8)
-    return image
-
-
-def _format_change(value: float, most: float) -> str:
-    """Formats a number with a sign and with as many places as the largest one needs for two."""
-    places = 1 - math.floor(math.log10(most))
-    rounded = round(value, max(places, 0)) + 0.0  # the sum turns -0.0 into 0.0
-    return f"{rounded:+.{max(places, 0)}f}" if places <= 4 else f"{value:+.0e}"

@@ -16,13 +16,6 @@ from vanilla_transformer.model.modes import evaluation_mode
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The output of the model that holds the weights of each kind.
-_OUTPUT_FIELDS = {
-    "encoder": "encoder_attentions",
-    "decoder": "decoder_attentions",
-    "cross": "cross_attentions",
-}
-
 
 @dataclass(frozen=True)
 class AttentionMaps:
@@ -54,9 +47,6 @@ class AttentionMaps:
         Args:
             layer: Layer of the decoder; a negative number counts from the last layer.
             head: Head of that layer. None: the mean over all heads.
-
-        Raises:
-            ValueError: If there is no such layer or head.
         """
         best = self.weights_of("cross", layer, head).max(-1)
         pairs = zip(self.predicted, best.indices.tolist(), best.values.tolist(), strict=True)
@@ -66,14 +56,12 @@ class AttentionMaps:
         """Draws a heat map for each head of a layer.
 
         Args:
+            kind: "cross", "encoder" or "decoder".
             layer: Layer of the stack; a negative number counts from the last layer.
-
-        Raises:
-            ValueError: If there is no such kind or layer.
         """
-        weights = self.heads_of(kind, layer)
-        title = f"{kind} attention, layer {layer % len(getattr(self, kind))}"
-        return plot_heads(weights, *self.axes_of(kind), title=title)
+        weights: torch.Tensor = getattr(self, kind)  # (layers, heads, query_len, key_len)
+        title = f"{kind} attention, layer {layer % len(weights)}"
+        return plot_heads(weights[layer], *self.axes_of(kind), title=title)
 
     def axes_of(self, kind: str) -> tuple[list[str], list[str]]:
         """Returns the tokens that attend and those attended to, as `plot_heads` takes them."""
@@ -81,24 +69,9 @@ class AttentionMaps:
         return rows, self.fed if kind == "decoder" else self.source
 
     def weights_of(self, kind: str, layer: int = -1, head: int | None = None) -> torch.Tensor:
-        """Returns the weights of a head, or the mean of a layer, of shape (query_len, key_len).
-
-        Raises:
-            ValueError: If there is no such kind, layer or head.
-        """
-        weights = self.heads_of(kind, layer)
-        if head is not None and head not in range(len(weights)):
-            raise ValueError(f"`head` is {head}: choose 0 to {len(weights) - 1}.")
+        """Returns the weights of a head, or the mean of a layer, of shape (query_len, key_len)."""
+        weights: torch.Tensor = getattr(self, kind)[layer]  # (heads, query_len, key_len)
         return weights.mean(0) if head is None else weights[head]
-
-    def heads_of(self, kind: str, layer: int) -> torch.Tensor:
-        """Returns the weights of a layer, of shape (heads, query_len, key_len)."""
-        if kind not in _OUTPUT_FIELDS:
-            raise ValueError(f"`kind` is {kind!r}: choose one of {list(_OUTPUT_FIELDS)}.")
-        weights: torch.Tensor = getattr(self, kind)
-        if layer not in range(-len(weights), len(weights)):
-            raise ValueError(f"`layer` is {layer}: choose 0 to {len(weights) - 1}.")
-        return weights[layer]
 
 
 def attention_maps(
@@ -120,8 +93,8 @@ def attention_maps(
         fed = model.prepare_decoder_input_ids_from_labels(labels)
         outputs = model(**inputs, decoder_input_ids=fed, output_attentions=True, use_cache=False)
     weights = {
-        kind: torch.cat([layer.float().cpu() for layer in outputs[name]])
-        for kind, name in _OUTPUT_FIELDS.items()
+        kind: torch.cat([layer.float().cpu() for layer in outputs[f"{kind}_attentions"]])
+        for kind in ("encoder", "decoder", "cross")
     }
     return AttentionMaps(
         source=tokens_of_ids(tokenizer, inputs["input_ids"][0].tolist(), "source"),

@@ -25,8 +25,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-Row = tuple[str, str, str]
-"""Name, value and note of a line of a table; a heading has no value."""
+Row = tuple[str, float | str | None, int, str]
+"""Name, value, base of the unit's prefixes (0: none) and note of a line; a heading has no value."""
 
 
 @dataclass(frozen=True)
@@ -89,35 +89,33 @@ class Cost:
         """Returns a table with a line for each figure."""
         sizes = f"{self.batch} x ({self.source_length} source + {self.target_length} target tokens)"
         mean = f"mean of {self.target_length} tokens, with a cache"
-        counts = [(f"  {part}", f"{count:,}", "") for part, count in self.parameters.items()]
         note = "tied ones count once" if self.tied else ""
-        return _make_table(
-            [
-                ("parameters", "", ""),
-                *counts,
-                ("  total", f"{self.total_parameters:,}", note),
-                *[(f"  tied: {' = '.join(names)}", "", "") for names in self.tied],
-                (f"FLOPs of matrix products, {sizes}", "", ""),
-                *[
-                    _flops_row(f"forward: {part}", flops)
-                    for part, flops in self.forward_flops.items()
-                ],
-                _flops_row("training step", self.training_step_flops, "3 x forward"),
-                _flops_row("generation", self.generation_flops, "with a cache, greedy"),
-                _flops_row("per source token", self.source_token_flops),
-                _flops_row("per generated token", self.generated_token_flops, mean),
-                (f"memory in bytes, {self.dtype}", "", ""),
-                _bytes_row("weights", self.weight_bytes),
-                _bytes_row("gradients", self.gradient_bytes),
-                _bytes_row("AdamW", self.optimizer_bytes, "two moments"),
-                _bytes_row(
-                    "cache per source token",
-                    self.source_cache_bytes,
-                    "keys and values of a sequence",
-                ),
-                _bytes_row("cache per target token", self.target_cache_bytes, "and per beam"),
-            ]
-        )
+        rows: list[Row] = [("parameters", None, 0, "")]
+        rows += [(part, count, 0, "") for part, count in self.parameters.items()]
+        rows += [("total", self.total_parameters, 0, note)]
+        rows += [(f"  tied: {' = '.join(names)}", None, 0, "") for names in self.tied]
+        rows += [(f"FLOPs of matrix products, {sizes}", None, 0, "")]
+        rows += [
+            (f"forward: {part}", flops, 1000, "") for part, flops in self.forward_flops.items()
+        ]
+        rows += [
+            ("training step", self.training_step_flops, 1000, "3 x forward"),
+            ("generation", self.generation_flops, 1000, "with a cache, greedy"),
+            ("per source token", self.source_token_flops, 1000, ""),
+            ("per generated token", self.generated_token_flops, 1000, mean),
+            (f"memory in bytes, {self.dtype}", None, 0, ""),
+            ("weights", self.weight_bytes, 1024, ""),
+            ("gradients", self.gradient_bytes, 1024, ""),
+            ("AdamW", self.optimizer_bytes, 1024, "two moments"),
+            (
+                "cache per source token",
+                self.source_cache_bytes,
+                1024,
+                "keys and values of a sequence",
+            ),
+            ("cache per target token", self.target_cache_bytes, 1024, "and per beam"),
+        ]
+        return _make_table(rows)
 
 
 def cost(model: Any, source_length: int = 128, target_length: int = 128, batch: int = 1) -> Cost:
@@ -237,46 +235,44 @@ def epoch_table(
     tokens = cost.source_length + cost.target_length
     corpus = pairs * ((2 if vocab_size <= 2**16 else 4) * tokens + 8)
     note = "weights, gradients, AdamW; activations come on top"
+    fsdp_traffic = (2 * cost.weight_bytes + cost.gradient_bytes) * others
     return _make_table(
         [
-            (f"an epoch of {pairs:,} pairs on {gpus} GPUs", "", ""),
-            _flops_row("FLOPs", flops),
-            ("  hours", f"{hours:,.3g}", f"at {teraflops:g} TFLOP/s a GPU"),
-            _bytes_row("bytes on a GPU, DDP", state, note),
-            _bytes_row("bytes on a GPU, FSDP", state / gpus),
-            _bytes_row(
-                "network, DDP", 2 * cost.gradient_bytes * others, "sent by each GPU, in a step"
-            ),
-            _bytes_row("network, FSDP", (2 * cost.weight_bytes + cost.gradient_bytes) * others),
-            _bytes_row("disk, encoded pairs", corpus),
-            _bytes_row("disk, a checkpoint", checkpoint),
+            (f"an epoch of {pairs:,} pairs on {gpus} GPUs", None, 0, ""),
+            ("FLOPs", flops, 1000, ""),
+            ("hours", f"{hours:,.3g}", 0, f"at {teraflops:g} TFLOP/s a GPU"),
+            ("bytes on a GPU, DDP", state, 1024, note),
+            ("bytes on a GPU, FSDP", state / gpus, 1024, ""),
+            ("network, DDP", 2 * cost.gradient_bytes * others, 1024, "sent by each GPU, in a step"),
+            ("network, FSDP", fsdp_traffic, 1024, ""),
+            ("disk, encoded pairs", corpus, 1024, ""),
+            ("disk, a checkpoint", checkpoint, 1024, ""),
         ]
     )
 
 
-def _flops_row(name: str, flops: float, note: str = "") -> Row:
-    return f"  {name}", _with_unit(flops, 1000), note
+def _make_table(rows: Iterable[Row]) -> str:
+    """Makes aligned lines of names, values and notes."""
+    cells = [
+        (name if value is None else f"  {name}", _format_value(value, base), note)
+        for name, value, base, note in rows
+    ]
+    name_width = max(len(name) for name, value, _ in cells if value)
+    value_width = max(len(value) for _, value, _ in cells)
+    lines = [
+        f"{name:<{name_width}}  {value:>{value_width}}  {note}" if value else name
+        for name, value, note in cells
+    ]
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def _bytes_row(name: str, size: float, note: str = "") -> Row:
-    return f"  {name}", _with_unit(size, 1024), note
-
-
-def _with_unit(value: float, base: int) -> str:
-    """Formats a number with four digits and a prefix of the unit: 1000 or 1024 to the next one."""
+def _format_value(value: float | str | None, base: int) -> str:
+    """Formats a number with four digits and the prefix of its unit, or whole if the base is 0."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not base:
+        return f"{value:,}"
     prefixes = ("", "K", "M", "G", "T", "P", "E", "Z")
     step = min(int(math.log(max(value, 1), base)), len(prefixes) - 1)
     mark = "i" if base == 1024 and step else ""
     return f"{value / base**step:,.4g} {prefixes[step]}{mark}".rstrip()
-
-
-def _make_table(rows: Iterable[Row]) -> str:
-    """Makes lines of name, value and note."""
-    rows = list(rows)
-    name_width = max(len(name) for name, value, _ in rows if value)
-    value_width = max(len(value) for _, value, _ in rows)
-    lines = [
-        f"{name:<{name_width}}  {value:>{value_width}}  {note}" if value else name
-        for name, value, note in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)

@@ -1,13 +1,10 @@
 """Makes the figures that the package draws in, their titles, and labels of any text."""
 
-import math
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
-
-from vanilla_transformer.extras import optional_packages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +26,8 @@ def new_figure(size: tuple[float, float], dpi: float = 100, is_arranged: bool = 
         size: Width and height in inches.
         is_arranged: Whether matplotlib arranges the parts so that they do not overlap.
     """
-    with optional_packages():
-        from matplotlib.figure import Figure
+    from matplotlib.figure import Figure
+
     return Figure(figsize=size, dpi=dpi, layout="constrained" if is_arranged else None)
 
 
@@ -76,23 +73,13 @@ def make_labels(texts: Iterable[object], longest: int = 24) -> Labels:
     Args:
         longest: Width at which a text is cut, in characters; a wide one, such as 한, counts twice.
     """
-    with optional_packages():
-        from matplotlib import font_manager, rcParams
+    from matplotlib import font_manager, rcParams
+
     installed = sorted(font_manager.get_font_names())
     fallbacks = [name for name in installed if name.startswith(_FALLBACK_FONTS)]
     families = [*rcParams["font.family"], "DejaVu Sans", *fallbacks]
     shown = [_shorten_text(_show_characters(str(text)), longest) for text in texts]
     return Labels(shown, {"fontfamily": families, "parse_math": False})
-
-
-def spread_indices(count: int, cell: float, pitch: float) -> list[int]:
-    """Returns the indices of labels to draw: all, or at equal distances if there is no room.
-
-    Args:
-        cell: Distance between two of them in inches.
-        pitch: Room that a label needs, in inches.
-    """
-    return list(range(0, count, max(1, math.ceil(pitch / cell - 0.05))))
 
 
 def _show_characters(text: str) -> str:
@@ -102,15 +89,14 @@ def _show_characters(text: str) -> str:
     inner = text.strip(" ")
     start = len(text) - len(text.lstrip(" "))
     text = _SPACE * start + inner + _SPACE * (len(text) - start - len(inner))
-    return "".join(map(_show_character, text, " " + text[:-1]))
+    return "".join(map(_show_character, text))
 
 
-def _show_character(char: str, before: str) -> str:
-    if ord(char) in _VARIATIONS or (char in _JOINERS and unicodedata.category(before)[0] == "S"):
-        return ""  # parts of an emoji
-    category = unicodedata.category(char)
-    hidden = category in ("Cc", "Cs", "Zl", "Zp") or (category == "Cf" and char not in _JOINERS)
-    return char.encode("unicode_escape").decode() if hidden else char
+def _show_character(char: str) -> str:
+    if ord(char) in _VARIATIONS:
+        return ""
+    is_seen = char.isprintable() or char in _JOINERS
+    return char if is_seen else char.encode("unicode_escape").decode()
 
 
 def _width_of(char: str) -> int:

@@ -7,8 +7,9 @@ A head reaches the output of its module only through its own columns of `out_pro
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,15 +56,20 @@ def ablate_heads(model: nn.Module, heads: Heads) -> Iterator[None]:
         ValueError: If the model has no such module, layer or head.
     """
     modules = find_attention_modules(model)
-    chosen = [
-        (_find_module(modules, name, layer, numbers), numbers)
-        for name, layers in heads.items()
-        for layer, numbers in ((layer, list(numbers)) for layer, numbers in layers.items())
-    ]
+    known = attention_heads(model)
     with ExitStack() as stack:
-        for module, numbers in chosen:
-            hook = _ZeroHeads(module.head_dim, numbers)
-            stack.callback(module.out_proj.register_forward_pre_hook(hook).remove)
+        for name, layers in heads.items():
+            for layer, numbers in layers.items():
+                ablated = list(numbers)
+                count = known.get(name, {}).get(layer, 0)
+                if not set(ablated) <= set(range(count)):
+                    raise ValueError(
+                        f"{name!r} has no heads {ablated} in layer {layer}: the model has the "
+                        f"heads {known}."
+                    )
+                module = modules[name][layer]
+                hook = partial(_zero_heads, ablated, module.head_dim)
+                stack.callback(module.out_proj.register_forward_pre_hook(hook).remove)
         yield
 
 
@@ -85,18 +91,12 @@ def head_scores(
         A tensor of shape (layers, heads) for each module: the score without the head, minus the
         score of the whole model, in the unit of `score`. A change near 0 means that the model does
         not need this one head.
-
-    Raises:
-        ValueError: If the model has no such module.
     """
     counts = attention_heads(model)
-    names = list(counts if modules is None else modules)
-    for name in names:
-        _check_module_name(counts, name)
     changes = {}
     with evaluation_mode(model):
         whole = float(score(model))
-        for name in names:
+        for name in counts if modules is None else modules:
             rows = []
             for layer, num_heads in counts[name].items():
                 rows.append(torch.zeros(num_heads, dtype=torch.float64))
@@ -107,56 +107,29 @@ def head_scores(
     return changes
 
 
-class _ZeroHeads:
-    """A pre-hook of `out_proj` that sets the slices of heads to zero."""
-
-    def __init__(self, head_dim: int, heads: list[int]) -> None:
-        self.head_dim = head_dim
-        self.heads = heads
-
-    def __call__(self, module: nn.Module, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        heads = args[0].unflatten(-1, (-1, self.head_dim))  # (..., heads, head_dim)
-        ablated = torch.zeros(heads.shape[-2], 1, dtype=torch.bool, device=heads.device)
-        ablated[self.heads] = True
-        return (heads.masked_fill(ablated, 0).flatten(-2),)
-
-
 def find_attention_modules(model: nn.Module) -> dict[str, dict[int, Any]]:
     """Finds the attention modules of a model, by name, as in `attention_heads`, and by layer."""
-    found: dict[str, dict[int, Any]] = {}
+    modules: dict[str, dict[int, Any]] = {}
     for path, module in model.named_modules():
         match = _ATTENTION_PATH.fullmatch(path)
         # By name, because the class may come from the code of a saved directory.
         bases = {base.__name__ for base in type(module).__mro__}
         if match and AttentionCore.__name__ in bases:
             stack, layer, attention = match.groups()
-            found.setdefault(f"{stack}.{attention}", {})[int(layer)] = module
-    return found
+            modules.setdefault(f"{stack}.{attention}", {})[int(layer)] = module
+    return modules
+
+
+def _zero_heads(
+    heads: list[int], head_dim: int, module: nn.Module, args: tuple[torch.Tensor]
+) -> tuple[torch.Tensor]:
+    """Sets the slices of heads in the input of `out_proj` to zero (a forward pre-hook)."""
+    outputs = args[0].unflatten(-1, (-1, head_dim))  # (..., heads, head_dim)
+    is_off = torch.zeros(outputs.shape[-2], 1, dtype=torch.bool, device=outputs.device)
+    is_off[heads] = True
+    return (outputs.masked_fill(is_off, 0).flatten(-2),)
 
 
 def _count_heads(module: Any) -> int:
     heads: int = module.out_proj.in_features // module.head_dim
     return heads
-
-
-def _check_module_name(known: Collection[str], name: str) -> None:
-    if name not in known:
-        raise ValueError(
-            f"The model has no attention module {name!r}: choose one of {list(known)}."
-        )
-
-
-def _find_module(
-    modules: Mapping[str, Mapping[int, Any]], name: str, layer: int, heads: list[int]
-) -> Any:
-    """Finds a module and checks that it has the layer and the heads."""
-    _check_module_name(modules, name)
-    if layer not in modules[name]:
-        layers = list(modules[name])
-        raise ValueError(f"{name!r} has no layer {layer!r}: choose one of {layers}.")
-    module = modules[name][layer]
-    last = _count_heads(module) - 1
-    for head in heads:
-        if head not in range(last + 1):
-            raise ValueError(f"{name!r} has no head {head!r} in layer {layer}: choose 0 to {last}.")
-    return module

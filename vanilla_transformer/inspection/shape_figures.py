@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.inspection.figures import add_title, new_figure
 from vanilla_transformer.inspection.shapes import ShapeRecord, ShapeWalk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LAYER = re.compile(r"(.*?)((?:en|de)coder)\.layers\.(\d+)")
+_LAYER = re.compile(r"(.*(?:en|de)coder)\.layers\.\d+")
 _COLOURS = {  # close to those of the paper; black text is readable on all of them
     "embedding": "#fbdcdc",
     "norm": "#f3f3b8",
@@ -44,8 +43,7 @@ class Block:
         splits: Whether a residual connection begins below the box.
         joins: Whether it ends at the box.
         takes_source: Whether the encoder's output enters the box.
-        entry: Where the arrow into it begins.
-        bottom: Where that arrow ends.
+        bottom: The lower edge, which `_place_blocks` sets.
     """
 
     colour: str
@@ -53,18 +51,12 @@ class Block:
     splits: bool = False
     joins: bool = False
     takes_source: bool = False
-    entry: float = 0.0
     bottom: float = 0.0
 
     @property
     def top(self) -> float:
         """The upper edge."""
         return self.bottom + 0.14 + _LINE * len(self.lines)
-
-    @property
-    def center(self) -> float:
-        """The middle of its height."""
-        return (self.bottom + self.top) / 2
 
     @property
     def width(self) -> float:
@@ -94,11 +86,11 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
     The drawing follows the calls that were recorded: where norms stand, the kind of feed-forward
     sublayer, the number of layers, and the stacks that the model has. All layers of a stack have
     the same shapes, so that one of them is drawn.
-
-    Raises:
-        ValueError: If no layer of an encoder or decoder was called.
     """
-    columns = _find_columns({record.name: record for record in reversed(walk.records)})
+    records: dict[str, ShapeRecord] = {}
+    for record in walk.records:
+        records.setdefault(record.name, record)
+    columns = _find_columns(records)
     width = 0.3 + max(block.width for column in columns for block in column.blocks())
     height = max(map(_place_blocks, columns)) + 0.4 * bool(title)
     total = len(columns) * (width + 2 * _MARGIN)
@@ -110,9 +102,7 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
     source: tuple[float, float] | None = None
     for number, column in enumerate(columns):
         middle = number * (width + 2 * _MARGIN) + _MARGIN + width / 2
-        is_last = number == len(columns) - 1
-        side = 1 if is_last and number else -1
-        source = _draw_column(axes, column, middle, width, side, source)
+        source = _draw_column(axes, column, middle, width, 1 if number else -1, source)
     return figure
 
 
@@ -121,40 +111,31 @@ def plot_shapes(walk: ShapeWalk, title: str = "") -> "Figure":
 
 def _find_columns(records: Records) -> list[Column]:
     """Finds the stacks whose layers were called, the encoder first."""
-    found = [match.groups() for name in records if (match := _LAYER.fullmatch(name))]
-    if not found:
-        raise ValueError(
-            "The walk has no layer of an encoder or decoder: walk a whole model of this package."
-        )
-    counts = Counter((stack, prefix + stack) for prefix, stack, _ in found)
-    stacks = sorted(counts, reverse=True)  # the encoder first
+    layers = Counter(match[1] for name in records if (match := _LAYER.fullmatch(name)))
+    stacks = sorted(layers, key=lambda path: path.endswith("decoder"))
+    heads = [
+        record
+        for record in records.values()
+        if record.kind.endswith("Linear") and not re.search(r"coder\.", f".{record.name}")
+    ]
     columns = []
-    for stack, path in stacks:
-        outside = [
-            record
-            for record in records.values()
-            if record.kind.endswith("Linear") and not re.search(r"coder\.", f".{record.name}")
-        ]
-        heads = outside[::-1] if (stack, path) == stacks[-1] else []  # above all stacks
-        ends = [(records.get(f"{path}.embed_tokens"), "inputs")]
-        ends.append((heads[-1] if heads else records.get(path), "outputs"))
-        start, end = (
-            "" if record is None else _first_shape(getattr(record, side)) for record, side in ends
-        )
-        has_source = f"{path}.layers.0.encoder_attn" in records
+    for path in stacks:
         above = [*_blocks_of_stack(records, path, ("final_norm",))]
+        end = f"hidden states {_first_shape(records[path].outputs)}" if path in records else ""
+        if heads and path == stacks[-1]:  # above all stacks
+            above += [_make_block("head", head, "Linear") for head in heads]
+            end = f"logits {_first_shape(heads[-1].outputs)}"
+        tokens = records.get(f"{path}.embed_tokens")
+        side = "decoder_" if f"{path}.layers.0.encoder_attn" in records else ""
+        below = ("embed_tokens", "embed_positions", "embed_norm")
         columns.append(
             Column(
-                start=start and f"{'decoder_' * has_source}input_ids {start}",
-                end=end and f"{'logits' if heads else 'hidden states'} {end}",
-                layers=counts[stack, path],
-                below=[
-                    *_blocks_of_stack(
-                        records, path, ("embed_tokens", "embed_positions", "embed_norm")
-                    )
-                ],
-                layer=[*_blocks_of_layer(records, stack, f"{path}.layers.0")],
-                above=above + [_make_block("head", head, "Linear") for head in heads],
+                start=f"{side}input_ids {_first_shape(tokens.inputs)}" if tokens else "",
+                end=end,
+                layers=layers[path],
+                below=[*_blocks_of_stack(records, path, below)],
+                layer=[*_blocks_of_layer(records, path)],
+                above=above,
             )
         )
     return columns
@@ -173,28 +154,24 @@ def _blocks_of_stack(records: Records, path: str, names: tuple[str, ...]) -> Ite
             yield _make_block("embedding", record, f"Add {record.kind}")
 
 
-def _blocks_of_layer(records: Records, stack: str, layer: str) -> Iterator[Block]:
+def _blocks_of_layer(records: Records, path: str) -> Iterator[Block]:
     """Yields the boxes of a layer: for each sublayer a norm before it, itself, and the sum."""
     for name in ("self_attn", "encoder_attn", "feed_forward"):
-        record = records.get(f"{layer}.{name}")
-        if record is None:
+        sublayer = f"{path}.layers.0.{name}"
+        if sublayer not in records:
             continue
-        before = records.get(f"{layer}.{name}_pre_norm")
-        has_norm = before is not None and before.kind != "Identity"
-        if before is not None and has_norm:
+        before, after = records[f"{sublayer}_pre_norm"], records[f"{sublayer}_post_norm"]
+        has_norm = before.kind != "Identity"
+        if has_norm:
             norm = _make_block("norm", before, before.kind)
             norm.splits = True
             yield norm
-        is_attention = name != "feed_forward"
-        yield Block(
-            "attention" if is_attention else "feed_forward",
-            tuple((_lines_of_attention if is_attention else _lines_of_feed_forward)(
-                records, record, stack == "decoder"
-            )),
-            splits=not has_norm,
-            takes_source=name == "encoder_attn",
-        )  # fmt: skip
-        after = records[f"{layer}.{name}_post_norm"]
+        if name == "feed_forward":
+            block = Block(name, tuple(_lines_of_feed_forward(records, sublayer)))
+        else:
+            block = Block("attention", tuple(_lines_of_attention(records, path, name)))
+        block.splits, block.takes_source = not has_norm, name == "encoder_attn"
+        yield block
         total = _make_block("norm", after, f"Add & {after.kind}")
         if after.kind == "Identity":
             total.lines = ("Add", _first_shape(after.outputs))
@@ -202,31 +179,32 @@ def _blocks_of_layer(records: Records, stack: str, layer: str) -> Iterator[Block
         yield total
 
 
-def _lines_of_attention(records: Records, record: ShapeRecord, is_causal: bool) -> Iterator[str]:
+def _lines_of_attention(records: Records, path: str, name: str) -> Iterator[str]:
     """Yields the heading, the name and the shapes of an attention module."""
-    path, _, name = record.name.rpartition(".")
-    yield f"{'Masked ' * (is_causal and name == 'self_attn')}Multi-Head Attention"
+    record = records[f"{path}.layers.0.{name}"]
+    is_masked = path.endswith("decoder") and name == "self_attn"
+    yield f"{'Masked ' * is_masked}Multi-Head Attention"
     yield f"{name} {_first_shape(record.outputs)}"
     shapes: dict[str, list[str]] = {}
     for part in ("q", "k", "v", "qkv"):
         if projection := records.get(f"{record.name}.{part}_proj"):
             shapes.setdefault(_first_shape(projection.outputs), []).append(part)
     yield "  ".join(f"{', '.join(parts)} {shape}" for shape, parts in shapes.items())
-    positions = records.get(f"{path.partition('layers.')[0]}embed_positions")
+    positions = records.get(f"{path}.embed_positions")
     for part, use in (("rotation.0", "rotated"), ("bias", "biased")):
         if name == "self_attn" and positions and part in positions.outputs:
             yield f"{use} by embed_positions {positions.outputs[part]}"
             yield f"({positions.kind})"
 
 
-def _lines_of_feed_forward(records: Records, record: ShapeRecord, _: bool) -> Iterator[str]:
+def _lines_of_feed_forward(records: Records, name: str) -> Iterator[str]:
     """Yields the heading, the name and the shapes of a feed-forward sublayer."""
-    activation = records.get(f"{record.name}.activation")
+    activation = records.get(f"{name}.activation")
     kind = "" if activation is None else f" ({activation.kind.removesuffix('Activation')})"
-    parts = [part for part in ("gate", "fc1") if f"{record.name}.{part}" in records]
+    parts = [part for part in ("gate", "fc1") if f"{name}.{part}" in records]
     yield f"{'Gated ' * ('gate' in parts)}Feed Forward{kind}"
-    yield f"feed_forward {_first_shape(record.outputs)}"
-    yield f"{', '.join(parts)} {_first_shape(records[f'{record.name}.{parts[-1]}'].outputs)}"
+    yield f"feed_forward {_first_shape(records[name].outputs)}"
+    yield f"{', '.join(parts)} {_first_shape(records[f'{name}.{parts[-1]}'].outputs)}"
 
 
 def _make_block(colour: str, record: ShapeRecord, heading: str) -> Block:
@@ -243,7 +221,7 @@ def _place_blocks(column: Column) -> float:
     y, first = _BOTTOM, len(column.below)
     for index, block in enumerate(column.blocks()):
         edge = _FRAME if index in (first, first + len(column.layer)) else 0
-        block.entry, block.bottom = y, y + edge + _GAP + _SPLIT * block.splits
+        block.bottom = y + edge + _GAP + _SPLIT * block.splits
         y = block.top
     return y + _FRAME + _GAP + 0.4
 
@@ -263,36 +241,34 @@ def _draw_column(
 
     Args:
         side: Where the residual connections run: -1 is left, 1 is right.
+        source: The place of the encoder's output.
     """
     left, edge = middle - width / 2, middle + side * width / 2
-    reach, low = width / 2 + 0.38, column.layer[0].bottom - _GAP - _SPLIT - _FRAME / 2
-    _draw_box(
-        axes, (middle - reach, low), (middle + reach, column.layer[-1].top + _FRAME), 0.1,
-        facecolor="#f2f2f2", edgecolor="#777777", zorder=1,
-    )  # fmt: skip
-    center = (low + column.layer[-1].top + _FRAME) / 2
+    reach = width / 2 + 0.38
+    low = column.layer[0].bottom - _GAP - _SPLIT - _FRAME / 2
+    high = column.layer[-1].top + _FRAME
+    frame = {"facecolor": "#f2f2f2", "edgecolor": "#777777", "zorder": 1}
+    _draw_box(axes, (middle - reach, low), (middle + reach, high), 0.1, **frame)
     count = f"{column.layers} \N{MULTIPLICATION SIGN}"
-    _draw_text(axes, middle + side * (reach + 0.26), center, count, 13)
-    split = top = 0.0
+    _draw_text(axes, middle + side * (reach + 0.26), (low + high) / 2, count, 13)
+    split, y = 0.0, _BOTTOM
     for block in column.blocks():
-        _draw_line(axes, (middle, block.entry), (middle, block.bottom))
-        colour, top = _COLOURS[block.colour], block.top
-        _draw_box(
-            axes, (left, block.bottom), (left + width, top), 0.05,
-            facecolor=colour, edgecolor="black", linewidth=1, zorder=3,
-        )  # fmt: skip
+        _draw_line(axes, (middle, y), (middle, block.bottom))
+        y, center = block.top, (block.bottom + block.top) / 2
+        box = {"facecolor": _COLOURS[block.colour], "edgecolor": "black", "linewidth": 1}
+        _draw_box(axes, (left, block.bottom), (left + width, y), 0.05, **box, zorder=3)
         for number, line in enumerate(block.lines):
             size = 8.5 if number else 10
-            _draw_text(axes, middle, top - 0.155 - _LINE * number, line, size, not number)
+            _draw_text(axes, middle, y - 0.155 - _LINE * number, line, size, not number)
         split = block.bottom - _GAP if block.splits else split
-        lane, y = edge + side * 0.25, block.center
-        if block.joins:
-            _draw_line(axes, (middle, split), (lane, split), (lane, y), (edge, y))
+        if block.joins:  # the residual connection runs beside the boxes
+            lane = edge + side * 0.25
+            _draw_line(axes, (middle, split), (lane, split), (lane, center), (edge, center))
         if block.takes_source and source is not None:
             channel = left - 0.62
-            _draw_line(axes, source, (channel, source[1]), (channel, y), (left, y))
-    end = top + (_FRAME if not column.above else 0) + _GAP
-    _draw_line(axes, (middle, top), (middle, end))
+            _draw_line(axes, source, (channel, source[1]), (channel, center), (left, center))
+    end = y + (_FRAME if not column.above else 0) + _GAP
+    _draw_line(axes, (middle, y), (middle, end))
     _draw_text(axes, middle, _BOTTOM - 0.14, column.start, 10)
     _draw_text(axes, middle, end + 0.14, column.end, 10)
     return middle, end - _GAP / 2
@@ -302,8 +278,8 @@ def _draw_box(
     axes: Any, low: tuple[float, float], high: tuple[float, float], rounding: float, **style: Any
 ) -> None:
     """Draws a box with round corners between two of them."""
-    with optional_packages():
-        from matplotlib.patches import FancyBboxPatch
+    from matplotlib.patches import FancyBboxPatch
+
     corner = low[0] + rounding, low[1] + rounding
     sizes = high[0] - low[0] - 2 * rounding, high[1] - low[1] - 2 * rounding
     axes.add_patch(FancyBboxPatch(corner, *sizes, boxstyle=f"round,pad={rounding}", **style))

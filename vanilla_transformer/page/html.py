@@ -6,11 +6,11 @@ percent, and the numbers of rows and columns.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import exp
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vanilla_transformer.inference.results import Translation
 from vanilla_transformer.inspection.attention_maps import AttentionMaps
@@ -170,7 +170,7 @@ def percent_text(probability: float) -> str:
 
 
 def draw_found(found: Found, choice: Choice) -> Drawings:
-    """Draws the view of an output, or a message where there is none, or no such layer or head."""
+    """Draws the view of an output, or says why there is none."""
     result, ablation = found.result, ""
     if result.request.heads_off:
         rows = (result.outputs, result.whole)
@@ -180,8 +180,8 @@ def draw_found(found: Found, choice: Choice) -> Drawings:
         return Drawings(problem, problem, ablation, problem)
     maps = found.view.maps
     return Drawings(
-        _or_problem(_draw_alignment, maps, choice),
-        _or_problem(_draw_heads, maps, choice, result.request.heads_off),
+        _draw_alignment(maps, choice),
+        _draw_heads(maps, choice, result.request.heads_off),
         ablation,
         shapes_html(found.view.walk, found.view.sizes),
     )
@@ -195,17 +195,9 @@ def _draw_alignment(maps: AttentionMaps, choice: Choice) -> str:
 
 def _draw_heads(maps: AttentionMaps, choice: Choice, heads_off: HeadsOff) -> str:
     module, field = KINDS[choice.kind]
-    weights = maps.heads_of(field, choice.layer)
+    weights = getattr(maps, field)[choice.layer]
     off = {head for name, layer, head in heads_off if (name, layer) == (module, choice.layer)}
     return heads_html(*maps.axes_of(field), weights.tolist(), off)
-
-
-def _or_problem(draw: Callable[..., str], *arguments: Any) -> str:
-    """Draws a part, or writes why it cannot be drawn: there is no such layer or head."""
-    try:
-        return draw(*arguments)
-    except ValueError as error:
-        return problem_html(str(error))
 
 
 def alignment_html(source: Sequence[str], target: Sequence[str], weights: Matrix) -> str:
