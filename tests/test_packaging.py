@@ -31,7 +31,6 @@ BASE_FILES = {  # of the rooms that otherwise need the extra `train`
     "data/model_directory.py",
     "data/text_files.py",
     "run/__init__.py",
-    "run/option_names.py",
     "run/options.py",
     "run/recipes.py",
     "training/__init__.py",

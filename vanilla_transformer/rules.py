@@ -80,14 +80,6 @@ def within(low: float, high: float, *names: str, ends: str = "[]", example: str 
     return Rule(names, is_outside, sentence)
 
 
-def only_with(other: str, *names: str) -> Rule:
-    """Makes the rule that options are given beside another one only."""
-    sentence = (
-        f"`{{name}}` {{value!r}} has no effect without `{other}`: give both, or leave it out."
-    )
-    return Rule(names, lambda _, options: getattr(options, other) in (None, []), sentence)
-
-
 def one_of(choices: Iterable[str], *names: str) -> Rule:
     """Makes the rule that options have one of some values, or a list of them."""
     known = tuple(choices)

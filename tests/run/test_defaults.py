@@ -12,7 +12,6 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.commands.train import ARCHITECTURE_OPTIONS, TRAINING_OPTIONS
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.run.defaults import (
@@ -230,9 +229,3 @@ def test_counting_reads_the_data(corpus):
     facts = Facts.of(len(data["train"]), data["train"], True, use_cpu=True)
     texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
     assert (facts.pairs, facts.characters) == (400, len({*texts} - {"\n"}))
-
-
-def test_the_help_names_no_default_that_is_chosen():
-    texts = {**ARCHITECTURE_OPTIONS, **TRAINING_OPTIONS}
-    for row in DEFAULTS:
-        assert "(chosen" in texts.get(row.name, "(chosen"), row.name

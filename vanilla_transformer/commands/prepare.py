@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from vanilla_transformer.commands import train
 from vanilla_transformer.commands.options import CommandParser, UsageError, add_fields
 from vanilla_transformer.data.arguments import DataArguments
+from vanilla_transformer.extras import check_extra
 from vanilla_transformer.run.options import PreparationArguments, TokenizerArguments
 
 SUMMARY = "Makes the tokenizer and the token ids of training data once, for any number of runs."
@@ -35,19 +35,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return argparse.Namespace(words=list(words))
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks what `train` checks, and that a directory is given."""
-    names = {word.partition("=")[0].replace("_", "-") for word in options.words}
-    if "--output-dir" not in names:
-        raise UsageError("--output-dir is missing: name the directory of the prepared data")
-    if "--prepared" in names:
-        raise UsageError("--prepared is an option of `train`: leave it out")
-    train.check(options)
-
-
 def run(options: argparse.Namespace) -> None:
     """Prepares the data, with messages on standard error."""
-    check(options)
+    check_extra("train")
     from vanilla_transformer.run.parsing import parse_arguments
     from vanilla_transformer.run.preparation import prepare_directory
     from vanilla_transformer.run.training_run import show_messages
@@ -57,5 +47,7 @@ def run(options: argparse.Namespace) -> None:
         arguments = parse_arguments(options.words, command)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    if "output_dir" not in arguments.given:
+        raise UsageError("--output-dir is missing: name the directory of the prepared data")
     show_messages(arguments)
     prepare_directory(arguments)

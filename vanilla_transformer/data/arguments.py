@@ -5,7 +5,7 @@ from math import inf
 from typing import Any
 
 from vanilla_transformer.data.corpus_entries import read_entries
-from vanilla_transformer.rules import Rule, at_least, check_rules, only_with, within
+from vanilla_transformer.rules import Rule, at_least, check_rules, within
 
 SPLITS = ("train", "validation", "test")
 LIMITS = dict(
@@ -13,32 +13,25 @@ LIMITS = dict(
 )
 """The option that limits the rows of each split."""
 FORMATS = ".tsv (source, target), .csv, .json, .jsonl (each also with .gz), .parquet"
-_TEXT_FILES = tuple(f"{split}_source" for split in SPLITS)
 
 RULES = (
     at_least(1, *LIMITS.values(), "max_source_length", "max_target_length"),
     within(0, inf, "corpora_temperature", ends="()", example="5"),
-    only_with("corpora", "corpora_temperature"),
     Rule(
         ("corpora_temperature",),
-        lambda _, options: any(one.weight is not None for one in read_entries(options.corpora)),
+        lambda _, options: any(
+            corpus.weight is not None for corpus in read_entries(options.corpora or ())
+        ),
         "`{name}` {value} and a `weight` in `corpora` exclude each other: give one of them.",
-    ),
-    only_with("dataset_name", "dataset_config_name"),
-    Rule(
-        ("source_lang", "target_lang"),
-        lambda _, options: any(getattr(options, name) for name in _TEXT_FILES),
-        "`{name}` {value!r} has no effect on plain text files such as `train_source`: leave it "
-        "out.",
     ),
 )
 
 
 def option(help_text: str, default: Any = None, *aliases: str) -> Any:
     """Declares a dataclass field that is an option, and its further names with their hyphens."""
-    metadata: dict[str, Any] = {"help": help_text}
-    if aliases:
-        metadata["aliases"] = list(aliases)
+    metadata: dict[str, Any] = {"help": help_text, "aliases": list(aliases)}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -53,11 +46,13 @@ class DataArguments:
         ValueError: If an option breaks one of `RULES`, or an entry of `corpora` is wrong.
     """
 
+    _argument_group_name = "data"
+
     dataset_name: str | None = option(
         "Name of a data set on the Hub, or a local directory that holds a data set."
     )
     dataset_config_name: str | None = option(
-        "Name of the configuration of the data set on the Hub."
+        "Name of the configuration of dataset_name on the Hub."
     )
     train_file: str | None = option(f"Training data in one file: {FORMATS}.")
     validation_file: str | None = option(
@@ -81,21 +76,19 @@ class DataArguments:
         "Column that holds the target text. Not used for plain text files.", "target"
     )
     source_lang: str | None = option(
-        'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}.'
+        'Key of the source text in rows like {"translation": {"en": ..., "de": ...}}. Not used for '
+        "plain text files."
     )
     target_lang: str | None = option(
         "Key of the target text in such rows; source_lang and target_lang go together."
     )
-    corpora: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Several corpora in place of one: in a recipe, a list of entries "
-            "(docs/adapting.md); on the command line, each as a JSON object."
-        },
+    corpora: list[str] | None = option(
+        "Several corpora in place of one: in a recipe, a list of entries (docs/adapting.md); on "
+        "the command line, each as a JSON object."
     )
     corpora_temperature: float | None = option(
-        "T of the shares n^(1/T) of corpora with n pairs in each epoch: 1 as their sizes, a large "
-        "number nearly equal. By default, each pair is used once, or the weights decide."
+        "T of the shares n^(1/T) of `corpora` with n pairs in each epoch: 1 as their sizes, a "
+        "large number nearly equal. By default, each pair is used once, or the weights decide."
     )
     max_train_samples: int | None = option(
         "Use only this many training pairs (of each corpus), the first ones. By default, all of "

@@ -5,14 +5,13 @@ imports torch. `run.parsing` reads them from a command line; the options of the 
 `data.arguments`, those of the Trainer in `training.training_arguments`.
 """
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from vanilla_transformer.data.arguments import option
 from vanilla_transformer.names import METRIC_NAMES, TOKENIZER_KINDS
-from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, only_with, within
+from vanilla_transformer.rules import Rule, at_least, check_rules, one_of, within
 
 SAMPLED_SIDES = ("both", "source", "target")
 _AVERAGES = ("average_last", "average_best", "ema_decay")
@@ -28,25 +27,11 @@ RULES = (
         lambda _, options: options.model_name_or_path is None,
         "`{name}` {value} needs `model_name_or_path`: a new model trains all of its weights.",
     ),
-    only_with("lora_rank", "lora_embeddings"),
-    only_with("teacher", "teacher_weight", "teacher_temperature"),
     within(0, 1, "teacher_weight", ends="(]"),
     within(0, inf, "teacher_temperature", ends="()"),
-    Rule(
-        ("num_proc",),
-        lambda value, _: value > (os.cpu_count() or 1),
-        f"`{{name}}` is {{value}}, but this machine has {os.cpu_count()} processors: give at most "
-        "as many.",
-    ),
     within(0, 1, "bpe_dropout", example="0.1"),
     within(0, inf, "unigram_alpha", ends="[)", example="0.2"),
     within(0, 1, "ema_decay", ends="()", example="0.999"),
-    Rule(
-        ("sampled_sides",),
-        lambda _, options: not options.enabled,
-        "`{name}` of {value!r} has no effect without `bpe_dropout` or `unigram_alpha`: give one "
-        "of them, or leave it out.",
-    ),
     Rule(
         _AVERAGES,
         lambda _, options: sum(getattr(options, name) is not None for name in _AVERAGES) > 1,
@@ -103,25 +88,20 @@ class ModelArguments(_Checked):
         "were added to the vocabulary need.",
         False,
     )
-    teacher: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Saved models with the same tokenizer: each token is also learned from the "
-            "mean of their predictions."
-        },
+    teacher: list[str] | None = option(
+        "Saved models with the same tokenizer: each token is also learned from the mean of their "
+        "predictions."
     )
-    teacher_weight: float = option("Share of the teachers in the loss, above 0 and up to 1.", 0.5)
+    teacher_weight: float = option("Share of `teacher` in the loss, above 0 and up to 1.", 0.5)
     teacher_temperature: float = option(
-        "Number by which the logits of teachers and student are divided: above 1, unlikely tokens "
+        "Number by which the logits of `teacher` and student are divided: above 1, unlikely tokens "
         "count more.",
         1.0,
     )
-    metrics: list[str] = field(
-        default_factory=lambda: ["bleu", "chrf"],
-        metadata={
-            "help": f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first "
-            "one selects the best checkpoint unless metric_for_best_model is set."
-        },
+    metrics: list[str] = option(
+        f"Scores of the generated text: any of {', '.join(METRIC_NAMES)}. The first one selects "
+        "the best checkpoint unless metric_for_best_model is set.",
+        ["bleu", "chrf"],
     )
 
 
@@ -145,8 +125,7 @@ class TokenizerArguments(_Checked):
         "Kind of the target vocabulary; needs separate_vocabularies. Default: as tokenizer_kind."
     )
     vocab_size: int | None = option(
-        "Maximum number of tokens of a new vocabulary, special tokens included. Default: chosen by "
-        "the size of the data, or 8000."
+        "Maximum number of tokens of a new vocabulary, special tokens included. Default: 8000."
     )
     target_vocab_size: int | None = option(
         "Maximum number of tokens of a separate target vocabulary. Default: as vocab_size."
@@ -202,7 +181,9 @@ class SubwordArguments(_Checked):
     unigram_alpha: float | None = option(
         "Smoothing of sampled segmentations, for unigram; often 0.2."
     )
-    sampled_sides: str = option("Texts that are sampled: both, source or target.", "both")
+    sampled_sides: str = option(
+        "Texts that `bpe_dropout` or `unigram_alpha` samples: both, source or target.", "both"
+    )
 
     @property
     def enabled(self) -> bool:
@@ -255,8 +236,6 @@ class CardArguments:
     _argument_group_name = "model card"
 
     dataset_label: str | None = option("Name of the data set on the model card.")
-    language: list[str] | None = field(
-        default=None, metadata={"help": "ISO codes of the languages on the model card."}
-    )
+    language: list[str] | None = option("ISO codes of the languages on the model card.")
     license: str | None = option("Licence of the weights on the model card. Default: none.")
     task: str = option("Pipeline tag on the model card, in the Hub's terms.", "translation")

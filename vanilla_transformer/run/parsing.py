@@ -7,17 +7,15 @@ import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, make_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast, get_args
 
 from transformers import HfArgumentParser
-from transformers.trainer_utils import IntervalStrategy
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.rules import Rule, check_rules, refuse
 from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
-from vanilla_transformer.run.option_names import NO_ARCHITECTURE_OPTIONS, unknown_option_message
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -30,13 +28,26 @@ from vanilla_transformer.run.options import (
 from vanilla_transformer.run.recipes import RECIPE_SUFFIXES, read_recipe
 from vanilla_transformer.training.training_arguments import TokenBudgetTrainingArguments
 
+_DECIDED_OTHERWISE = (  # by a tokenizer or a training, or they are not for a translator
+    *("vocab_size", "decoder_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
+    *("decoder_start_token_id", "forced_eos_token_id", "is_encoder_decoder", "use_cache"),
+    *("alignment_heads", "classifier_pooling", "classifier_dropout"),
+)
 ARCHITECTURE_FIELDS = tuple(
-    name for name in VanillaTransformerConfig.__annotations__ if name not in NO_ARCHITECTURE_OPTIONS
+    name for name in VanillaTransformerConfig.__annotations__ if name not in _DECIDED_OTHERWISE
 )
 """The fields of the config that are options."""
 
-
-_CHOSEN = "chosen by the size of its data, or "
+_NAMES_ELSEWHERE = {
+    **{"source": "train_source", "src": "train_source", "dev_source": "validation_source"},
+    **{"target": "train_target", "tgt": "train_target", "dev_target": "validation_target"},
+    **{"save_dir": "output_dir", "model": "model_name_or_path", "resume": "resume_from_checkpoint"},
+    **{"batch_size": "max_tokens", "lr": "learning_rate", "patience": "early_stopping_patience"},
+    **{"layers": "encoder_layers", "heads": "encoder_attention_heads", "hidden_size": "d_model"},
+    **{"beam": "generation_num_beams", "beam_size": "generation_num_beams", "device": "use_cpu"},
+    "epochs": "num_train_epochs",
+}
+"""Names that other toolkits have for an option, where its own spelling is not close."""
 
 
 def field_descriptions() -> dict[str, str]:
@@ -51,56 +62,45 @@ def field_descriptions() -> dict[str, str]:
     }
 
 
-def _architecture_option(name: str, text: str) -> tuple[str, Any, Any]:
+def _architecture_option(name: str, description: str) -> tuple[str, Any, Any]:
     """Returns name, type and field of an option; None is always allowed, and is its default."""
     annotation = VanillaTransformerConfig.__annotations__[name]
     types = set(get_args(annotation) or (annotation,)) - {type(None)}
+    default = getattr(VanillaTransformerConfig, name, None)
+    field = option(f"{description} Default: {default!r}.".replace("%", "%%"))
     if dict in types:
-        types = {dict[str, Any] | str}  # the command line gives JSON
+        return name, _json, field  # argparse calls the type with the text
     kind: Any = float if types == {float, int} else types.pop()
-    if (default := getattr(VanillaTransformerConfig, name, None)) is not None:
-        text += f" Default of a new model: {_CHOSEN * (name in CHOSEN_NAMES)}{default!r}."
-    return name, kind | None, option(text.replace("%", "%%"))
+    return name, kind | None, field
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)
 
 
 _DESCRIPTIONS = field_descriptions()
 ArchitectureArguments = make_dataclass(
     "ArchitectureArguments",
-    [_architecture_option(name, _DESCRIPTIONS.get(name, "")) for name in ARCHITECTURE_FIELDS],
+    [_architecture_option(name, _DESCRIPTIONS[name]) for name in ARCHITECTURE_FIELDS],
+    namespace={
+        "__doc__": "Changes the architecture of a new model; None keeps a field.",
+        "_argument_group_name": "architecture of a new model",
+    },
 )
-ArchitectureArguments.__doc__ = "Changes the architecture of a new model; None keeps a field."
-setattr(ArchitectureArguments, "_argument_group_name", "architecture")  # noqa: B010
 
 TOPICS: Mapping[str, Any] = {
+    "data": DataArguments,
     "model": ModelArguments,
     "architecture": ArchitectureArguments,
     "tokenizer": TokenizerArguments,
-    "data": DataArguments,
+    "training": TokenBudgetTrainingArguments,
     "preparation": PreparationArguments,
     "subwords": SubwordArguments,
     "averaging": AveragingArguments,
     "show": ShowArguments,
     "card": CardArguments,
-    "training": TokenBudgetTrainingArguments,
 }
 """The dataclasses of all options, by their names in `RunArguments`."""
-
-
-RULES = (
-    Rule(
-        ("predict_with_generate",),
-        lambda value, _: not value,
-        "`{name}` {value} has no effect, because a run scores generated texts: leave it out, or "
-        "set `prediction_loss_only`.",
-    ),
-    Rule(
-        ("accelerator_config",),
-        lambda value, _: bool(value.dispatch_batches),
-        "`{name}` has `dispatch_batches` {value.dispatch_batches}, which needs batches that are "
-        "padded to one length: leave it out, and each process reads its own.",
-    ),
-)
-"""The rules of a run for the options of its training."""
 
 
 @dataclass(frozen=True)
@@ -132,23 +132,6 @@ class RunArguments:
     recipe_text: str | None = None
     defaults: ChosenDefaults | None = None
 
-    def __post_init__(self) -> None:
-        both = self.architecture.get("label_smoothing"), self.training.label_smoothing_factor
-        refuse(
-            (
-                self.model.model_name_or_path is not None  # else `eval_strategy` is chosen
-                and "eval_steps" in self.given
-                and "eval_strategy" not in self.given
-                and self.training.eval_strategy == IntervalStrategy.NO,
-                "`eval_steps` has no effect without `eval_strategy`: set it to steps.",
-            ),
-            (
-                all(both),
-                f"`label_smoothing` {both[0]} has no effect beside `label_smoothing_factor` "
-                f"{both[1]}: give one of them.",
-            ),
-        )
-
     def with_defaults(self, defaults: ChosenDefaults | None) -> Self:
         """Returns a copy in which chosen values stand for options that are not given."""
         topics = _make_topics(self.given, defaults.options if defaults else {}, tuple(TOPICS))
@@ -162,21 +145,19 @@ def _make_topics(
     topics: dict[str, Any] = {}
     for name, topic in TOPICS.items():
         options = {**chosen, **given} if name in filled else given
-        names = [one.name for one in fields(topic) if one.init and one.name in options]
+        names = [field.name for field in fields(topic) if field.init and field.name in options]
         topics[name] = topic(**{name: options[name] for name in names})
-    topics["architecture"] = architecture_changes(topics["architecture"])
-    _check_training(topics["model"], topics["training"])
+    changes = asdict(topics["architecture"])
+    topics["architecture"] = {n: value for n, value in changes.items() if value is not None}
+    _check_metric(topics["model"], topics["training"])
     return topics
 
 
-def _check_training(model: ModelArguments, training: TokenBudgetTrainingArguments) -> None:
-    check_rules(RULES, training)
+def _check_metric(model: ModelArguments, training: TokenBudgetTrainingArguments) -> None:
+    """Refuses what Trainer would refuse after the first evaluation."""
     metric = training.metric_for_best_model
-    if metric is not None and metric.removeprefix("eval_") not in (
-        *model.metrics,
-        "loss",
-        "gen_len",
-    ):
+    computed = (*model.metrics, "loss", "gen_len")
+    if metric is not None and metric.removeprefix("eval_") not in computed:
         raise ValueError(
             f"`metric_for_best_model` {metric!r} is not computed: choose from loss, "
             f"{', '.join(model.metrics)}, or add it to `metrics`."
@@ -194,12 +175,16 @@ class _OptionParser(HfArgumentParser):
 
 def option_parser() -> HfArgumentParser:
     """Returns the parser of all options, each as `--snake_case` and `--kebab-case`."""
-    return _OptionParser(
+    parser = _OptionParser(
         cast(Any, tuple(TOPICS.values())),
         prog="vanilla-transformer train",
         usage="vanilla-transformer train [RECIPE] [--option value ...]",
         allow_abbrev=False,
     )
+    for action in parser._actions:
+        if action.dest in CHOSEN_NAMES:
+            action.help = f"{action.help} Chosen for a new model."
+    return parser
 
 
 def parse_arguments(
@@ -220,9 +205,14 @@ def parse_arguments(
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     recipe = read_recipe(argv[0]) if argv and argv[0].endswith(RECIPE_SUFFIXES) else None
-    given, unknown = _read_given([*recipe.words, *argv[1:]] if recipe else argv)
+    words = [*recipe.words, *argv[1:]] if recipe else argv
+    names = [field.name for topic in TOPICS.values() for field in fields(topic) if field.init]
+    absent = object()  # stands where a default would: a value may be given that equals it
+    start = argparse.Namespace(**dict.fromkeys(names, absent))
+    parsed, unknown = option_parser().parse_known_args(words, start)
     if unknown:
-        raise ValueError(unknown_option_message(unknown[0].partition("=")[0]))
+        raise ValueError(_unknown_option_message(unknown[0].partition("=")[0], names))
+    given = {name: value for name, value in vars(parsed).items() if value is not absent}
     # Until the data are known, the checks of the training see what would be chosen for some data.
     supposed = choose_defaults(given, Facts.before_loading(given))
     return RunArguments(
@@ -234,25 +224,14 @@ def parse_arguments(
     )
 
 
-def _read_given(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the values of the options that are given, by name, and the words left over."""
-    names = [one.name for topic in TOPICS.values() for one in fields(topic) if one.init]
-    absent = object()  # stands where a default would: a value may be given that equals it
-    start = argparse.Namespace(**dict.fromkeys(names, absent))
-    parsed, unknown = option_parser().parse_known_args(words, start)
-    given = {name: value for name, value in vars(parsed).items() if value is not absent}
-    return given, unknown
-
-
-def architecture_changes(options: Any) -> dict[str, Any]:
-    """Returns the fields of `ArchitectureArguments` that are not None, by name."""
-    changes = {name: value for name, value in asdict(options).items() if value is not None}
-    if isinstance(text := changes.get("rope_parameters"), str):
-        try:
-            changes["rope_parameters"] = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"`rope_parameters` {text!r} is not valid JSON ({error}): give an object, e.g. "
-                '\'{"rope_type": "linear", "factor": 2.0}\'.'
-            ) from error
-    return changes
+def _unknown_option_message(word: str, names: Sequence[str]) -> str:
+    """Returns the error for a word that is no option, with the option that comes closest."""
+    if not word.startswith("--"):
+        return (
+            f"The argument {word!r} is unexpected: give options as `--name value`, and a recipe "
+            "(.yaml, .yml or .json) as the first argument."
+        )
+    name = word[2:].replace("-", "_")
+    close = [_NAMES_ELSEWHERE[name]] if name in _NAMES_ELSEWHERE else get_close_matches(name, names)
+    hint = f"did you mean `--{close[0]}`?" if close else "`--help` lists the options."
+    return f"The option `{word}` is unknown: {hint}"

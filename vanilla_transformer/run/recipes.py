@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,46 +11,6 @@ import yaml
 from vanilla_transformer.data.text_files import read_lines
 
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json")
-
-_TAG = "tag:yaml.org,2002:"
-_FORMS = {  # of YAML 1.2; in version 1.1, `no` is False, 010 is 8, 1:30 is 90 and 1e-3 a text
-    "bool": (r"(?i:true|false)$", "tTfF"),
-    "int": (r"[-+]?[0-9]+$", "-+0123456789"),
-    "float": (
-        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$",
-        "-+.0123456789",
-    ),
-    "null": (r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    "merge": (r"<<$", "<"),
-}
-
-
-class _RecipeLoader(yaml.SafeLoader):
-    """Reads values as YAML 1.2 does, and refuses names that occur twice in one mapping."""
-
-    yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own form
-
-
-def _construct_mapping(loader: _RecipeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    keys = [key for key, _ in node.value if key.tag != f"{_TAG}merge"]
-    _without_repetition([(loader.construct_object(key), None) for key in keys])
-    loader.flatten_mapping(node)
-    return loader.construct_mapping(node, deep=True)
-
-
-for _name, (_form, _first) in _FORMS.items():
-    _RecipeLoader.add_implicit_resolver(_TAG + _name, re.compile(_form), list(_first))
-_RecipeLoader.add_constructor(f"{_TAG}map", _construct_mapping)
-_RecipeLoader.add_constructor(f"{_TAG}int", lambda _, node: int(node.value))
-
-
-def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Makes a dictionary of pairs, whose names must differ, also when hyphens are underscores."""
-    names = [str(name).replace("-", "_") for name, _ in pairs]
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{repeated[0]!r} occurs twice")
-    return dict(pairs)
 
 
 @dataclass(frozen=True)
@@ -83,10 +42,12 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     try:
         # YAML reads most of JSON, but neither tabs nor characters written as two escapes.
         if path.suffix == ".json":
-            values = json.loads(text, object_pairs_hook=_without_repetition)
+            values = written = json.loads(text, object_pairs_hook=_without_repetition)
         else:
             values = yaml.load(text, _RecipeLoader)
-    except (ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+            # As text: YAML takes `no` for False and 010 for 8, but argparse reads them rightly.
+            written = yaml.load(text, yaml.BaseLoader)
+    except (ValueError, yaml.YAMLError) as error:
         raise ValueError(
             f"The recipe {os.fspath(path)!r} cannot be read: {error}. Correct the file."
         ) from error
@@ -96,18 +57,30 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         )
     words: list[str] = []
     for name, value in values.items():
-        if value == []:
-            raise ValueError(
-                f"The recipe {os.fspath(path)!r} has an empty list for {name!r}: give a value, or "
-                "leave the option out."
-            )
+        as_text = written.get(name, value)  # names that `<<` merges stand elsewhere
         if isinstance(value, list):
-            words += [f"--{name}", *map(_value_as_word, value)]
+            words += [f"--{name}", *map(_as_word, value, as_text)]
         elif value is not None:
             # One word, because argparse takes a value that begins with a hyphen for an option.
-            words.append(f"--{name}={_value_as_word(value)}")
+            words.append(f"--{name}={_as_word(value, as_text)}")
     return Recipe(path, text, words)
 
 
-def _value_as_word(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+def _as_word(value: Any, as_text: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(as_text)
+
+
+class _RecipeLoader(yaml.SafeLoader):
+    """Refuses names that occur twice in one mapping, of which YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        _without_repetition([(key.value, None) for key, _ in node.value])
+        return super().construct_mapping(node, deep)
+
+
+def _without_repetition(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Makes a dictionary of pairs, whose names must differ, also when hyphens are underscores."""
+    names = [str(name).replace("-", "_") for name, _ in pairs]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{repeated[0]!r} occurs twice")
+    return dict(pairs)

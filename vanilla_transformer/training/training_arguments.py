@@ -66,6 +66,8 @@ class TokenBudgetTrainingArguments(Seq2SeqTrainingArguments):
         ValueError: If an option breaks one of `RULES`.
     """
 
+    _argument_group_name = "training"  # in the help
+
     # None is not a value of the base class: it means "if there are such data".
     do_train: bool | None = option(  # type: ignore[assignment]
         "Whether to train. By default, if training data are given."
