@@ -45,13 +45,13 @@ def spoil(action, word):
     """On a worker: the next translation of a line with this word raises, or kills the worker."""
     whole = translate_command.print_outputs
 
-    def spoilt(translator, options, sources, texts, *rest):
-        if any(word in text for text in texts):
+    def spoilt(translator, options, lines, *rest):
+        if any(word in line for line in lines):
             translate_command.print_outputs = whole
             if action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ValueError("this line is bad")
-        whole(translator, options, sources, texts, *rest)
+        whole(translator, options, lines, *rest)
 
     translate_command.print_outputs = spoilt
 
@@ -83,8 +83,8 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_p
         cluster.scheduler.allowed_failures = 3
         before = shards(tmp_path / "out")
         # The shard of a worker that dies is translated by another one.
-        (tmp_path / "out" / "00003.tsv").unlink()
-        os.truncate(tmp_path / "out" / "00004.tsv", 0)
+        for n in (3, 4):
+            (tmp_path / "out" / f"0000{n}.tsv").unlink()
         times = {n: (tmp_path / "out" / f"0000{n}.tsv").stat().st_mtime_ns for n in (0, 2)}
         client.wait_for_workers(2)
         client.run(spoil, "kill", "bird")

@@ -61,15 +61,18 @@ def test_the_search_is_that_of_the_options(trained, corpus, monkeypatch):
 def test_the_scores_are_printed_where_the_report_cannot_be_written(
     trained, corpus, tmp_path, monkeypatch, capsys
 ):
-    def fails(path):
+    def fails(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(evaluate, "open_output", fails)
+    monkeypatch.setattr(evaluate.json, "dump", fails)
     data = ["--test-source", str(corpus / "test.en"), "--test-target", str(corpus / "test.de")]
-    argv = [str(trained), *data, "--max-test-samples", "2", "--output", str(tmp_path / "report")]
+    report = tmp_path / "report"
+    report.write_text("older")
+    argv = [str(trained), *data, "--max-test-samples", "2", "--output", str(report), "--overwrite"]
     with pytest.raises(OSError, match="the disk is full"):
         run_subcommand("evaluate", argv)
     assert "chrf" in json.loads(capsys.readouterr().out)
+    assert report.read_text() == "older"
 
 
 @pytest.fixture
@@ -166,18 +169,6 @@ def test_a_score_that_is_not_finite_is_null(trained, corpus, tmp_path, monkeypat
     assert json.loads((tmp_path / "report").read_text())["scores"] == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--max-eval-samples", "5"], "--max-eval-samples has no .* give --max-test-samples"),
-        (["--split", "validation", "--max_test_samples=5"], "give --max-eval-samples"),
-    ],
-)
-def test_a_limit_of_another_split_is_refused(words, message):
-    with pytest.raises(ValueError, match=message):
-        run_subcommand("evaluate", ["some/model", "--test-file", "t.tsv", *words])
-
-
 def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
     for name in ("t.en", "t.de", "t.json"):
         (tmp_path / name).write_text("a dog\n")
@@ -192,5 +183,5 @@ def test_a_report_never_replaces_its_data_and_is_possible(tmp_path):
             run_subcommand("evaluate", [str(word) for word in words])
         assert output.read_text() == "a dog\n"
     words = ["someone/model", *map(str, files), "--output", "/proc/report.json"]
-    with pytest.raises(OSError, match="no file can be made in '/proc'"):  # not even by root
+    with pytest.raises(OSError, match="/proc/report"):  # not even by root
         run_subcommand("evaluate", words)

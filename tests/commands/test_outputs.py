@@ -1,4 +1,4 @@
-"""Lines in files, packed files, pipes and interrupted files."""
+"""Outputs: packed files, pipes, links, and outputs that are made in parts."""
 
 import gzip
 import os
@@ -6,13 +6,10 @@ from argparse import Namespace
 
 import pytest
 
-from vanilla_transformer.commands.files import (
-    check_output,
-    open_output,
-    open_resumable,
-    print_line,
-)
+from vanilla_transformer.commands import files
+from vanilla_transformer.commands.files import open_output, print_line, write_in_chunks
 from vanilla_transformer.commands.program import run_subcommand
+from vanilla_transformer.data.directory_lock import locked_directory
 
 LINES = ["a dog sees a cat .", "a bird finds a child ."] * 100
 
@@ -26,14 +23,6 @@ def test_a_packed_output_is_as_small_as_if_packed_at_once(trained, tmp_path):
     assert output.stat().st_size < len(gzip.compress(text)) + 50
 
 
-def test_a_packed_alignment_is_small(trained, tmp_path):
-    for name, line in (("s", "a dog sees a cat .\n"), ("t", "Hund sieht Katze .\n")):
-        (tmp_path / name).write_text(line * 200)
-    files = [f"--{key}={tmp_path / key[0]}" for key in ("source", "target")]
-    run_subcommand("align", [str(trained), *files, "--output", str(tmp_path / "out.gz")])
-    assert (tmp_path / "out.gz").stat().st_size < 200
-
-
 def test_a_pipe_gets_each_line_at_once(tmp_path):
     path = str(tmp_path / "pipe")
     os.mkfifo(path)
@@ -45,27 +34,55 @@ def test_a_pipe_gets_each_line_at_once(tmp_path):
     os.close(reader)
 
 
-def test_an_interrupted_file_holds_each_line_at_once(tmp_path):
-    options = Namespace(output=str(tmp_path / "out"), resume=True)
-    with open_resumable(options, {}) as (stream, _):
-        print_line("one", stream)
-        assert (tmp_path / "out.unfinished").read_text() == "one\n"
-
-
 @pytest.mark.parametrize("resume", [False, True])
-def test_an_output_that_is_a_link_stays_one(tmp_path, resume):
+@pytest.mark.parametrize("exists", [False, True])
+def test_an_output_that_is_a_link_stays_one(tmp_path, resume, exists):
     (tmp_path / "disk").mkdir()
     kept, link = tmp_path / "disk" / "out", tmp_path / "link"
     link.symlink_to(kept)
-    for text in ("one", "two"):  # where it names nothing yet, and where it names a file
-        options = Namespace(output=str(link), resume=resume, overwrite=True)
-        check_output(options, {})
-        with open_resumable(options, {}) as (stream, _):
-            print_line(text, stream)
-        assert link.is_symlink()
-        assert kept.read_text() == f"{text}\n"
+    if exists:
+        kept.write_text("older")
+    write_numbers(Namespace(output=str(link), resume=resume))
+    assert link.is_symlink()
+    assert kept.read_text() == "0\n1\n2\n3\n4\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "link"}
     assert [path.name for path in kept.parent.iterdir()] == ["out"]
-    link.unlink()
-    link.symlink_to(tmp_path / "nowhere" / "out")
-    with pytest.raises(OSError, match=r"no file can be made in .*nowhere"):
-        check_output(Namespace(output=str(link), resume=resume, overwrite=True), {})
+
+
+def write_numbers(options, fails_at=99, identity=None):
+    def write(first, chunk, stream):
+        for number in chunk:
+            if number == fails_at:
+                raise KeyboardInterrupt
+            print(number, file=stream)
+
+    write_in_chunks(options, identity or {}, iter(range(5)), write, 5, "numbers")
+
+
+@pytest.mark.parametrize("name", ["out", "out.gz"])
+@pytest.mark.parametrize("fails_at", range(5))
+def test_an_output_goes_on_wherever_it_was_interrupted(tmp_path, monkeypatch, fails_at, name):
+    monkeypatch.setattr(files, "LINES_PER_CHUNK", 2)
+    options = Namespace(output=str(tmp_path / name), resume=True)
+    folder = tmp_path / f"{name}.unfinished"
+    with pytest.raises(KeyboardInterrupt):
+        write_numbers(options, fails_at, {"seed": 1})
+    parts = {path.name for path in folder.iterdir()}
+    assert parts == {"manifest.json", *("part-000000000", "part-000000002")[: fails_at // 2]}
+    (folder / "part-000000004.1234.partial").write_text("of a process that was kil")
+    with pytest.raises(ValueError, match="another beams, seed"):
+        write_numbers(options, identity={"seed": 2, "beams": 1})
+    with locked_directory(folder, True), pytest.raises(ValueError, match="Another run"):
+        write_numbers(options, identity={"seed": 1})
+    write_numbers(options, identity={"seed": 1})
+    content = (tmp_path / name).read_bytes()
+    content = gzip.decompress(content) if name.endswith(".gz") else content
+    assert content == b"0\n1\n2\n3\n4\n"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_directory_of_something_else_is_no_place_for_parts(tmp_path):
+    (tmp_path / "out.unfinished").mkdir()
+    (tmp_path / "out.unfinished" / "notes").touch()
+    with pytest.raises(ValueError, match="is not empty"):
+        write_numbers(Namespace(output=str(tmp_path / "out"), resume=True))

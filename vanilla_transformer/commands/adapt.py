@@ -13,7 +13,6 @@ from vanilla_transformer.commands.options import (
     add_model_argument,
 )
 from vanilla_transformer.commands.train import LARGE_PAGES
-from vanilla_transformer.extras import check_extra
 from vanilla_transformer.run.adapt_options import AdaptArguments
 
 SUMMARY = "Adapts a saved model to your pairs, and tells whether it has become better."
@@ -45,17 +44,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the options, the model and the files."""
-    _arguments_of(options).existing_files()
-    check_extra("train")
-    if options.lora:
-        check_extra("peft")
-
-
 def run(options: argparse.Namespace) -> None:
     """Adapts the model, and prints the comparison."""
-    check(options)
     os.environ.setdefault(LARGE_PAGES, "1")  # torch reads it when it allocates first
     from vanilla_transformer.run.adaptation import adapt
     from vanilla_transformer.run.adaptation_report import describe_adaptation

@@ -5,15 +5,15 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TextIO
 
 from vanilla_transformer.commands.files import (
+    FileLines,
     check_output,
-    check_resumption,
     file_identity,
-    is_resumed_and_complete,
+    is_made_already,
     named_lines,
-    open_resumable,
-    read_pair_chunks,
+    write_in_chunks,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -24,8 +24,7 @@ from vanilla_transformer.commands.options import (
     add_resume_option,
     check_usage,
 )
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file, read_lines
+from vanilla_transformer.data.text_files import read_line_pairs, read_lines
 from vanilla_transformer.data.word_alignment import (
     Links,
     alignment_error_rate,
@@ -66,68 +65,62 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the files, and options that contradict each other."""
+def run(options: argparse.Namespace) -> None:
+    """Aligns the pairs in their order; prints the error rate on standard error."""
     check_usage(
         (
             options.tokens and options.json,
             "give --tokens or --json, which holds the links of tokens too",
         ),
+        (options.resume and not options.output, "--resume needs --output"),
         (
             options.resume and options.gold,
             "give --resume or --gold, which needs the links of all lines",
         ),
     )
-    check_resumption(options)
-    check_model_directory(options.model)
+    if is_made_already(options):
+        return
     read_from = {"--source": options.source, "--target": options.target, "--gold": options.gold}
-    for path in filter(None, read_from.values()):
-        existing_file(path)
     check_output(options, read_from)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Aligns the pairs in their order; prints the error rate on standard error."""
-    check(options)
+    gold = _read_gold_links(options.gold) if options.gold else []
     from vanilla_transformer.inference.translator import Translator
 
-    if is_resumed_and_complete(options, options.source):
-        return
-    found: list[Links] = []
+    translator = Translator.from_pretrained(options.model, "transformers", options.device)
+    all_links: list[Links] = []
+
+    def write(first: int, pairs: list[tuple[str, str]], stream: TextIO) -> None:
+        sources, targets = zip(*pairs, strict=True)
+        with named_lines(options.source, first + 1):
+            alignments = translator.align(sources, targets, batch_tokens=options.batch_tokens)
+        for alignment in alignments:
+            links = format_links(alignment.tokens if options.tokens else alignment.words)
+            described = json.dumps(asdict(alignment), ensure_ascii=False)
+            print(described if options.json else links, file=stream)
+            if options.gold:
+                all_links.append(alignment.words)
+
     identity = {
         **{name: file_identity(getattr(options, name)) for name in ("model", "source", "target")},
         "tokens": options.tokens,
         "json": options.json,
     }
-    with open_resumable(options, identity) as (stream, done):
-        translator = Translator.from_pretrained(options.model, "transformers", options.device)
-        chunks = read_pair_chunks(
-            options.source, options.target, done, progress=not stream.isatty()
-        )
-        for first, sources, targets in chunks:
-            with named_lines(options.source, first):
-                pairs = translator.align(sources, targets, batch_tokens=options.batch_tokens)
-            for alignment in pairs:
-                links = format_links(alignment.tokens if options.tokens else alignment.words)
-                described = json.dumps(asdict(alignment), ensure_ascii=False)
-                print(described if options.json else links, file=stream)
-                if options.gold:
-                    found.append(alignment.words)
+    pairs = read_line_pairs(options.source, options.target)
+    write_in_chunks(options, identity, pairs, write, len(FileLines(options.source)), "pairs")
     if options.gold:
-        _report_error_rate(found, options.gold)
+        if len(gold) != len(all_links):
+            raise ValueError(
+                f"{options.gold!r} has {len(gold)} lines for {len(all_links)} pairs: give one each."
+            )
+        rate = alignment_error_rate(all_links, *zip(*gold, strict=True))
+        print(f"{len(gold):,} pairs, alignment error rate {rate:.4f}", file=sys.stderr)
 
 
-def _report_error_rate(found: list[Links], gold: str) -> None:
-    """Prints the alignment error rate on standard error."""
-    sure, possible = [], []
-    for number, line in enumerate(read_lines(gold), start=1):
+def _read_gold_links(path: str) -> list[tuple[Links, Links]]:
+    """Reads the sure and the possible links of each line."""
+    links = []
+    for number, line in enumerate(read_lines(path), start=1):
         try:
-            links = parse_gold_links(line)
+            links.append(parse_gold_links(line))
         except ValueError as error:
-            raise ValueError(f"{gold}, line {number}: {error}") from None
-        sure.append(links[0])
-        possible.append(links[1])
-    if len(sure) != len(found):
-        raise ValueError(f"{gold!r} has {len(sure)} lines for {len(found)} pairs: give one each.")
-    rate = alignment_error_rate(found, sure, possible)
-    print(f"{len(found):,} pairs, alignment error rate {rate:.4f}", file=sys.stderr)
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return links

@@ -8,7 +8,7 @@ of them dies: Dask gives its shard to another one.
 import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,19 +16,19 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+import dask
+from distributed import Client, KilledWorker, LocalCluster, as_completed
 from transformers import set_seed
 
 from vanilla_transformer.commands import translate
-from vanilla_transformer.commands.files import check_identity, count_lines, file_identity
+from vanilla_transformer.commands.files import (
+    FileLines,
+    file_identity,
+    open_part,
+    parts_directory,
+)
 from vanilla_transformer.commands.program import describe_error
-from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
-from vanilla_transformer.data.directory_lock import locked_directory
-from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.extras import optional_packages
 from vanilla_transformer.progress import Progress, hide_bars_of_loading, print_message
-
-MANIFEST = "manifest.json"
-"""What the shards of a directory are made from."""
 
 _SHARDS_AHEAD = 2  # whose lines are read, for each worker
 _FAILURES_IN_A_ROW = 20  # after so many, the next shard is not expected to do better
@@ -50,14 +50,6 @@ class Shard:
     def __str__(self) -> str:
         return f"{self.path.name} ({self.file}, lines {self.first + 1}-{self.first + self.count})"
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the outputs are there, and as many as the lines."""
-        if not self.path.is_file():
-            return False
-        with self.path.open("rb") as stream:
-            return sum(1 for _ in stream) == self.count
-
 
 def translate_corpus(options: argparse.Namespace) -> None:
     """Translates the shards that the directory lacks.
@@ -66,59 +58,42 @@ def translate_corpus(options: argparse.Namespace) -> None:
         ValueError: If the directory was made from something else, or another program writes to it.
         OSError: If shards have failed. The error names them; the others are complete.
     """
-    folder, size = Path(options.output), options.shard_lines or translate.SHARD_LINES
-    with locked_directory(folder, is_main=True):
-        identity = {
-            **translate.identity(options),
-            "corpus": [file_identity(file) for file in options.corpus],
-            "shard_lines": size,
-        }
-        _check_manifest(folder, identity)
-        shards = _cut_files(options, size)
-        missing = [shard for shard in shards if not shard.is_complete]
+    folder = Path(options.output).resolve()  # workers have another working directory
+    identity = {
+        **translate.identity(options),
+        "corpus": [file_identity(file) for file in options.corpus],
+        "shard_lines": options.shard_lines,
+    }
+    shards = _cut_files(options, folder)
+    with parts_directory(folder, identity):
+        missing = [shard for shard in shards if not shard.path.exists()]
         total = sum(shard.count for shard in shards)
         done = total - sum(shard.count for shard in missing)
         failed: dict[Shard, str] = {}
-        try:
-            if missing:
-                with Progress(total, "lines", done=done) as shown:
-                    for shard, problem in _carry_out(options, missing):
-                        if problem:
-                            failed[shard] = problem
-                            print_message(f"{shard} has failed: {problem}")
-                        else:
-                            done += shard.count
-                            shown.reach(done)
-        finally:
-            for path in folder.glob("*.partial"):  # of a worker that was killed
-                path.unlink(missing_ok=True)
-        if failed:
-            named = "; ".join(f"{shard}: {problem}" for shard, problem in failed.items())
-            raise OSError(
-                f"{len(failed)} of {len(shards)} shards have failed. The same command makes these "
-                f"alone: {named}"
-            )
-        print_message(f"{folder}: {total:,} lines in {len(shards)} shards.")
-
-
-def _check_manifest(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Refuses a directory whose shards are made from something else; records what they are."""
-    if (folder / MANIFEST).is_file():
-        check_identity(folder, folder / MANIFEST, identity)
-    elif any(folder.iterdir()):
-        raise ValueError(
-            f"`--output` {str(folder)!r} is not empty, and holds no translated corpus: choose "
-            "another directory."
+        if missing:
+            with Progress(total, "lines", done=done) as progress:
+                for shard, problem in _carry_out(options, missing):
+                    if problem:
+                        failed[shard] = problem
+                        print_message(f"{shard} has failed: {problem}")
+                    else:
+                        done += shard.count
+                        progress.reach(done)
+    if failed:
+        named = "; ".join(f"{shard}: {problem}" for shard, problem in failed.items())
+        raise OSError(
+            f"{len(failed)} of {len(shards)} shards have failed. The same command makes these "
+            f"alone: {named}"
         )
-    write_atomic(folder / MANIFEST, json.dumps(identity, indent=1) + "\n")
+    print_message(f"{options.output}: {total:,} lines in {len(shards)} shards.")
 
 
-def _cut_files(options: argparse.Namespace, size: int) -> list[Shard]:
-    folder = Path(options.output).resolve()  # workers have another working directory
+def _cut_files(options: argparse.Namespace, folder: Path) -> list[Shard]:
+    size = options.shard_lines
     suffix = "jsonl" if options.json else "tsv" if options.tsv else "txt"
     shards: list[Shard] = []
     for file in options.corpus:
-        lines = count_lines(file) or 0
+        lines = len(FileLines(file))
         for first in range(0, lines, size):
             path = folder / f"{len(shards):05}.{suffix}"
             shards.append(Shard(path, file, first, min(size, lines - first)))
@@ -128,21 +103,16 @@ def _cut_files(options: argparse.Namespace, size: int) -> list[Shard]:
 def _with_lines(shards: Sequence[Shard]) -> Iterator[tuple[Shard, list[str]]]:
     """Yields shards with their lines; each file is read once, as a stream."""
     for file, group in groupby(shards, lambda shard: shard.file):
-        lines, position = read_lines(file), 0
+        lines, position = iter(FileLines(file)), 0
         for shard in group:
             start = shard.first - position
-            found = list(islice(lines, start, start + shard.count))
-            if len(found) != shard.count:
-                raise ValueError(f"{file!r} was cut off while it was translated: begin again.")
+            yield shard, list(islice(lines, start, start + shard.count))
             position = shard.first + shard.count
-            yield shard, found
 
 
 def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator[tuple[Shard, str]]:
     """Yields each shard that is written, with "", and each that has failed, with the reason."""
     with _connected_client(options) as client:
-        with optional_packages():
-            from distributed import KilledWorker, as_completed
         # One worker finds what is wrong with all shards, and exports the model if that is needed.
         described = _describe_options(options)
         engine = client.submit(_name_of_engine, described, pure=False).result()
@@ -175,20 +145,16 @@ def _carry_out(options: argparse.Namespace, shards: Sequence[Shard]) -> Iterator
 def _describe_options(options: argparse.Namespace) -> str:
     """Returns the options for the workers, with absolute paths."""
     models = (options.model, *options.ensemble_with)
-    model, *others = (str(Path(one).resolve()) if Path(one).exists() else one for one in models)
-    weights = [file_identity(one) for one in models]  # others are another model to a worker
-    own = {"model": model, "ensemble_with": others, "weights": weights}
-    return json.dumps({**vars(options), **own})
+    model, *others = (str(Path(path).resolve()) if Path(path).exists() else path for path in models)
+    weights = [file_identity(path) for path in models]  # others are another model to a worker
+    changed = {"model": model, "ensemble_with": others, "weights": weights}
+    return json.dumps({**vars(options), **changed})
 
 
 @contextmanager
 def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
     """Connects with the scheduler of a cluster, or starts workers on this machine."""
-    with optional_packages():
-        import dask
-
-        dask.config.set(_QUIET)
-        from distributed import Client, LocalCluster
+    dask.config.set(_QUIET)
     if (scheduler := options.scheduler) is not None:
         where = "scheduler_file" if os.path.isfile(scheduler) else "address"
         with Client(**{where: scheduler}) as client:
@@ -197,7 +163,7 @@ def _connected_client(options: argparse.Namespace) -> Iterator[Any]:
             yield client
         return
     cluster = LocalCluster(
-        n_workers=options.num_proc or 1,
+        n_workers=options.num_proc,
         threads_per_worker=1,
         memory_limit=None,
         dashboard_address=None,
@@ -221,19 +187,15 @@ def _name_of_engine(described: str) -> str:
 
 
 def _translate_shard(described: str, engine: str, shard: Shard, lines: list[str]) -> None:
-    if shard.is_complete:  # by a worker that died before it could say so
+    if shard.path.exists():  # by a worker that died before it could say so
         return
     options = argparse.Namespace(**json.loads(described))
     translator = _translator_of_worker(described)
-    if (own := translator.engine.name) != engine:
+    if (name := translator.engine.name) != engine:
         raise ValueError(
-            f"This worker has the engine {own!r}, and the first one {engine!r}: install the same "
+            f"This worker has the engine {name!r}, and the first one {engine!r}: install the same "
             "packages, or give --engine."
         )
     set_seed(options.seed + int(shard.path.stem))
-    with (
-        explained_full_disk(shard.path),
-        replaced_file(shard.path) as part,
-        part.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        translate.print_outputs(translator, options, iter(lines), lines, stream)
+    with open_part(shard.path) as stream:
+        translate.print_outputs(translator, options, lines, stream)

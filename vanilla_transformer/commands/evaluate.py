@@ -4,15 +4,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, fields
 from typing import Any
 
-from vanilla_transformer.commands.files import (
-    check_data_files,
-    check_output,
-    data_files,
-    open_output,
-)
+from vanilla_transformer.commands.files import check_output, open_output
 from vanilla_transformer.commands.options import (
     CommandParser,
     UsageError,
@@ -20,13 +16,12 @@ from vanilla_transformer.commands.options import (
     add_fields,
     add_search_options,
     check_usage,
-    given_search_options,
     option_of,
+    search_options,
     usage_of_search,
 )
-from vanilla_transformer.data.arguments import LIMITS, SPLITS, DataArguments
+from vanilla_transformer.data.arguments import SPLITS, DataArguments
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import METRIC_NAMES
 
 SUMMARY = "Scores the outputs of a saved model, or compares several; prints the scores as JSON."
@@ -79,74 +74,52 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the data options, the paths and the output file."""
+def run(options: argparse.Namespace) -> None:
+    """Generates, scores, and prints the scores."""
     check_usage(
         (len(options.models) > 1 and not options.compare, "several models need --compare"),
         (len(options.models) < 2 and options.compare, "--compare needs two models or more"),
-        (len(set(options.models)) < len(options.models), "--compare names a model twice"),
-        (options.html and not options.compare, "--html needs --compare"),
         (options.html and options.html == options.output, "--html and --output are one file"),
     )
-    _data_arguments(options)
-    limit = LIMITS[options.split]
-    own = option_of(limit)
-    given = [name for name in LIMITS.values() if getattr(options, name, None) is not None]
-    check_usage(
-        *(
-            (name != limit, f"{option_of(name)} has no effect on this --split: give {own}")
-            for name in given
-        )
-    )
     for model in options.models:
-        check_model_directory(model)
-    check_data_files(vars(options))
-    files = data_files(vars(options)).items()
-    read_from = {option_of(name): path for name, path in files}
+        check_model_directory(model)  # not only after the evaluation of the models before it
+    names = [f"{split}_{part}" for split in SPLITS for part in ("file", "source", "target")]
+    read_from = {option_of(name): getattr(options, name) for name in names}
     check_output(options, read_from)
     page = argparse.Namespace(output=options.html, overwrite=options.overwrite)
     check_output(page, read_from, "--html")
-    given_search_options(options)
-    check_extra("train")
-    if options.engine == "ctranslate2":
-        check_extra("ctranslate2")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Generates, scores, and prints the scores."""
-    check(options)
     from vanilla_transformer.inference.results import without_infinities
     from vanilla_transformer.run.comparison import describe_scores
     from vanilla_transformer.run.comparison_page import comparison_page
     from vanilla_transformer.run.evaluation import compare_models, evaluate_model
 
-    with usage_of_search():
-        found: Any = (compare_models if options.compare else evaluate_model)(
-            options.models if options.compare else options.models[0],
-            _data_arguments(options),
-            split=options.split,
-            metrics=options.metrics,
-            engine=options.engine,
-            device=options.device,
-            batch_tokens=options.batch_tokens,
-            progress=True,
-            **given_search_options(options),
-        )
-    report = without_infinities(asdict(found))
-    print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
-    if options.compare:
-        print(*describe_scores(found.scores), sep="\n", file=sys.stderr)
-    if options.output:
-        with open_output(options.output) as stream:
-            json.dump(report, stream, indent=1, ensure_ascii=False, allow_nan=False)
-    if options.html:
-        with open_output(options.html) as stream:
-            stream.write(comparison_page(found))
-
-
-def _data_arguments(options: argparse.Namespace) -> DataArguments:
     names = [field.name for field in fields(DataArguments) if field.name in options]
     try:
-        return DataArguments(**{name: getattr(options, name) for name in names})
+        data = DataArguments(**{name: getattr(options, name) for name in names})
     except ValueError as error:
         raise UsageError(str(error)) from error
+    with ExitStack() as files:  # what cannot be written is told before the work
+        report_file, page_file = (
+            files.enter_context(open_output(path)) if path else None
+            for path in (options.output, options.html)
+        )
+        with usage_of_search():
+            evaluated: Any = (compare_models if options.compare else evaluate_model)(
+                options.models if options.compare else options.models[0],
+                data,
+                split=options.split,
+                metrics=options.metrics,
+                engine=options.engine,
+                device=options.device,
+                batch_tokens=options.batch_tokens,
+                progress=True,
+                **search_options(options),
+            )
+        report = without_infinities(asdict(evaluated))
+        print(json.dumps(report["scores"], indent=2, allow_nan=False), flush=True)
+        if options.compare:
+            print(*describe_scores(evaluated.scores), sep="\n", file=sys.stderr)
+        if report_file:
+            json.dump(report, report_file, indent=1, ensure_ascii=False, allow_nan=False)
+        if page_file and options.compare:
+            page_file.write(comparison_page(evaluated))

@@ -1,185 +1,102 @@
-"""What subcommands read and write: models, lines, whole outputs, outputs that are continued.
+"""What subcommands read and write: lines, whole outputs, outputs that are made in parts.
 
-Nothing here needs torch or transformers.
+Nothing here needs torch or transformers before a work begins.
 """
 
 import argparse
 import gzip
 import json
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, TextIO, cast
+from typing import Any, TextIO, TypeVar, cast
 
-from vanilla_transformer.commands.options import check_usage
-from vanilla_transformer.data.atomic_files import replaced_file
+from vanilla_transformer.data.atomic_files import explained_full_disk, replaced_file, write_atomic
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import model_files
-from vanilla_transformer.data.text_files import (
-    decode_lines,
-    existing_file,
-    read_line_pairs,
-    read_lines,
-)
+from vanilla_transformer.data.text_files import decode_lines, read_lines
 
-PAIRS_PER_CHUNK = 2048
+T = TypeVar("T")
 
-
-def check_data_files(options: Mapping[str, Any]) -> None:
-    """Checks that the data files among the options exist; the error names the option."""
-    for name, path in data_files(options).items():
-        try:
-            existing_file(path)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(f"`{name}`: {error}") from None
-
-
-def data_files(options: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the data files among the options by the names of their options."""
-    names = [
-        f"{split}_{part}"
-        for split in ("train", "validation", "test")
-        for part in ("file", "source", "target")
-    ]
-    return {name: options[name] for name in names if options.get(name)}
+LINES_PER_CHUNK = 2048
+"""Lines that are computed together, and that an interrupted output loses at most."""
+MANIFEST = "manifest.json"
+"""The file, in a directory of parts, that tells what the parts are made from."""
+_PARTS = "part-*[0-9]"
 
 
 # Lines that are read ------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class FileLines:
+    """The lines of a text file, read as a stream; their number tells how long a work takes."""
+
+    path: str
+
+    def __iter__(self) -> Iterator[str]:
+        return read_lines(self.path)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def source_lines(lines: Sequence[str], file: str | None) -> Iterable[str]:
     """Returns the lines to work on; a file and standard input are read as a stream."""
     if lines:
-        return list(lines)
-    if file:
-        return read_lines(file)
-    if sys.stdin is None:
-        raise ValueError("Standard input is closed: give lines as arguments, or --input.")
-    return decode_lines(sys.stdin.buffer, "standard input")
+        return lines
+    return FileLines(file) if file else decode_lines(sys.stdin.buffer, "standard input")
 
 
-def read_pair_chunks(
-    source: str, target: str, skip: int = 0, progress: bool = False
-) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Reads two files of as many lines as a stream, from the pair after the first `skip`.
-
-    Args:
-        progress: Whether to show on standard error how many pairs are done.
-
-    Yields:
-        The number of the first line, and up to `PAIRS_PER_CHUNK` lines of each file.
-    """
-    from vanilla_transformer.progress import Progress
-
-    pairs = islice(read_line_pairs(source, target), skip, None)
-    done = skip
-    total = count_lines(source) if progress else None
-    with Progress(total, "pairs", done=done, shown=progress) as shown:
-        while chunk := list(islice(pairs, PAIRS_PER_CHUNK)):
-            yield done + 1, [one for one, _ in chunk], [other for _, other in chunk]
-            done += len(chunk)
-            shown.reach(done)
-
-
-@dataclass(frozen=True)
-class CountedLines:
-    """Lines that are read as a stream, and their number, which tells how long the work takes."""
-
-    lines: Iterable[str]
-    count: int
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.lines)
-
-    def __len__(self) -> int:
-        return self.count
-
-
-def count_lines(file: str) -> int | None:
-    """Counts the lines of a file, which is read for this; None: it can be read only once."""
-    return sum(1 for _ in read_lines(file)) if Path(file).is_file() else None
-
-
-def with_count(lines: Iterable[str], file: str | None, skip: int) -> Iterable[str]:
-    """Adds to the lines of a file, less those that are left out, how many there are."""
-    count = None if file is None else count_lines(file)
-    return lines if count is None else CountedLines(lines, count - skip)
+def in_chunks(rows: Iterable[T], done: int = 0) -> Iterator[tuple[int, list[T]]]:
+    """Yields the rows after the first `done` in chunks, each with the number of its first row."""
+    rows = islice(rows, done, None)
+    while chunk := list(islice(rows, LINES_PER_CHUNK)):
+        yield done, chunk
+        done += len(chunk)
 
 
 @contextmanager
 def named_lines(file: str, first: int) -> Iterator[None]:
-    """Names the line of a file that an error is about, where the block begins at line `first`."""
+    """Names the line of a file that is too long, where the block begins at line `first`."""
     from vanilla_transformer.inference.translator import LongSourceError
 
     try:
         yield
     except LongSourceError as error:
         raise ValueError(f"{file}, line {first + error.number}: it {error.problem}") from error
-    except ValueError as error:
-        raise ValueError(f"{file}, from line {first}: {error}") from error
 
 
 # Outputs ------------------------------------------------------------------------------------------
 
 
-def check_resumption(options: argparse.Namespace) -> None:
-    """Refuses `--resume` where an output could not go on."""
-    check_usage(
-        (options.resume and not options.output, "--resume needs --output"),
-        (
-            options.resume and str(options.output).endswith(".gz"),
-            "--resume cannot go on with a packed file: give another --output",
-        ),
-    )
-
-
 def check_output(
     options: argparse.Namespace, read_from: Mapping[str, str | None], name: str = "--output"
 ) -> None:
-    """Checks the options `output`, `overwrite` and, where there is one, `resume`.
+    """Checks that an output replaces nothing that was not meant.
 
     Args:
+        options: Has `output`, `overwrite` and, where an output can be continued, `resume`.
         read_from: Files that are read at the same time, by the options that name them.
         name: The option that the output is called in errors.
 
     Raises:
         ValueError: If the file exists and may not be replaced, or if it is one of `read_from`.
-        OSError: If it is a directory, or no file can be made in its directory.
     """
-    path, resumes = options.output, getattr(options, "resume", False)
-    if not path:
+    path = options.output
+    if not path or not os.path.exists(path):
         return
-    output, unfinished = Path(path), _unfinished_file(path)
-    if output.is_dir():
-        raise IsADirectoryError(f"`{name}` {path!r} is a directory: give the name of a file.")
-    if output.exists() and not (options.overwrite or resumes):
+    if os.path.isdir(path) or not options.overwrite:
         raise ValueError(f"`{name}` {path!r} exists: add --overwrite, or choose another file.")
     for option, source in read_from.items():
-        if source and output.exists() and output.samefile(source):
+        if source and os.path.exists(source) and os.path.samefile(path, source):
             raise ValueError(f"`{name}` {path!r} is also the `{option}`: choose another file.")
-    if not output.parent.is_dir():
-        raise FileNotFoundError(
-            f"`{name}` {path!r}: the directory {str(output.parent)!r} does not exist."
-        )
-    if output.is_file() or not output.exists():  # not a device or a pipe
-        try:
-            with TemporaryFile(dir=unfinished.parent):
-                pass
-        except OSError as error:
-            raise OSError(
-                f"`{name}` {path!r}: no file can be made in {str(unfinished.parent)!r} "
-                f"({error.strerror}): choose another directory."
-            ) from error
-    if resumes and not options.overwrite and output.exists() and unfinished.exists():
-        raise ValueError(
-            f"`{name}` {path!r} exists, and {str(unfinished)!r} would replace it: add "
-            "--overwrite to go on with the latter, or delete the latter to keep the former."
-        )
 
 
 @contextmanager
@@ -196,12 +113,10 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         devices and pipes get each line as it is printed.
     """
     if path is None:
-        if sys.stdout is None:
-            raise ValueError("Standard output is closed: open it, or give --output.")
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
         yield sys.stdout
-    elif Path(path).exists() and not Path(path).is_file():  # a device or a pipe
+    elif os.path.exists(path) and not os.path.isfile(path):  # a device or a pipe
         with open(path, "w", encoding="utf-8", buffering=1) as stream:
             yield stream
     else:
@@ -213,109 +128,121 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             yield cast(TextIO, file)
 
 
-@contextmanager
-def open_resumable(
-    options: argparse.Namespace, identity: Mapping[str, Any]
-) -> Iterator[tuple[TextIO, int]]:
-    """Opens the output; with `--resume` it keeps its lines when the process ends too early.
-
-    Each line goes to `PATH.unfinished` as it is printed. This file takes its place at the end.
-    `PATH.unfinished.json` records what the lines were made from: it goes on only if `identity` is
-    equal.
-
-    Yields:
-        The stream, and the number of complete lines that it holds already.
-    """
-    if not options.resume:
-        with open_output(options.output) as stream:
-            yield stream, 0
-        return
-    unfinished = _unfinished_file(options.output)
-    record = Path(f"{unfinished}.json")
-    done = 0
-    if unfinished.is_file() and record.is_file():
-        check_identity(unfinished, record, identity)
-        content = unfinished.read_bytes()
-        done, size = content.count(b"\n"), content.rfind(b"\n") + 1
-        with unfinished.open("r+b") as file:
-            file.truncate(size)  # a line that was not completed
-    else:
-        unfinished.unlink(missing_ok=True)
-        record.write_text(json.dumps(identity), encoding="utf-8")
-    with unfinished.open("a", encoding="utf-8", newline="\n", buffering=1) as stream:
-        yield stream, done
-    unfinished.replace(Path(options.output).resolve())
-    record.unlink()
+def print_line(text: str, stream: TextIO) -> None:
+    """Prints a text as one line: line breaks, which some models can generate, become spaces."""
+    print(text.replace("\r", " ").replace("\n", " "), file=stream)
 
 
-def check_done_lines(output: str, lines: Iterable[str]) -> None:
-    """Refuses an interrupted output of sources and outputs whose sources are not these lines."""
-    unfinished = _unfinished_file(output)
-    for number, (found, line) in enumerate(zip_longest(read_lines(unfinished), lines), start=1):
-        if found is None or line is None or not found.startswith(f"{as_cell(line)}\t"):
-            raise ValueError(
-                f"{str(unfinished)!r}, line {number}, does not begin with line {number} of the "
-                "input: the outputs are shifted; delete it to begin again."
-            )
+# Outputs that are made in parts -------------------------------------------------------------------
 
 
-def as_cell(text: str) -> str:
-    """Returns a text as a cell of a line of cells: tabs and line breaks become spaces."""
-    return text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
-
-
-def _unfinished_file(output: str) -> Path:
-    """Returns the file that becomes an output, beside it, or beside what it names as a link."""
-    return Path(f"{Path(output).resolve()}.unfinished")
-
-
-def is_resumed_and_complete(options: argparse.Namespace, source: str) -> bool:
-    """Returns whether `--resume` finds a complete file, and says what is not known of it."""
+def is_made_already(options: argparse.Namespace) -> bool:
+    """Returns whether `--resume` finds a complete output, and says so."""
     path = options.output
-    if not options.resume or options.overwrite or not Path(path).exists():
+    if not options.resume or options.overwrite or not os.path.exists(path):
         return False
-    if _unfinished_file(path).exists():
-        return False
-    with open(path, "rb") as stream:
-        found = sum(1 for _ in stream)
-    wanted = sum(1 for _ in read_lines(source))
-    if found != wanted:
-        raise ValueError(
-            f"`--output` {path!r} exists and has {found:,} lines, but {source!r} has {wanted:,}: "
-            "add --overwrite to make it again, or choose another file."
-        )
     print(
-        f"{path} is complete, with as many lines as {source} ({found:,}): nothing to do. The model "
-        "and the options that made it are not known; add --overwrite to make it again.",
+        f"{path} exists: nothing to do. The model and the options that made it are not known; "
+        "--overwrite makes it again.",
         file=sys.stderr,
     )
     return True
 
 
+def write_in_chunks(
+    options: argparse.Namespace,
+    identity: Mapping[str, Any],
+    rows: Iterable[T],
+    write: Callable[[int, list[T], TextIO], None],
+    total: int,
+    unit: str,
+) -> None:
+    """Writes the output of some rows, chunk by chunk.
+
+    With `--resume`, each chunk is a part in the directory `OUTPUT.unfinished`, so that the same
+    command goes on after a kill. The output is made from the parts when all are there.
+
+    Args:
+        identity: What decides the output.
+        write: Writes the lines of a chunk; takes the number of its first row, from 0, its rows and
+            the stream.
+        total: The number of rows, which are called `unit` in messages about the progress.
+    """
+    from vanilla_transformer.progress import Progress
+
+    if not options.resume:
+        with (
+            open_output(options.output) as stream,
+            Progress(total, unit, shown=not stream.isatty()) as progress,
+        ):
+            for first, chunk in in_chunks(rows):
+                write(first, chunk, stream)
+                progress.reach(first + len(chunk))
+        return
+    folder = Path(f"{options.output}.unfinished")
+    with parts_directory(folder, identity):
+        done = LINES_PER_CHUNK * sum(1 for _ in folder.glob(_PARTS))  # they are made in order
+        with Progress(total, unit, done=min(done, total)) as progress:
+            for first, chunk in in_chunks(rows, done):
+                with open_part(folder / f"part-{first:09}") as stream:
+                    write(first, chunk, stream)
+                progress.reach(first + len(chunk))
+        with open_output(options.output) as stream:
+            for part in sorted(folder.glob(_PARTS)):
+                with part.open(encoding="utf-8", newline="") as lines:
+                    shutil.copyfileobj(lines, stream)
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def parts_directory(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
+    """Makes a directory of parts, or goes on with one; keeps other programs out of it.
+
+    Raises:
+        ValueError: If its parts are made from something else than `identity`, or if another program
+            writes to it.
+    """
+    from vanilla_transformer.data.directory_lock import locked_directory
+
+    with locked_directory(folder, is_main=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest, wanted = folder / MANIFEST, json.loads(json.dumps(identity))
+        if manifest.exists():
+            known = read_object(manifest)
+            names = sorted(n for n in {*known, *wanted} if known.get(n) != wanted.get(n))
+            if names:
+                raise ValueError(
+                    f"{str(folder)!r} was made with another {', '.join(names)}: give the same "
+                    "files and options, or delete it to begin again."
+                )
+        elif any(folder.iterdir()):
+            raise ValueError(f"{str(folder)!r} is not empty: choose another output.")
+        else:
+            write_atomic(manifest, json.dumps(wanted, indent=1) + "\n")
+        try:
+            yield
+        finally:
+            for path in folder.glob("*.partial"):  # of a process that was killed
+                path.unlink()
+
+
+@contextmanager
+def open_part(path: Path) -> Iterator[TextIO]:
+    """Opens a part, which exists when it is whole and on the disk."""
+    with (
+        explained_full_disk(path),
+        replaced_file(path) as unfinished,
+        unfinished.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
 def file_identity(path: str) -> list[Any]:
     """Returns path, size and time of a file or of those of a model, or a name on the Hub."""
-    found = Path(path)
-    if not found.exists():
+    entry = Path(path)
+    if not entry.exists():
         return [path]
-    files = model_files(found) if found.is_dir() else [found]
+    files = model_files(entry) if entry.is_dir() else [entry]
     return [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-
-
-def check_identity(output: Path, record: Path, identity: Mapping[str, Any]) -> None:
-    """Refuses an output that was made from something else than its record says."""
-    try:
-        recorded = read_object(record)
-    except ValueError:
-        recorded = {}
-    wanted = json.loads(json.dumps(identity))
-    names = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
-    if names:
-        raise ValueError(
-            f"{str(output)!r} was made with another {', '.join(names)}: give the same "
-            "files and options, or delete it to begin again."
-        )
-
-
-def print_line(text: str, stream: TextIO) -> None:
-    """Prints a text as one line: line breaks, which some models can generate, become spaces."""
-    print(text.replace("\r", " ").replace("\n", " "), file=stream)

@@ -4,12 +4,10 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
-from math import isfinite
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
@@ -156,14 +154,12 @@ def _number_type(
 
 positive_integer = _number_type(int, lambda value: value >= 1, "is below 1")
 nonnegative_integer = _number_type(int, lambda value: value >= 0, "is below 0")
-finite_number = _number_type(float, isfinite, "is not a finite number")
 positive_number = _number_type(
     float, lambda value: 0 < value < float("inf"), "is not a finite number above 0"
 )
 nonnegative_number = _number_type(
     float, lambda value: 0 <= value < float("inf"), "is not a finite number of at least 0"
 )
-probability = _number_type(float, lambda value: 0 < value <= 1, "is not above 0 and at most 1")
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
@@ -202,29 +198,23 @@ def add_resume_option(files: argparse._ArgumentGroup) -> None:
 
 def add_search_options(group: argparse._ArgumentGroup) -> None:
     """Adds the settings of the search to a group of options."""
-    integer: dict[str, Any] = {"type": positive_integer, "metavar": "N"}
-    group.add_argument("--num-beams", **integer, help="beam width; 1 is greedy search")
-    group.add_argument("--max-new-tokens", **integer, help="longest output, in tokens")
+    group.add_argument("--num-beams", type=int, metavar="N", help="beam width; 1 is greedy search")
+    group.add_argument("--max-new-tokens", type=int, metavar="N", help="longest output, in tokens")
     group.add_argument(
         "--length-penalty",
-        type=finite_number,
+        type=float,
         metavar="X",
         help="exponent of the length by which a beam search divides scores: above 1 favours longer "
         "outputs",
     )
     group.add_argument("--do-sample", action="store_true", default=None, help="sample tokens")
     group.add_argument(
-        "--temperature",
-        type=positive_number,
-        metavar="X",
-        help="below 1 samples likely tokens more",
+        "--temperature", type=float, metavar="X", help="below 1 samples likely tokens more"
     )
-    group.add_argument(
-        "--top-k", type=nonnegative_integer, metavar="N", help="sample from the N likeliest tokens"
-    )
+    group.add_argument("--top-k", type=int, metavar="N", help="sample from the N likeliest tokens")
     group.add_argument(
         "--top-p",
-        type=probability,
+        type=float,
         metavar="X",
         help="sample from the likeliest tokens whose probabilities add up to X",
     )
@@ -241,14 +231,19 @@ def add_search_options(group: argparse._ArgumentGroup) -> None:
 def _read_setting(text: str) -> tuple[str, Any]:
     """Reads a setting of `generate()`; the value is JSON, or else a text."""
     name, equals, value = text.partition("=")
-    if not (name and equals):
+    if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    if value == "null":
-        raise argparse.ArgumentTypeError(f"{text!r} changes nothing: leave it out")
     try:
         return name.replace("-", "_"), json.loads(value)
     except ValueError:
         return name.replace("-", "_"), {"True": True, "False": False}.get(value, value)
+
+
+def search_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of the search that were given, by their names in `GenerationConfig`."""
+    values = {name: getattr(options, name) for name in _SEARCH_OPTIONS}
+    supplied = {name: value for name, value in values.items() if value is not None}
+    return {**supplied, **dict(options.generation)}
 
 
 def add_engine_options(group: argparse._ArgumentGroup, engine: bool = True) -> None:
@@ -278,16 +273,6 @@ def add_compute_type_option(group: argparse._ArgumentGroup, default: str = "floa
         metavar="TYPE",
         help="type of CTranslate2's computation; int8 is the fastest on a CPU",
     )
-
-
-def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of the search that were given, by their names in `GenerationConfig`."""
-    named = [(name, getattr(options, name)) for name in _SEARCH_OPTIONS]
-    given = [*((name, value) for name, value in named if value is not None), *options.generation]
-    for name, count in Counter(name for name, _ in given).items():
-        if count > 1:
-            raise UsageError(f"the setting {name} is given {count} times: give it once")
-    return dict(given)
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.files import (
+    FileLines,
     check_output,
+    in_chunks,
     named_lines,
     open_output,
-    read_pair_chunks,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -20,9 +21,7 @@ from vanilla_transformer.commands.options import (
     add_output_options,
     add_pair_options,
 )
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file
-from vanilla_transformer.extras import check_extra
+from vanilla_transformer.data.text_files import read_line_pairs
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.results import Score
@@ -50,33 +49,28 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the model's path and the files."""
-    check_model_directory(options.model)
-    read_from = {"--source": options.source, "--target": options.target}
-    for path in read_from.values():
-        existing_file(path)
-    check_output(options, read_from)
-    if options.engine == "ctranslate2":
-        check_extra("ctranslate2")
-
-
 def run(options: argparse.Namespace) -> None:
     """Scores the pairs in their order; prints the perplexity of all on standard error."""
-    check(options)
+    check_output(options, {"--source": options.source, "--target": options.target})
     from vanilla_transformer.inference.translator import Translator
+    from vanilla_transformer.progress import Progress
 
     translator = Translator.from_pretrained(options.model, options.engine, options.device)
     num_pairs, num_tokens, total = 0, 0, 0.0
-    with open_output(options.output) as stream:
-        chunks = read_pair_chunks(options.source, options.target, progress=not stream.isatty())
-        for first, sources, targets in chunks:
-            with named_lines(options.source, first):
+    pairs, count = read_line_pairs(options.source, options.target), len(FileLines(options.source))
+    with (
+        open_output(options.output) as stream,
+        Progress(count, "pairs", shown=not stream.isatty()) as progress,
+    ):
+        for first, chunk in in_chunks(pairs):
+            sources, targets = zip(*chunk, strict=True)
+            with named_lines(options.source, first + 1):
                 scores = translator.score(sources, targets, batch_tokens=options.batch_tokens)
             for score in scores:
                 num_pairs, num_tokens = num_pairs + 1, num_tokens + len(score.tokens)
                 total += score.log_probability
                 print(_format_score(score, options.json), file=stream)
+            progress.reach(num_pairs)
     mean = -total / max(num_tokens, 1)
     perplexity = exp(mean) if mean < 700 else inf
     summary = f"{num_pairs:,} pairs, {num_tokens:,} tokens, perplexity {perplexity:.4f}"

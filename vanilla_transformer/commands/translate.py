@@ -4,22 +4,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import asdict
-from itertools import islice, tee
+from itertools import tee
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vanilla_transformer.commands.files import (
-    as_cell,
-    check_done_lines,
+    FileLines,
     check_output,
-    check_resumption,
     file_identity,
-    is_resumed_and_complete,
-    open_resumable,
+    is_made_already,
+    open_output,
     print_line,
     source_lines,
-    with_count,
+    write_in_chunks,
 )
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -30,20 +28,14 @@ from vanilla_transformer.commands.options import (
     add_resume_option,
     add_search_options,
     check_usage,
-    given_search_options,
     positive_integer,
+    search_options,
     usage_of_search,
 )
-from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.data.word_alignment import format_links
-from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
     from vanilla_transformer.inference.translator import Translator
-
-CANDIDATES = 16
-"""Outputs per line that --minimum-risk compares unless --candidates is given."""
 
 _ENTRIES = """\
 For `corpora` in a recipe, where the outputs are the targets:
@@ -52,9 +44,6 @@ Where they are the sources of a back-translation:
   - train: {0}
     columns: [2, 1]
     tag: <bt>"""
-
-SHARD_LINES = 16_384
-"""Lines of a shard unless --shard-lines is given: some minutes of a processor."""
 
 SUMMARY = "Translates lines, files and pipes with the fastest engine that is installed."
 EXAMPLES = """
@@ -105,24 +94,27 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="texts as in --input; --output is then a directory, which a later call completes",
+        help="texts as in --input; --output is then a directory, which a later call completes "
+        "without --resume",
     )
     corpus.add_argument(
         "--num-proc",
         type=positive_integer,
+        default=1,
         metavar="N",
-        help="processes on this machine, with one thread each (default: 1)",
+        help="processes on this machine, with one thread each",
     )
     corpus.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="address, or scheduler file, of a Dask cluster whose workers translate",
+        help="address, or scheduler file, of a Dask cluster whose workers translate instead",
     )
     corpus.add_argument(
         "--shard-lines",
         type=positive_integer,
+        default=16_384,
         metavar="N",
-        help=f"lines of a shard (default: {SHARD_LINES})",
+        help="lines of a shard, which takes some minutes of a processor",
     )
     search = parser.add_argument_group("search (default: as saved with the model)")
     add_search_options(search)
@@ -135,8 +127,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     search.add_argument(
         "--candidates",
         type=positive_integer,
+        default=16,
         metavar="N",
-        help=f"outputs per line that --minimum-risk compares (default: {CANDIDATES})",
+        help="outputs per line that --minimum-risk compares",
     )
     work = parser.add_argument_group("computation")
     add_engine_options(work)
@@ -152,108 +145,50 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the model's path, the files, and options that contradict each other."""
+def run(options: argparse.Namespace) -> None:
+    """Translates in the order of the lines, or shard by shard."""
     check_usage(
         (
-            options.lines and options.input,
-            "give the lines as arguments or in --input, not both",
+            bool(options.lines) + bool(options.input) + bool(options.corpus) > 1,
+            "give the lines as arguments, in --input or in --corpus: one of these",
         ),
-        *_rules_of_corpus(options),
-        (
-            options.candidates and not options.minimum_risk,
-            "--candidates needs --minimum-risk, which compares them",
-        ),
-        (
-            options.ensemble_with and options.compute_type != "float32",
-            "--compute-type is for CTranslate2, which computes no --ensemble-with",
-        ),
+        (options.corpus and not options.output, "--corpus needs --output, the name of a directory"),
         (
             options.tsv and (options.json or options.alignment),
             "--tsv, --json and --alignment write lines of different forms: give one",
         ),
         (
-            options.resume and not options.input,
+            options.resume and not (options.corpus or (options.input and options.output)),
             "--resume needs --input and --output",
         ),
-        (
-            options.resume and options.n_best and not options.json,
-            "--resume with --n-best needs --json, which writes a line per source",
-        ),
     )
-    check_resumption(options)
-    given_search_options(options)
-    for path in (options.model, *options.ensemble_with):
-        check_model_directory(path)
-    for file in (options.input, *options.corpus):
-        if file:
-            existing_file(file)
-    if options.corpus:
-        check_extra("corpus")
-    else:
-        check_output(options, {"--input": options.input})
-    if options.engine == "ctranslate2":
-        check_extra("ctranslate2")
-    if options.minimum_risk:
-        check_extra("train")
-
-
-def _rules_of_corpus(options: argparse.Namespace) -> list[tuple[Any, str]]:
-    files, processors = options.corpus, os.cpu_count() or 1
-    given = [name for name in ("num_proc", "scheduler", "shard_lines") if getattr(options, name)]
-    return [
-        (
-            files and (options.lines or options.input),
-            "give the lines in --corpus, or as arguments or in --input",
-        ),
-        (given and not files, "--num-proc, --scheduler and --shard-lines need --corpus"),
-        (files and not options.output, "--corpus needs --output, the name of a directory"),
-        (
-            files and (options.resume or options.overwrite),
-            "--corpus goes on where it was by itself: leave --resume and --overwrite out",
-        ),
-        (
-            files and options.n_best and not options.json,
-            "--corpus with --n-best needs --json, which writes a line per source",
-        ),
-        (len(set(files)) < len(files), "a file of --corpus is given twice"),
-        (
-            options.num_proc and options.scheduler,
-            "--num-proc is for this machine: the cluster of --scheduler has workers of its own",
-        ),
-        (
-            (options.num_proc or 1) > processors,
-            f"--num-proc is {options.num_proc}, but this machine has {processors} processors",
-        ),
-    ]
-
-
-def run(options: argparse.Namespace) -> None:
-    """Translates in the order of the lines, or shard by shard."""
-    check(options)
-    from transformers import set_seed
-
     if options.corpus:
         from vanilla_transformer.commands.corpus_shards import translate_corpus
 
         translate_corpus(options)
         return
-    if is_resumed_and_complete(options, options.input):
+    if is_made_already(options):
         return
+    check_output(options, {"--input": options.input})
+    from transformers import set_seed
+
     translator = load_translator(options)
-    set_seed(options.seed)
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"engine: {translator.engine.name}", file=sys.stderr)
-    origin: dict[str, Any] = {}
-    if options.resume:  # what must be equal for an interrupted output to be continued
-        origin = {**identity(options), "input": file_identity(options.input)}
-    with open_resumable(options, origin) as (stream, done):
-        if options.tsv and done:
-            check_done_lines(options.output, islice(source_lines([], options.input), done))
-        sources, lines = tee(islice(source_lines(options.lines, options.input), done, None))
-        texts = with_count(lines, options.input, done)
-        shows = not stream.isatty()  # else a bar and the outputs would mix
-        print_outputs(translator, options, sources, texts, stream, shows)
+    lines = source_lines(options.lines, options.input)
+    if options.resume:
+
+        def write(first: int, chunk: list[str], stream: TextIO) -> None:
+            set_seed(options.seed + first)
+            print_outputs(translator, options, chunk, stream)
+
+        made_from = {**identity(options), "input": file_identity(options.input)}
+        write_in_chunks(options, made_from, lines, write, len(FileLines(options.input)), "texts")
+    else:
+        set_seed(options.seed)
+        with open_output(options.output) as stream:
+            shows = not stream.isatty()  # else a bar and the outputs would mix
+            print_outputs(translator, options, lines, stream, shows)
     if options.tsv and options.output and os.path.getsize(options.output):
         print(_ENTRIES.format(json.dumps(options.output, ensure_ascii=False)), file=sys.stderr)
 
@@ -266,16 +201,16 @@ def identity(options: argparse.Namespace) -> dict[str, Any]:
         "ensemble_with": [file_identity(path) for path in options.ensemble_with],
         **{name: getattr(options, name) for name in names},
         **_numbers_of_outputs(options),
-        **given_search_options(options),
+        **search_options(options),
     }
 
 
 def _numbers_of_outputs(options: argparse.Namespace) -> dict[str, Any]:
     """Returns how many outputs are computed and returned."""
-    choice = {"n_best": options.n_best}
+    numbers = {"n_best": options.n_best}
     if options.minimum_risk:
-        choice["candidates"] = options.candidates or CANDIDATES
-    return choice
+        numbers["candidates"] = options.candidates
+    return numbers
 
 
 def load_translator(options: argparse.Namespace) -> "Translator":
@@ -289,23 +224,20 @@ def load_translator(options: argparse.Namespace) -> "Translator":
         options.compute_type,
     )
     with usage_of_search():
-        translator.resolve_search(**_numbers_of_outputs(options), **given_search_options(options))
+        translator.resolve_search(**_numbers_of_outputs(options), **search_options(options))
     return translator
 
 
 def print_outputs(
     translator: "Translator",
     options: argparse.Namespace,
-    sources: Iterator[str],
-    texts: Iterable[str],
+    lines: Iterable[str],
     stream: TextIO,
     progress: bool = False,
 ) -> None:
-    """Translates texts, and prints the outputs as the options say.
-
-    Args:
-        sources: The same texts again, which are read as the outputs come.
-    """
+    """Translates lines, and prints the outputs as the options say."""
+    # A list or a file can be read a second time beside the outputs; a stream cannot.
+    texts, sources = (lines, lines) if isinstance(lines, Sized) else tee(lines)
     outputs = translator.translate(
         texts,
         minimum_risk=options.minimum_risk,
@@ -316,23 +248,22 @@ def print_outputs(
         batch_tokens=options.batch_tokens,
         progress=progress,
         **_numbers_of_outputs(options),
-        **given_search_options(options),
+        **search_options(options),
     )
-    for found in outputs:
-        several = found if isinstance(found, list) else [found]
-        source = next(sources)
+    for output, source in zip(outputs, sources, strict=True):
+        several = output if isinstance(output, list) else [output]
         if options.json:
-            described = [_output_fields(one) for one in several]
-            content = {"source": source, "outputs": described}
-            line = json.dumps(content, ensure_ascii=False, allow_nan=False)
-            print(line, file=stream)
+            content = {"source": source, "outputs": [_output_fields(best) for best in several]}
+            print(json.dumps(content, ensure_ascii=False, allow_nan=False), file=stream)
             continue
-        start = f"{as_cell(source)}\t" if options.tsv else ""
-        for output in several:
-            text = _output_line(output)
-            print_line(f"{start}{as_cell(text) if options.tsv else text}", stream)
-    if next(sources, None) is not None:
-        raise ValueError("There are fewer outputs than lines: the output is not complete.")
+        for best in several:
+            text = _output_line(best)
+            print_line(f"{_as_cell(source)}\t{_as_cell(text)}" if options.tsv else text, stream)
+
+
+def _as_cell(text: str) -> str:
+    """Returns a text as a cell of a line of cells: tabs become spaces."""
+    return text.replace("\t", " ")
 
 
 def _output_line(output: Any) -> str:
