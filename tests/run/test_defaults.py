@@ -17,8 +17,9 @@ from vanilla_transformer.interop.checkpoint_files import read_state_dict
 from vanilla_transformer.run.defaults import (
     DEFAULTS,
     TABLE,
-    Facts,
+    RunFacts,
     choose_defaults,
+    count_characters,
 )
 from vanilla_transformer.run.parsing import TOPICS, parse_arguments
 from vanilla_transformer.run.training_run import main
@@ -29,7 +30,7 @@ QUICK = {"num_train_epochs": 1, "d_model": 32, "encoder_layers": 1, "decoder_lay
 
 
 def chosen(given=None, **facts):
-    made = choose_defaults(given or {}, Facts(**{**FACTS, **facts}))
+    made = choose_defaults(given or {}, RunFacts(**{**FACTS, **facts}))
     return made and made.options
 
 
@@ -226,6 +227,5 @@ def test_a_resumed_run_keeps_what_it_has_chosen(corpus, tmp_path, monkeypatch):
 
 def test_counting_reads_the_data(corpus):
     data = load_parallel_data(parse_arguments(words(corpus, "x")).data)
-    facts = Facts.of(len(data["train"]), data["train"], True, use_cpu=True)
     texts = "".join((corpus / f"train.{side}").read_text() for side in ("en", "de"))
-    assert (facts.pairs, facts.characters) == (400, len({*texts} - {"\n"}))
+    assert count_characters(data["train"]) == len({*texts} - {"\n"})

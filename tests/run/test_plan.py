@@ -10,30 +10,22 @@ from transformers import GenerationConfig
 from transformers.utils import is_flash_attn_2_available
 
 from vanilla_transformer.data.parallel_data import load_parallel_data
-from vanilla_transformer.run.loading import (
-    limit_length,
-    load_generation_settings,
-    make_model,
-    new_config,
-)
+from vanilla_transformer.run.loading import limit_length
 from vanilla_transformer.run.parsing import parse_arguments
 from vanilla_transformer.run.plan import make_plan, watched_metric
 from vanilla_transformer.run.store import resolve_output_directory
-from vanilla_transformer.run.training_run import run
+from vanilla_transformer.run.training_run import make_model, run
 
 UNCHOSEN = ["--choose_defaults", "False"]
 SCORED = ["--eval_strategy", "epoch", "--save_strategy", "epoch"]
 
 
-def plan_of(tmp_path, *options, split="test"):
-    """The plan of a run of a new model, and its config."""
+def plan_of(tmp_path, *options):
+    """The plan of a run of a new model."""
     given = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--d_model", "16", *options]
     parsed = parse_arguments([*given, *UNCHOSEN])
-    config = new_config(small.tokenizer(), parsed.architecture)
-    directory = resolve_output_directory(parsed)
-    settings = load_generation_settings(config, None)
-    data = DatasetDict({split: Dataset.from_dict({"source": ["w1"], "target": ["w2"]})})
-    return make_plan(parsed, directory, None, data, config, settings), config
+    data = DatasetDict(test=Dataset.from_dict({"source": ["w1"], "target": ["w2"]}))
+    return make_plan(parsed, resolve_output_directory(parsed), data, small.tokenizer())
 
 
 @pytest.mark.parametrize(
@@ -46,14 +38,9 @@ def plan_of(tmp_path, *options, split="test"):
     ],
 )
 def test_half_precision_on_a_cpu_takes_eager_attention(tmp_path, options, expected):
-    plan, config = plan_of(tmp_path, *options)
+    plan = plan_of(tmp_path, *options)
     assert plan.attention == expected
-    assert make_model(plan, config).config._attn_implementation == expected
-
-
-def test_flex_attention_is_refused_where_it_has_no_gradient(tmp_path):
-    with pytest.raises(ValueError, match="'flex_attention' cannot train on a CPU"):
-        plan_of(tmp_path, "--attn_implementation", "flex_attention", split="train")
+    assert make_model(plan).config._attn_implementation == expected
 
 
 @pytest.mark.skipif(is_flash_attn_2_available(), reason="flash attention is installed")
@@ -101,7 +88,7 @@ def test_the_first_metric_selects_unless_another_is_given(tmp_path, options, exp
     ],
 )
 def test_learned_positions_limit_the_lengths(tmp_path, options, limits, longest):
-    plan, _ = plan_of(tmp_path, *options)
+    plan = plan_of(tmp_path, *options)
     assert (plan.max_source_length, plan.max_target_length) == limits
     assert plan.search.settings.max_length == plan.training.generation_max_length == longest
 

@@ -49,7 +49,7 @@ from vanilla_transformer.run.comparison import Comparison
 from vanilla_transformer.run.defaults import divides_weights, has_bfloat16
 from vanilla_transformer.run.evaluation import compare_models
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.shared_work import made_once
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.store import read_results
 from vanilla_transformer.training.finite_values import DivergenceError
 
@@ -128,7 +128,7 @@ def adapt(options: AdaptArguments, command: Sequence[str]) -> Adapted | None:
     processes, after = parse_arguments([f"--output_dir={folder}"]).training, folder / "training"
     is_main, is_resumed = processes.process_index == 0, _record_of(options).exists()
     try:
-        start = made_once(processes, lambda _: _prepare_start(options))
+        start = compute_on_main_process(processes, lambda _: _prepare_start(options))
         training = _Training(options, start, is_main)
         seconds = training.run(after, training.find_rate(), command)["train_runtime"]
     except (OSError, ValueError):

@@ -59,7 +59,7 @@ _ENVIRONMENT_OF_SHARDS = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """What the defaults depend on, besides the options that are given.
 
     Attributes:
@@ -75,15 +75,6 @@ class Facts:
     on_cpu: bool
     has_bfloat16: bool
     is_sharded: bool = False
-
-    @classmethod
-    def of(cls, pairs: int, sample: Dataset, has_validation: bool, use_cpu: bool) -> Self:
-        """Counts the characters of a sample, and asks the machine."""
-        characters = set[str]()
-        for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
-            for texts in batch.values():
-                characters.update("".join(texts))
-        return cls.on_this_machine(pairs, len(characters), has_validation, use_cpu)
 
     @classmethod
     def before_loading(cls, given: Mapping[str, Any]) -> Self:
@@ -117,6 +108,15 @@ class Facts:
         return LARGEST_ON_A_CPU._replace(num_train_epochs=row.num_train_epochs)
 
 
+def count_characters(sample: Dataset) -> int:
+    """Counts the different characters of pairs."""
+    characters = set[str]()
+    for batch in sample.select_columns(["source", "target"]).iter(batch_size=1000):
+        for texts in batch.values():
+            characters.update("".join(texts))
+    return len(characters)
+
+
 def divides_weights() -> bool:
     """Returns whether the launcher divides the model among processes (FSDP, DeepSpeed)."""
     shards = [os.environ.get(name, "false").lower() for name in _ENVIRONMENT_OF_SHARDS]
@@ -130,10 +130,10 @@ def has_bfloat16(on_cpu: bool) -> bool:
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-class _Chosen:
+class _OptionResolver:
     """The options that are given, and those that have been chosen so far."""
 
-    def __init__(self, given: Mapping[str, Any], facts: Facts) -> None:
+    def __init__(self, given: Mapping[str, Any], facts: RunFacts) -> None:
         self.given, self.facts, self.sizes = given, facts, facts.sizes
         self.options: dict[str, Any] = {}
 
@@ -152,7 +152,7 @@ class Default(NamedTuple):
     """
 
     name: str
-    value: Callable[[_Chosen], Any]
+    value: Callable[[_OptionResolver], Any]
     instead_of: tuple[str, ...] = ()
 
     def is_free(self, given: Mapping[str, Any]) -> bool:
@@ -164,7 +164,7 @@ def _of_sizes(name: str, *instead_of: str) -> Default:
     return Default(name, lambda chosen: getattr(chosen.sizes, name), instead_of)
 
 
-def _attention_heads(chosen: _Chosen) -> int:
+def _attention_heads(chosen: _OptionResolver) -> int:
     """Divides the width into heads of the usual size, or of the nearest even one."""
     width = int(chosen["d_model"])
     usual = _HEAD_SIZE[width <= 256]
@@ -173,13 +173,13 @@ def _attention_heads(chosen: _Chosen) -> int:
     return min(even or counts, key=lambda count: abs(width // count - usual))
 
 
-def _ffn_dim(chosen: _Chosen) -> int:
+def _ffn_dim(chosen: _OptionResolver) -> int:
     """Returns 4 times the width; in a gated network, which has 3 matrices, about 8/3 times."""
     width = int(chosen["d_model"])
     return -(-width // 3) * 8 if chosen["gated_ffn"] else 4 * width
 
 
-def _position_type(chosen: _Chosen) -> str | None:
+def _position_type(chosen: _OptionResolver) -> str | None:
     """Chooses rotary positions where they can divide the heads into pairs of units."""
     sizes = [
         chosen["head_dim"] or chosen["d_model"] // max(1, chosen[f"{side}_attention_heads"])
@@ -188,7 +188,7 @@ def _position_type(chosen: _Chosen) -> str | None:
     return None if any(size % 2 for size in sizes) else "rope"
 
 
-def _vocab_size(chosen: _Chosen) -> int | None:
+def _vocab_size(chosen: _OptionResolver) -> int | None:
     """Leaves room for subwords beside all characters, which may be thousands."""
     source = chosen["tokenizer_kind"] or "bpe"
     if not {source, chosen["target_tokenizer_kind"] or source} <= set(_SUBWORDS):
@@ -197,7 +197,7 @@ def _vocab_size(chosen: _Chosen) -> int | None:
     return max(size, chosen.facts.characters + size // 2)
 
 
-def _max_tokens(chosen: _Chosen) -> int:
+def _max_tokens(chosen: _OptionResolver) -> int:
     """Takes the size of the table, or as much as one pair of the longest texts needs."""
     limits = [chosen[f"max_{side}_length"] for side in ("source", "target")]
     known = [int(limit) for limit in limits if limit is not None]
@@ -205,10 +205,10 @@ def _max_tokens(chosen: _Chosen) -> int:
     return max(chosen.sizes.max_tokens, needed)
 
 
-def _length_limit(other: str) -> Callable[[_Chosen], int | None]:
+def _length_limit(other: str) -> Callable[[_OptionResolver], int | None]:
     """Limits texts so that every pair fits into a batch, where the size of batches is chosen."""
 
-    def limit(chosen: _Chosen) -> int | None:
+    def limit(chosen: _OptionResolver) -> int | None:
         if (tokens := chosen.options.get("max_tokens")) is None:
             return None
         given = chosen.given.get(other)
@@ -217,26 +217,26 @@ def _length_limit(other: str) -> Callable[[_Chosen], int | None]:
     return limit
 
 
-def _learning_rate(chosen: _Chosen) -> float | None:
+def _learning_rate(chosen: _OptionResolver) -> float | None:
     optimizer = chosen["optim"] or ADAMW
     if chosen["lr_scheduler_type"] == NOAM or not optimizer.startswith((MUON, ADAMW)):
         return None
     return chosen.sizes.learning_rate if optimizer == MUON else chosen.sizes.adamw_rate
 
 
-def _eval_strategy(chosen: _Chosen) -> str | None:
+def _eval_strategy(chosen: _OptionResolver) -> str | None:
     if not chosen.facts.has_validation:
         return None
     return "steps" if chosen["eval_steps"] else "epoch"
 
 
-def _save_strategy(chosen: _Chosen) -> str:
+def _save_strategy(chosen: _OptionResolver) -> str:
     if chosen["save_steps"]:
         return "steps"
     return "epoch" if chosen["eval_strategy"] in (None, "no") else str(chosen["eval_strategy"])
 
 
-def _save_steps(chosen: _Chosen) -> float | None:
+def _save_steps(chosen: _OptionResolver) -> float | None:
     """Saves when the model is scored; without `eval_steps` that is when the loss is logged."""
     if {chosen["eval_strategy"], chosen["save_strategy"]} != {"steps"}:
         return None
@@ -244,7 +244,7 @@ def _save_steps(chosen: _Chosen) -> float | None:
     return steps
 
 
-def _load_best_model(chosen: _Chosen) -> bool | None:
+def _load_best_model(chosen: _OptionResolver) -> bool | None:
     """Ends with the best checkpoint where each checkpoint has a score."""
     scored, saved = chosen["eval_strategy"], chosen["save_strategy"]
     if scored in (None, "no") or saved not in (scored, "best"):
@@ -347,7 +347,7 @@ class ChosenDefaults:
         return " ".join(f"--{name} {value}" for name, value in self.options.items())
 
 
-def choose_defaults(given: Mapping[str, Any], facts: Facts) -> ChosenDefaults | None:
+def choose_defaults(given: Mapping[str, Any], facts: RunFacts) -> ChosenDefaults | None:
     """Chooses the options of a new model that are not given.
 
     Returns:
@@ -356,7 +356,7 @@ def choose_defaults(given: Mapping[str, Any], facts: Facts) -> ChosenDefaults | 
     """
     if given.get("model_name_or_path") is not None or not given.get("choose_defaults", True):
         return None
-    chosen = _Chosen(given, facts)
+    chosen = _OptionResolver(given, facts)
     for default in DEFAULTS:
         if default.is_free(given) and (value := default.value(chosen)) is not None:
             chosen.options[default.name] = value
@@ -383,7 +383,7 @@ def recorded_defaults(
     return ChosenDefaults(options, record["sentence"])
 
 
-def _reason_of_choice(options: Mapping[str, Any], facts: Facts) -> str:
+def _reason_of_choice(options: Mapping[str, Any], facts: RunFacts) -> str:
     parts = [text for text in _sentence_parts(options) if text]
     pairs = f"{facts.pairs:,} training pair{'s' * (facts.pairs != 1)}"
     where = " on a CPU" if facts.on_cpu else ""

@@ -6,20 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
 from transformers import AutoConfig, GenerationConfig
 from transformers.utils import logging
 
 from vanilla_transformer.inference.loading import load_tokenizer, load_weights
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.model.modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-)
 from vanilla_transformer.model.tokenization_vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.run.adapters import add_adapters
 from vanilla_transformer.run.options import ModelArguments, TokenizerArguments
-from vanilla_transformer.run.plan import RunPlan
 from vanilla_transformer.training.objectives import Teachers
 
 logger = logging.get_logger(__name__)
@@ -64,25 +58,24 @@ def make_tokenizer(
         ValueError: If a tokenizer must be trained without a training split, or a saved one
             contradicts the options or the saved model, or has a tag not as a token.
     """
-    given = options.tokenizer_name_or_path
-    if (path := given or init_from) is not None:
-        try:
-            tokenizer = load_tokenizer(path)
-        except FileNotFoundError as error:
-            if given is None:
-                raise
-            raise FileNotFoundError(f"`tokenizer_name_or_path`: {error}") from error
-        _check_training_options(options.training_options(), tokenizer, path)
-        if given is not None and init_from is not None:
-            _check_same_tokens(tokenizer, given, init_from)
+    named = options.tokenizer_name_or_path
+    if (path := named or init_from) is not None:
+        tokenizer = load_tokenizer(path)
+        recorded = getattr(tokenizer, "training_options", {})
+        for name, value in options.training_options().items():
+            if recorded.get(name, value) != value:
+                raise ValueError(
+                    f"The tokenizer in {path!r} was trained with `{name}` {recorded[name]!r}, not "
+                    f"{value!r}: leave the option out, or train a new model."
+                )
+        if named is not None and init_from is not None:
+            _check_same_tokens(tokenizer, named, init_from)
         _check_tags(tokenizer, tags, path)
         return tokenizer
     if sample is None:
         raise ValueError(
             "A new tokenizer needs a training split: give one, or `--tokenizer_name_or_path`."
         )
-    if options.target_tokenizer_kind and not options.separate_vocabularies:
-        raise ValueError("`target_tokenizer_kind` needs `--separate_vocabularies True`.")
     sources = _texts_of(sample, "source")
     if tags:
         begins = tuple(f"{tag} " for tag in tags)
@@ -119,39 +112,13 @@ def limit_length(tokenizer: Any, positions: int | None) -> Any:
     return tokenizer
 
 
-def _check_training_options(asked: dict[str, Any], tokenizer: Any, path: str) -> None:
-    """Refuses options that contradict how a saved tokenizer was trained."""
-    known = getattr(tokenizer, "training_options", {})
-    sizes = {"vocab_size": len(tokenizer)}
-    sizes["target_vocab_size"] = getattr(tokenizer, "target_vocab_size", len(tokenizer))
-    for name, value in asked.items():
-        found = known.get(name, sizes.get(name))
-        # Without a record, the limit in the training may have been larger than the vocabulary.
-        if name in sizes and name not in known and value > sizes[name]:
-            logger.warning(f"`{name}` {value} has no effect: {path!r} has {found} tokens.")
-        elif value not in (found, sizes.get(name)):
-            option, value, found = _command_line_terms(name, value, found)
-            raise ValueError(
-                f"`{option}` is {value!r}, but the tokenizer in {path!r} was trained with "
-                f"{found!r}: leave the option out, or train a new model."
-            )
-
-
-def _command_line_terms(name: str, value: Any, found: Any) -> tuple[str, Any, Any]:
-    """Translates an argument of the tokenizer's `train` to its command-line option."""
-    if name == "shared":
-        return "separate_vocabularies", not value, None if found is None else not found
-    names = {"kind": "tokenizer_kind", "target_kind": "target_tokenizer_kind"}
-    return names.get(name, name), value, found
-
-
-def _check_same_tokens(tokenizer: Any, given: str, saved: str) -> None:
+def _check_same_tokens(tokenizer: Any, named: str, saved: str) -> None:
     """Refuses a tokenizer whose ids mean other tokens than those of the saved model."""
     if Path(saved).is_dir() and not list(Path(saved).glob("tokenizer*.json")):
         return  # converted weights may come without a tokenizer
     if difference := _first_difference(tokenizer, load_tokenizer(saved)):
         raise ValueError(
-            f"`tokenizer_name_or_path` {given!r} is not the tokenizer of the model in {saved!r} "
+            f"`tokenizer_name_or_path` {named!r} is not the tokenizer of the model in {saved!r} "
             f"({difference}): leave the option out, or train a new model."
         )
 
@@ -271,20 +238,3 @@ def load_generation_settings(
         logger.info(f"{init_from!r} holds no generation_config.json: its config.json is used.")
         # As `from_pretrained` of the model does.
         return GenerationConfig.from_pretrained(init_from, "config.json", _from_model_config=True)
-
-
-def make_model(plan: RunPlan, config: VanillaTransformerConfig) -> Any:
-    """Loads the weights that the run starts from, or initialises a new model.
-
-    The generation config of the model holds the search of the run.
-    """
-    rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
-    if plan.init_from is None or (rank is not None and checkpoint is not None):
-        model: Any = VanillaTransformerForConditionalGeneration(config)  # Trainer may load weights
-    else:  # half precision would lose small changes of the weights
-        model = load_weights(plan.init_from, config=config, dtype=torch.float32)
-    if rank is not None:
-        add_adapters(model, rank, plan.options.model.lora_embeddings)
-    model.set_attn_implementation(plan.attention)
-    model.generation_config = plan.search.to_save()
-    return model

@@ -15,7 +15,7 @@ from transformers import HfArgumentParser
 
 from vanilla_transformer.data.arguments import DataArguments, option
 from vanilla_transformer.model.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, Facts, choose_defaults
+from vanilla_transformer.run.defaults import CHOSEN_NAMES, ChosenDefaults, RunFacts, choose_defaults
 from vanilla_transformer.run.options import (
     AveragingArguments,
     CardArguments,
@@ -214,7 +214,7 @@ def parse_arguments(
         raise ValueError(_unknown_option_message(unknown[0].partition("=")[0], names))
     given = {name: value for name, value in vars(parsed).items() if value is not absent}
     # Until the data are known, the checks of the training see what would be chosen for some data.
-    supposed = choose_defaults(given, Facts.before_loading(given))
+    supposed = choose_defaults(given, RunFacts.before_loading(given))
     return RunArguments(
         **_make_topics(given, supposed.options if supposed else {}, ("training",)),
         given=given,

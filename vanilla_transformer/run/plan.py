@@ -3,7 +3,7 @@
 import json
 from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import DatasetDict
@@ -17,6 +17,7 @@ from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.names import ERROR_RATES, SCHEDULES_OF_A_SCORE
+from vanilla_transformer.run.loading import load_generation_settings, make_config
 from vanilla_transformer.run.parsing import RunArguments
 from vanilla_transformer.run.store import OutputDirectory
 from vanilla_transformer.search import Search, learned_positions
@@ -49,6 +50,7 @@ class RunPlan:
     directory: OutputDirectory
     init_from: str | None
     splits: DatasetDict
+    config: VanillaTransformerConfig
     positions: int | None
     max_source_length: int | None
     max_target_length: int | None
@@ -66,7 +68,7 @@ class RunPlan:
         """The share of each corpus in an epoch, by name; None: each pair is used once."""
         reports = reports_of(self.splits["train"]) if "train" in self.splits else []
         is_mixed = any(report["is_mixed"] for report in reports)
-        return {one["corpus"]: one["share"] for one in reports} if is_mixed else None
+        return {report["corpus"]: report["share"] for report in reports} if is_mixed else None
 
     def inputs(self, encoded: DatasetDict) -> dict[str, Any]:
         """Describes what the run trains on and scores with, so that a resumed run notices a change.
@@ -82,10 +84,18 @@ class RunPlan:
         digests = {
             split: encoded_digest(rows, encoded[split]) for split, rows in self.splits.items()
         }
-        defaults = None if (made := self.options.defaults) is None else asdict(made)
-        shares = {} if self.shares is None else {"shares": self.shares}
-        search = json.dumps(settings)
-        return {**digests, **limits, **shares, "search": search, "defaults": defaults}
+        chosen = self.options.defaults
+        inputs = {**digests, **limits, "search": json.dumps(settings)}
+        if self.shares is not None:
+            inputs["shares"] = self.shares
+        return {**inputs, "defaults": chosen and asdict(chosen)}
+
+
+def saved_model(arguments: RunArguments, directory: OutputDirectory) -> str | None:
+    """Returns the checkpoint or the saved model that a run starts from."""
+    if directory.checkpoint is not None:
+        return str(directory.checkpoint.path)
+    return arguments.model.model_name_or_path
 
 
 def splits_in_use(
@@ -103,43 +113,32 @@ def splits_in_use(
     splits = DatasetDict(
         {name: rows for name, rows in data.items() if wanted[name][1] is not False}
     )
-    if not splits:
-        raise ValueError(
-            "`do_train`, `do_eval` and `do_predict` leave nothing to do: allow one of them."
-        )
     if "train" not in splits and init_from is None:
         raise ValueError(
             "This run trains nothing and has no saved model to score: give training data (without "
             "`--do_train False`), or `--model_name_or_path`."
         )
-    if "train" not in splits and training.push_to_hub:
-        raise ValueError(
-            "`push_to_hub` pushes a trained model, but this run trains nothing: leave the option "
-            "out, or push the saved model with `model.push_to_hub`."
-        )
     return splits
 
 
 def make_plan(
-    arguments: RunArguments,
-    directory: OutputDirectory,
-    init_from: str | None,
-    splits: DatasetDict,
-    config: VanillaTransformerConfig,
-    settings: GenerationConfig,
+    arguments: RunArguments, directory: OutputDirectory, splits: DatasetDict, tokenizer: Any
 ) -> RunPlan:
     """Makes the plan of a run.
 
     Raises:
         ImportError: If the attention implementation needs a package that is missing.
-        ValueError: If the model does not take it, or under the conditions of `plan_search`.
+        ValueError: If the model does not take it, the options contradict the saved model, or the
+            settings of the search each other.
     """
-    training, positions = arguments.training, learned_positions(config)
+    training, init_from = arguments.training, saved_model(arguments, directory)
+    config = make_config(arguments.architecture, tokenizer, init_from)
+    positions = learned_positions(config)
     limits = [
-        min((n for n in (given, positions) if n is not None), default=None)
-        for given in (arguments.data.max_source_length, arguments.data.max_target_length)
+        min((n for n in (limit, positions) if n is not None), default=None)
+        for limit in (arguments.data.max_source_length, arguments.data.max_target_length)
     ]
-    search = plan_search(training, config, settings)
+    search = _plan_search(training, config, load_generation_settings(config, init_from))
     resolved = copy(training)  # `dataclasses.replace` would check and derive all fields again
     resolved.hub_token = training.hub_token  # which a copy lacks
     resolved.predict_with_generate = True
@@ -149,22 +148,16 @@ def make_plan(
     if "log_level_replica" not in arguments.given:  # the main process gives the warnings
         resolved.log_level_replica = "error"
     resolved.metric_for_best_model, resolved.greater_is_better = watched_metric(arguments)
-    if arguments.model.teacher and "train" not in splits:
-        raise ValueError("`teacher` has no effect, because this run trains nothing: leave it out.")
     attention = arguments.model.attn_implementation
-    if attention == "flex_attention" and "train" in splits and training.device.type == "cpu":
-        raise ValueError(
-            "`attn_implementation` 'flex_attention' cannot train on a CPU, for which torch has no "
-            "gradient of it: leave it out."
-        )
-    if attention is not None:
-        with torch.device("meta"):  # without memory for weights
+    if attention is not None:  # before the data are encoded, and without memory for weights
+        with torch.device("meta"):
             VanillaTransformerForConditionalGeneration(config).set_attn_implementation(attention)
     return RunPlan(
         options=arguments,
         directory=directory,
         init_from=init_from,
         splits=splits,
+        config=config,
         positions=positions,
         max_source_length=limits[0],
         max_target_length=limits[1],
@@ -174,7 +167,7 @@ def make_plan(
     )
 
 
-def plan_search(
+def _plan_search(
     training: TokenBudgetTrainingArguments,
     config: VanillaTransformerConfig,
     settings: GenerationConfig,
@@ -185,22 +178,9 @@ def plan_search(
     `training` has others.
     """
     settings = deepcopy(settings)
-    given: Any = training.generation_config
-    if given is not None:
-        try:
-            loaded = Seq2SeqTrainer.load_generation_config(given)
-        except (OSError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"`generation_config` {str(given)!r} cannot be loaded "
-                f"({' '.join(str(error).split())}): give a directory or file of saved settings."
-            ) from error
+    if training.generation_config is not None:
+        loaded = Seq2SeqTrainer.load_generation_config(cast(Any, training.generation_config))
         settings.update(**loaded.to_diff_dict())
-    if (settings.num_return_sequences or 1) != 1:
-        raise ValueError(
-            f"The generation config has `num_return_sequences` {settings.num_return_sequences}, "
-            "but an evaluation scores one output per source. Correct the file in "
-            "`generation_config`, or that of the saved model."
-        )
     search = Search.of_training(training, settings, config)
     search.to_save()  # or saving would fail after the training
     return search

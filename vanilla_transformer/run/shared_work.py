@@ -29,7 +29,7 @@ _ENDED = (
 )
 
 
-def made_once(training: TrainingArguments, make: Callable[[Report], T]) -> T:
+def compute_on_main_process(training: TrainingArguments, make: Callable[[Report], T]) -> T:
     """Makes a value in the main process of each machine; the others wait, and get a copy.
 
     The others wait in no operation of the process group, which would end after `ddp_timeout`: they

@@ -27,16 +27,20 @@ from vanilla_transformer.data.directory_lock import locked_directory
 from vanilla_transformer.data.mixing import Mixture
 from vanilla_transformer.data.subwords import SampledSubwords
 from vanilla_transformer.data.token_budget import token_lengths
+from vanilla_transformer.inference.loading import load_weights
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
+from vanilla_transformer.model.modeling_vanilla_transformer import (
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.progress import MessageHandler, hide_bars_of_loading, shows_bars
-from vanilla_transformer.run.adapters import merge_adapters
+from vanilla_transformer.run.adapters import add_adapters, merge_adapters
 from vanilla_transformer.run.evaluation import score_training
-from vanilla_transformer.run.loading import limit_length, load_teachers, make_model
+from vanilla_transformer.run.loading import limit_length, load_teachers
 from vanilla_transformer.run.model_card import write_model_card
 from vanilla_transformer.run.parsing import RunArguments, parse_arguments
-from vanilla_transformer.run.plan import RunPlan
-from vanilla_transformer.run.preparation import plan_run, prepare
-from vanilla_transformer.run.shared_work import made_once
+from vanilla_transformer.run.plan import RunPlan, make_plan
+from vanilla_transformer.run.preparation import prepare
+from vanilla_transformer.run.shared_work import compute_on_main_process
 from vanilla_transformer.run.store import OverwriteGuard, finished_figures, save_results
 from vanilla_transformer.training.averaging import AverageCheckpoints
 from vanilla_transformer.training.callbacks import (
@@ -123,13 +127,13 @@ def run(
 def _run_in_directory(
     arguments: RunArguments, data: DatasetDict | None, callbacks: Iterable[TrainerCallback]
 ) -> dict[str, float]:
-    prepared = made_once(arguments.training, partial(prepare, arguments, data))
+    prepared = compute_on_main_process(arguments.training, partial(prepare, arguments, data))
     arguments = replace(arguments, given=prepared.given).with_defaults(prepared.defaults)
     splits, directory = prepared.texts, prepared.directory
-    plan, config = plan_run(arguments, directory, splits, prepared.tokenizer)
+    plan = make_plan(arguments, directory, splits, prepared.tokenizer)
     tokenizer = limit_length(prepared.tokenizer, plan.positions)
     set_seed(arguments.training.seed)
-    model = make_model(plan, config)
+    model = make_model(plan)
     scorer = GenerationMetrics(tokenizer, plan.metrics)
     encoded = prepared.encoded
     trainer = make_trainer(plan, model, tokenizer, scorer, encoded)
@@ -190,6 +194,24 @@ def _figures_if_finished(trainer: TokenBudgetSeq2SeqTrainer, plan: RunPlan) -> d
             "further, give a larger `--num_train_epochs` or `--max_steps`."
         )
     return figures
+
+
+def make_model(plan: RunPlan) -> Any:
+    """Loads the weights that the run starts from, or initialises a new model.
+
+    The generation config of the model holds the search of the run.
+    """
+    rank, checkpoint = plan.options.model.lora_rank, plan.directory.checkpoint
+    if plan.init_from is None or (rank is not None and checkpoint is not None):
+        # Where a checkpoint has adapters beside the weights, Trainer loads both.
+        model: Any = VanillaTransformerForConditionalGeneration(plan.config)
+    else:  # half precision would lose small changes of the weights
+        model = load_weights(plan.init_from, config=plan.config, dtype=torch.float32)
+    if rank is not None:
+        add_adapters(model, rank, plan.options.model.lora_embeddings)
+    model.set_attn_implementation(plan.attention)
+    model.generation_config = plan.search.to_save()
+    return model
 
 
 def make_trainer(
@@ -418,7 +440,3 @@ def _push_to_hub(plan: RunPlan, repo_id: str) -> None:
             f"({reason}): to push it, give the same command with `--resume_from_checkpoint True`, "
             "which trains no further step."
         ) from error
-
-
-if __name__ == "__main__":
-    main()
