@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import reduce
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +56,19 @@ def measure_loading(options: argparse.Namespace) -> dict[str, Any]:
                 if repeat:
                     done.append(json.loads(printed))
 
-    def medians(value: Callable[[Any], float]) -> dict[str, float]:
-        return {system: statistics.median(map(value, done)) for system, done in runs.items()}
+    def medians(*keys: str) -> dict[str, float]:
+        """Returns the median of one measurement of each system."""
+        return {
+            system: statistics.median(reduce(getitem, keys, run) for run in done)
+            for system, done in runs.items()
+        }
 
     return {
         "seconds": {
-            stage: {
-                clock: medians(lambda run, stage=stage, clock=clock: run[stage][clock])
-                for clock in ("wall", "processor")
-            }
+            stage: {clock: medians(stage, clock) for clock in ("wall", "processor")}
             for stage in STAGES
         },
-        "memory_mib": {
-            part: medians(lambda run, part=part: run[part]) for part in ("added", "ready", "peak")
-        },
+        "memory_mib": {part: medians(part) for part in ("added", "ready", "peak")},
         "saved_mib": sizes,
     }
 

@@ -7,20 +7,21 @@ first steps are timed, and the training is as long as fits into some minutes.
 import argparse
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from datasets import DatasetDict
 from pronunciations import load_cmudict
-from run_length import measure_pace
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
@@ -44,6 +45,20 @@ MINUTES, MINUTES_IN_BFLOAT16 = 6.0, 3.0
 """Default length of a training, without and with instructions for bfloat16."""
 
 _LENGTHS = ("max_steps", "num_train_epochs")
+
+
+STEPS = 10
+"""Steps that are timed with each number of threads."""
+
+UNTIMED_STEPS = 3
+"""The first of them, which are slower: memory is allocated and threads start."""
+
+_TIMED_EXAMPLES = 20_000
+_TIMING = (
+    *("--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "False"),
+    *("--do_eval", "False", "--do_predict", "False", "--report_to", "none"),
+    *("--disable_tqdm", "True", "--resume_from_checkpoint", "False", "--overwrite", "True"),
+)
 
 
 class PronounceWords(TrainerCallback):
@@ -86,28 +101,72 @@ class PronounceWords(TrainerCallback):
         tqdm.write(f"{minutes:4.1f} min, step {steps}: {said}")  # print would break a bar
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Trains or reuses a model, then shows ten held-out words, the user's words and the scores.
+class StepClock(TrainerCallback):
+    """Times `STEPS` steps with each of some numbers of threads.
 
-    Raises:
-        ValueError: If training arguments are given although a trained model is reused, or if that
-            model was trained by another recipe.
+    Attributes:
+        seconds: Seconds of a step, by the number of threads.
+        epoch: The part of the examples that all steps have seen.
     """
+
+    def __init__(self, threads: Sequence[int]) -> None:
+        self.threads = threads
+        self.seconds = dict[int, float]()
+        self.epoch = 0.0
+        self._begin = 0.0
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Sets the number of threads, and starts the clock; called by Trainer."""
+        number, step = divmod(state.global_step, STEPS)
+        if step == 0:
+            torch.set_num_threads(self.threads[number])
+        if step == UNTIMED_STEPS:
+            self._begin = time.perf_counter()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Reads the clock after the last step of a number of threads; called by Trainer."""
+        number, step = divmod(state.global_step, STEPS)
+        if step == 0:
+            seconds = time.perf_counter() - self._begin
+            self.seconds[self.threads[number - 1]] = seconds / (STEPS - UNTIMED_STEPS)
+        self.epoch = state.epoch or 0.0
+
+
+def measure_pace(words: Sequence[str], data: DatasetDict) -> tuple[float, int, float]:
+    """Times the first steps of a training, in a directory that is deleted.
+
+    Returns:
+        Seconds of a step; the number of threads with which it takes least time; its examples.
+    """
+    count = min(_TIMED_EXAMPLES, len(data["train"]))
+    some = DatasetDict(train=data["train"].shuffle(seed=0).select(range(count)))
+    most = torch.get_num_threads()
+    choices = {most, *(2**power for power in range(most.bit_length()))}  # powers of 2, and all
+    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
+        choices = {most}
+    clock, silence = StepClock(sorted(choices)), StringIO()
+    steps = STEPS * len(choices)
+    with TemporaryDirectory() as folder, redirect_stdout(silence), redirect_stderr(silence):
+        length = ["--output_dir", folder, "--max_steps", str(steps)]
+        try:
+            run(parse_arguments([*words, *_TIMING, *length]), some, [clock])
+        finally:
+            torch.set_num_threads(most)
+    threads = min(clock.seconds, key=lambda number: clock.seconds[number])
+    return clock.seconds[threads], threads, clock.epoch * count / steps
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains or reuses a model, then shows ten held-out words, the user's words and the scores."""
     options, overrides = _parse_options(argv)
     logging.set_verbosity_warning()
     name = FULL_RECIPE if options.full else LONGER_RECIPE if options.longer else RECIPE
-    if options.minutes is not None:
-        _check_minutes(options.minutes, overrides)
     folder = Path(options.output_dir or os.path.relpath(REPOSITORY / "runs" / name))
     trained = not options.retrain and _is_trained(folder)
-    if trained:
-        _check_recipe(folder, name)
-    minutes = [] if options.minutes is None else [f"--minutes {options.minutes:g}"]
-    if trained and (idle := [*minutes, *overrides]):
-        raise ValueError(
-            f"{folder} holds a trained model, on which {' '.join(idle)} would have no effect: "
-            "add --retrain, or choose another --output-dir."
-        )
     if not (trained and _confirm_reuse(folder)):
         command = ["bash", "scripts/demo.sh", *(sys.argv[1:] if argv is None else argv)]
         train_model(
@@ -141,8 +200,8 @@ def _parse_options(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list
     length.add_argument(
         "--minutes",
         type=float,
-        help=f"minutes of training (default: {MINUTES:g}; with instructions for bfloat16 "
-        f"{MINUTES_IN_BFLOAT16:g})",
+        help=f"minutes of training, unless --max_steps or --num_train_epochs is given (default: "
+        f"{MINUTES:g}; with instructions for bfloat16 {MINUTES_IN_BFLOAT16:g})",
     )
     length.add_argument("--longer", action="store_true", help="train 4 epochs of a wider model")
     length.add_argument("--full", action="store_true", help="train a large model, for a GPU")
@@ -158,24 +217,6 @@ def _is_trained(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return "test_wer" in figures and (folder / "model.safetensors").is_file()
-
-
-def _check_recipe(folder: Path, wanted: str) -> None:
-    """Refuses a trained model of another recipe, such as the short one for the long one.
-
-    The model card names the recipe. Where no card does, the name of the default directory counts.
-    """
-    card = folder / "README.md"
-    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    named = re.search(r"^The recipe `(.+)\.yaml` contains:$", text, re.MULTILINE)
-    found = named[1] if named else folder.resolve().name
-    if found == wanted:
-        return
-    held = f"a model of the recipe {found}" if named else "a model whose card names no recipe"
-    raise ValueError(
-        f"{folder} holds {held}, and {wanted} is wanted: add --retrain, which deletes that model, "
-        "or choose another --output-dir."
-    )
 
 
 def _confirm_reuse(folder: Path) -> bool:
@@ -217,9 +258,7 @@ def train_model(
     data = _load_data(arguments)
     if recipe == RECIPE and not _names_of(overrides) & {*_LENGTHS}:
         length = _fitting_length(words, data, arguments, minutes)
-        arguments = parse_arguments(
-            [*words, *place, *length], command=[*_without_minutes(command), *length]
-        )
+        arguments = parse_arguments([*words, *place, *length], command=[*command, *length])
     print(f"Training on {len(data['train']):,} pronunciations; the model goes to {folder}.")
     show_messages(arguments)
     run(arguments, data, [PronounceWords(WATCHED, SECONDS_BETWEEN_WORDS)])
@@ -249,14 +288,13 @@ def _fitting_length(
     if minutes is None:
         minutes = MINUTES_IN_BFLOAT16 if arguments.training.bf16 else MINUTES
     print("Timing the first steps ...", flush=True)
-    pace = measure_pace(words, data)
-    torch.set_num_threads(pace.threads)
-    steps = pace.steps_in(minutes)
-    epochs = steps * pace.examples / len(data["train"])
+    seconds, threads, examples = measure_pace(words, data)
+    torch.set_num_threads(threads)
+    steps = max(1, int(60 * minutes / seconds))
+    epochs = steps * examples / len(data["train"])
     print(
-        f"Measured {pace.seconds:.2f} s a step with {pace.threads} thread"
-        f"{'s' * (pace.threads > 1)}: {steps:,} steps ({epochs:.1f} epochs) fit into {minutes:g} "
-        f"minute{'s' * (minutes != 1)}."
+        f"Measured {seconds:.2f} s a step with {threads} thread{'s' * (threads > 1)}: {steps:,} "
+        f"steps ({epochs:.1f} epochs) fit into {minutes:g} minute{'s' * (minutes != 1)}."
     )
     most = float(arguments.training.num_train_epochs)
     if epochs > most:
@@ -269,24 +307,6 @@ def _names_of(words: Sequence[str]) -> set[str]:
     """Returns the names of the options among the words of a command."""
     found = (word.partition("=")[0] for word in words if word.startswith("--"))
     return {name.removeprefix("--").replace("-", "_") for name in found}
-
-
-def _check_minutes(minutes: float, overrides: Sequence[str]) -> None:
-    """Refuses minutes that no training can take, and a second length."""
-    if not 0 < minutes < float("inf"):
-        raise ValueError(f"`minutes` is {minutes:g}: give a number above 0, e.g. {MINUTES:g}.")
-    if given := _names_of(overrides) & {*_LENGTHS}:
-        raise ValueError(
-            f"`minutes` and `{given.pop()}` both say how long the training is: leave one of them "
-            "out."
-        )
-
-
-def _without_minutes(command: Sequence[str]) -> list[str]:
-    """Returns the words of a command without the option `--minutes`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--minutes")
-    return parser.parse_known_args(command)[1]
 
 
 def _precision() -> list[str]:

@@ -35,10 +35,7 @@ from vanilla_transformer.data.encoding import encode
 from vanilla_transformer.data.file_contents import rows_digest, text_digest
 from vanilla_transformer.data.parallel_data import load_parallel_data
 from vanilla_transformer.inspection.figures import new_figure
-from vanilla_transformer.model.configuration_vanilla_transformer import (
-    CHOICES,
-    POST_NORM_INITIALIZERS,
-)
+from vanilla_transformer.model.configuration_vanilla_transformer import CHOICES
 from vanilla_transformer.model.inputs import IGNORE_INDEX
 from vanilla_transformer.model.modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
@@ -53,7 +50,6 @@ from vanilla_transformer.training.training_arguments import TokenBudgetTrainingA
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SCHEDULES = ("linear", "cosine", "inverse_sqrt", "constant_with_warmup")
 _WIDTH_OF_A_HEAD = 32
 _FEED_FORWARD_FACTOR = 4
 _CURVES_OF_A_PANEL = 10
@@ -81,11 +77,11 @@ class StudyArguments:
     )
     initializers: list[str] = field(
         default_factory=lambda: ["xavier"],
-        metadata={"help": f"Initial values, from {', '.join(CHOICES['initializer'])}."},
+        metadata={"help": "Initial values.", "choices": list(CHOICES["initializer"])},
     )
     norm_placements: list[str] = field(
         default_factory=lambda: ["post", "pre"],
-        metadata={"help": "Placements of norms, from post, pre and none."},
+        metadata={"help": "Placements of norms.", "choices": list(CHOICES["norm_placement"])},
     )
     layers: list[int] = field(
         default_factory=lambda: [3],
@@ -118,54 +114,15 @@ class StudyArguments:
     part: str = option("The part of the runs that this process does: 1/2, and another 2/2.", "1/1")
     report_only: bool = option("Whether to draw the finished runs and train none.", False)
 
-    def __post_init__(self) -> None:
-        for name in ("initializers", "norm_placements"):
-            choices = CHOICES[name.removesuffix("s")]
-            if unknown := [one for one in getattr(self, name) if one not in choices]:
-                raise ValueError(f"`{name}` {unknown} are unknown: choose from {choices}.")
-        if unfit := [one for one in self.d_models if one < 1 or one % _WIDTH_OF_A_HEAD]:
-            raise ValueError(f"`d_models` {unfit} are no multiples of {_WIDTH_OF_A_HEAD}.")
-        for name in ("steps", "validations", "validation_examples", "threads", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}: choose at least 1.")
-        for name, least in (("layers", 1), ("warmup_steps", 0), ("seeds", 0)):
-            if unfit := [one for one in getattr(self, name) if one < least]:
-                raise ValueError(f"`{name}` {unfit} are too small: choose at least {least}.")
-        for name in ("dropout", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}: choose a number in [0, 1).")
-        if self.lr_scheduler_type not in _SCHEDULES:
-            raise ValueError(
-                f"`lr_scheduler_type` is {self.lr_scheduler_type!r}: choose from "
-                f"{', '.join(_SCHEDULES)}."
-            )
-        if len(self.languages) != 2:
-            raise ValueError(f"`languages` are {self.languages}: give two.")
-        for text in self.optimizers:
-            parse_optimizer(text)
-        self.own_part()
-
-    def own_part(self) -> tuple[int, int]:
-        """Returns the index of this process, from 0, and the number of processes."""
-        words = self.part.split("/")
-        if len(words) == 2 and all(word.isdecimal() for word in words):
-            index, count = int(words[0]), int(words[1])
-            if 1 <= index <= count:
-                return index - 1, count
-        raise ValueError(f"`part` is {self.part!r}: give e.g. 1/2 and 2/2.")
-
 
 def parse_optimizer(text: str) -> tuple[str, float, float | None]:
     """Reads the name and rates of "adamw:0.003" (no rate of Muon) or "muon:0.003:0.01"."""
-    name, *rates = text.split(":")
-    try:
-        numbers = [float(rate) for rate in rates]
-    except ValueError:
-        numbers = []
-    is_complete = len(numbers) == {"adamw": 1, "muon": 2}.get(name)
-    if not is_complete or not all(0 < rate < math.inf for rate in numbers):
-        raise ValueError(f"`optimizers` {text!r} is none: give adamw:RATE or muon:RATE:RATE.")
-    return name, numbers[0], numbers[1] if len(numbers) == 2 else None
+    match text.split(":"):
+        case ["adamw", rate]:
+            return "adamw", float(rate), None
+        case ["muon", rate, muon_rate]:
+            return "muon", float(rate), float(muon_rate)
+    raise ValueError(f"`optimizers` {text!r} is none: give adamw:RATE or muon:RATE:RATE.")
 
 
 @dataclass(frozen=True)
@@ -205,8 +162,6 @@ class Settings:
 def list_runs(options: StudyArguments, texts: str | None = None) -> list[Settings]:
     """Lists the runs without duplicates: all schemes with the first seed, then with the second.
 
-    DeepNorm and Admin are made for post-norm alone: their other combinations are left out.
-
     Args:
         texts: What `digest_of` returns. None: the texts are not read yet.
     """
@@ -229,15 +184,9 @@ def list_runs(options: StudyArguments, texts: str | None = None) -> list[Setting
         options.warmup_steps,
         options.optimizers,
     ):
-        if initializer in POST_NORM_INITIALIZERS and placement != "post":
-            continue
         rates = parse_optimizer(optimizer)
         scheme = (task, initializer, placement, layers, width, warmup, *rates, seed)
         runs.append(Settings(*scheme, **common, texts=texts))
-    if not runs:
-        raise ValueError(
-            f"No run is left: {' and '.join(options.initializers)} need `norm_placements` post."
-        )
     return list(dict.fromkeys(runs))
 
 
@@ -451,9 +400,9 @@ def carry_out(options: StudyArguments) -> None:
     """Trains the runs of this process that are not finished."""
     path = Path(options.output_dir, "runs.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
-    index, count = options.own_part()
+    index, count = map(int, options.part.split("/"))
     texts = load_texts(options)
-    own = list_runs(options, digest_of(texts))[index::count]
+    own = list_runs(options, digest_of(texts))[index - 1 :: count]
     finished = [result["settings"] for result in read_results(path)]
     left = [settings for settings in own if asdict(settings) not in finished]
     print(f"{len(own)} runs, {len(own) - len(left)} of them finished before", flush=True)

@@ -7,13 +7,10 @@ after the training and costs it nothing.
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +27,6 @@ from vanilla_transformer.training.metrics import score_texts
 
 HERE = Path(__file__).parent
 _POLL_SECONDS = 0.2
-_RUNNING = "process.json"
 
 
 def completed_checkpoints(run: Path) -> list[int]:
@@ -127,10 +123,8 @@ def run_clocked(
         Processor seconds by step; those of the whole training under the step -1.
 
     Raises:
-        RuntimeError: If the process fails, or the folder holds checkpoints of another training, or
-            one that still runs.
+        RuntimeError: If the process fails, or the folder holds checkpoints of another training.
     """
-    _refuse_running(folder)
     record = folder / "clock.json"
     contents = [text_digest("\n".join(read_lines(str(path)))) for path in files]
     settings = {"command": list(command), "threads": threads, "files": contents}
@@ -153,17 +147,19 @@ def run_clocked(
     }
     seconds: dict[int, float] = {}
     before = children_seconds()
-    with (
-        (folder / "log.txt").open("w", encoding="utf-8") as log,
-        _child(command, folder, stdout=log, stderr=log, env=environment) as process,
-    ):
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         watched = psutil.Process(process.pid)
-        while process.poll() is None:
-            spent = _processor_seconds(watched, seconds)
-            for step in completed_checkpoints(folder / "run"):
-                seconds.setdefault(step, spent)
-            seconds[-1] = spent
-            time.sleep(_POLL_SECONDS)
+        try:
+            while process.poll() is None:
+                spent = _processor_seconds(watched, seconds)
+                for step in completed_checkpoints(folder / "run"):
+                    seconds.setdefault(step, spent)
+                seconds[-1] = spent
+                time.sleep(_POLL_SECONDS)
+        finally:
+            process.kill()  # where this program is interrupted
+            process.wait()
     seconds[-1] = children_seconds() - before  # with what came after the last look
     for step in completed_checkpoints(folder / "run"):
         seconds.setdefault(step, seconds[-1])
@@ -178,42 +174,6 @@ def children_seconds() -> float:
     """Returns the processor time of all processes that this one, or its children, waited for."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
-
-
-@contextmanager
-def _child(command: Sequence[str], folder: Path, **options: Any) -> Iterator[Any]:
-    """Starts a process, and ends it where this one ends before it.
-
-    The file process.json tells who runs, for the case that this process is killed.
-    """
-    note = folder / _RUNNING
-    before = signal.getsignal(signal.SIGTERM)
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:  # an exception reaches the end of the block, which the signal alone would not
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    process = subprocess.Popen(command, **options)
-    started = psutil.Process(process.pid).create_time()
-    note.write_text(json.dumps([process.pid, started]), encoding="utf-8")
-    try:
-        yield process
-    finally:
-        if is_main:
-            signal.signal(signal.SIGTERM, before)
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-        note.unlink()
-
-
-def _refuse_running(folder: Path) -> None:
-    """Refuses a folder in which the training of an earlier call still runs."""
-    note = folder / _RUNNING
-    if not note.is_file():
-        return
-    pid, started = json.loads(note.read_text(encoding="utf-8"))
-    with suppress(psutil.NoSuchProcess):
-        if psutil.Process(pid).create_time() == started:
-            raise RuntimeError(f"Process {pid} still trains in {folder}: wait for it, or end it.")
 
 
 def _processor_seconds(process: psutil.Process, seconds: dict[int, float]) -> float:
