@@ -15,6 +15,7 @@ LIBRARIES = ("transformers.", "accelerate.", "datasets.")
 # Names after "self." are set in the code of the class, and exist only in its instances.
 PRIVATE_NAMES = {
     "transformers.modeling_utils.PreTrainedModel": (
+        "_from_config",
         "_init_weights",
         "_tied_weights_keys",
         "_keys_to_ignore_on_load_unexpected",

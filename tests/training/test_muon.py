@@ -184,27 +184,6 @@ def test_a_rate_that_is_changed_before_the_schedule_is_made_counts():
     assert {group["lr"] for group in optimizer.param_groups} == {0.005, 0.05}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"lr": -1.0}, "`lr` is -1.0"),
-        ({"lr": float("nan")}, "`lr` is nan"),
-        ({"momentum": 2.0}, "`momentum` is 2.0"),
-        ({"weight_decay": -1.0}, "`weight_decay` is -1.0"),
-        ({"algorithm": "sgd"}, "`algorithm` is 'sgd'"),
-        ({"algorithm": "adamw"}, "A group of adamw has no `betas`"),
-        ({"algorithm": "adamw", "betas": (0.9, 1.0), "eps": 0.0}, "`betas` is"),
-    ],
-)
-def test_settings_that_no_step_can_have_are_refused(changes, message):
-    group = muon_group(matrices((2, 3)), **changes)
-    with pytest.raises(ValueError, match=message):
-        Muon([group], lr=0.1)
-    optimizer = Muon([muon_group(matrices((2, 3)))], lr=0.1)
-    with pytest.raises(ValueError, match=message):
-        optimizer.add_param_group(group)
-
-
 def test_output_embeddings_are_no_layer():
     net = model()
     net.lists = nn.ModuleList([net.get_output_embeddings()])
@@ -222,11 +201,6 @@ def test_frozen_parameters_are_left_out():
 def test_a_model_without_layers_to_train_is_refused():
     with pytest.raises(ValueError, match="No layer of Linear has a matrix to train"):
         make_muon(nn.Linear(3, 3))
-
-
-def test_what_is_no_matrix_is_refused():
-    with pytest.raises(ValueError, match=r"whole matrices, but .* has the shape \(3,\)"):
-        Muon([muon_group([nn.Parameter(torch.zeros(3))])], lr=1.0)
 
 
 # Runs --------------------------------------------------------------------------------------------

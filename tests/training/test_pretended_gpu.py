@@ -31,6 +31,10 @@ WAITS = {
         STEP,
         "no gradient that is not finite changes the weights",
     ),
+    "copy to the device, moving_average.py on_step_end": (
+        STEP - 1,
+        "torch's `AveragedModel` counts on the CPU, and copies its number",
+    ),
     # In each entry of the log, and at the end
     "_local_scalar_dense, trainer.py _maybe_log_save_evaluate": (2 * TRAINING, "the log"),
     "copy to the device, trainer.py _inner_training_loop": (TRAINING, "the sum of losses is 0"),

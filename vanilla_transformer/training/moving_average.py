@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vanilla_transformer.data.atomic_files import explained_full_disk
@@ -43,8 +44,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self._names: list[str] = []
         self._weights = nn.ParameterList()  # the parameters of the model
         # The average; or, while the model holds the average, the training weights.
-        self._other: list[torch.Tensor] = []
-        self._averaged_steps = 0
+        self._other = AveragedModel(self._weights)
         self._model_holds_average = False
         self._saved_step = -1
 
@@ -72,8 +72,8 @@ class ExponentialMovingAverage(TrainerCallback):
                 "load the model in float32 (bf16=True still trains it in bfloat16)."
             )
         self._names, self._weights = list(named), nn.ParameterList(named.values())
-        self._other = [weight.detach().clone() for weight in self._weights]
-        self._averaged_steps = state.global_step
+        self._other = AveragedModel(self._weights, multi_avg_fn=self._move_average)
+        self._other.n_averaged.fill_(state.global_step)
         self._model_holds_average, self._saved_step = False, -1
         if state.global_step:
             given = (Path(str(one)) for one in (self.checkpoint, args.resume_from_checkpoint))
@@ -91,7 +91,7 @@ class ExponentialMovingAverage(TrainerCallback):
             )
         saved = load_file(path)
         with torch.no_grad():
-            for name, parameter in zip(self._names, self._other, strict=True):
+            for name, parameter in zip(self._names, self._other.parameters(), strict=True):
                 parameter.copy_(saved[name])
         self._model_holds_average = True
 
@@ -106,7 +106,7 @@ class ExponentialMovingAverage(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Updates the average, and puts it into the model if needed; called by Trainer."""
-        self._update_average()
+        self._other.update_parameters(self._weights)
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(
@@ -154,23 +154,21 @@ class ExponentialMovingAverage(TrainerCallback):
             if not held_before:
                 self._swap_weights()
 
-    @torch.no_grad()
-    def _update_average(self) -> None:
-        """Moves the average towards the weights after a step.
+    def _move_average(self, averages: Any, weights: Any, _: Any) -> None:
+        """Moves the average towards the weights after a step; the first step copies them.
 
         The decay grows with the number of averaged steps, as in TensorFlow's
         `train.ExponentialMovingAverage`: with a constant decay of 0.999, a third of the average
         would still be the initial weights after 1000 steps.
         """
-        steps = self._averaged_steps
-        grown = min(self.decay, (1 + steps) / (10 + steps)) if steps else 0.0
-        torch._foreach_lerp_(self._other, list(self._weights), 1 - grown)
-        self._averaged_steps += 1
+        steps = int(self._other.n_averaged)  # it is on the CPU
+        decay = min(self.decay, (1 + steps) / (10 + steps))
+        get_ema_multi_avg_fn(decay)(averages, weights, steps)
 
     def _swap_weights(self) -> None:
         """Exchanges the weights of the model with those that are kept beside it."""
         with torch.no_grad():
-            for weight, other in zip(self._weights, self._other, strict=True):
+            for weight, other in zip(self._weights, self._other.parameters(), strict=True):
                 kept = weight.clone()
                 weight.copy_(other)
                 other.copy_(kept)
@@ -183,8 +181,8 @@ class ExponentialMovingAverage(TrainerCallback):
         self._saved_step = state.global_step
         path = _checkpoint_path(args, state) / TRAINING_WEIGHTS
         path.parent.mkdir(parents=True, exist_ok=True)
-        weights = zip(self._names, self._other, strict=True)
-        tensors = {name: weight.contiguous() for name, weight in weights}
+        weights = zip(self._names, self._other.parameters(), strict=True)
+        tensors = {name: weight.detach().contiguous() for name, weight in weights}
         with explained_full_disk(path):
             save_file(tensors, path, metadata={"format": "pt"})
 

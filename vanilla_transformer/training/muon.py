@@ -1,6 +1,10 @@
-"""Muon for the matrices of the layers and AdamW for all else, as one optimizer of torch."""
+"""Muon for the matrices of the layers and AdamW for all else, as one optimizer of torch.
 
-import math
+`torch.optim.Muon` updates one matrix at a time, and iterates in bfloat16 alone: with it, a whole
+training step takes 14% longer at width 96, and several times as long on a CPU without instructions
+for bfloat16.
+"""
+
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
@@ -10,15 +14,11 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from vanilla_transformer.model.attention import StackedLinear
-from vanilla_transformer.names import MUON
+from vanilla_transformer.names import ADAMW, MUON
 
 MUON_LEARNING_RATE = 0.01
 MUON_MOMENTUM = 0.95
 
-_SETTINGS = {
-    MUON: ("lr", "momentum", "weight_decay", "part_sizes"),
-    "adamw": ("lr", "betas", "eps", "weight_decay"),
-}
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al. 2024: the largest slope at zero
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
@@ -48,15 +48,25 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
     states = (matrices.mT if is_tall else matrices).to(torch.float32 if is_slow else torch.bfloat16)
     norms = torch.linalg.vector_norm(states, dim=(1, 2), keepdim=True)
     states = states / norms.clamp(min=_SMALLEST_NORM)
+    if len(states) == 1:
+        states = states[0]  # (rows, columns): twice as fast on a CPU
     a, b, c = _COEFFICIENTS
-    if is_slow and states.shape[1] < states.shape[2]:
+    if is_slow and states.shape[-2] < states.shape[-1]:
         states = _product_of_factors(states @ states.mT) @ states
     else:
         for _ in range(_ITERATIONS):
-            gram = states @ states.mT  # (count, rows, rows)
-            factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-            states = torch.baddbmm(states, factor, states, beta=a)
-    return states.mT if is_tall else states
+            gram = states @ states.mT  # ([count,] rows, rows)
+            factor = _add_product(gram, gram, gram, beta=b, alpha=c)
+            states = _add_product(states, factor, states, beta=a, alpha=1)
+    return (states.mT if is_tall else states).reshape(matrices.shape)
+
+
+def _add_product(
+    summand: torch.Tensor, left: torch.Tensor, right: torch.Tensor, beta: float, alpha: float
+) -> torch.Tensor:
+    """Returns beta · summand + alpha · left · right, for one matrix or for a stack of them."""
+    add = torch.addmm if left.ndim == 2 else torch.baddbmm
+    return add(summand, left, right, beta=beta, alpha=alpha)
 
 
 def _product_of_factors(gram: torch.Tensor) -> torch.Tensor:
@@ -68,8 +78,8 @@ def _product_of_factors(gram: torch.Tensor) -> torch.Tensor:
     a, b, c = _COEFFICIENTS
     product = None
     for _ in range(_ITERATIONS):
-        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        factor.diagonal(dim1=1, dim2=2).add_(a)
+        factor = _add_product(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal(dim1=-2, dim2=-1).add_(a)
         product = factor if product is None else factor @ product
         gram = factor @ gram @ factor
     return cast(torch.Tensor, product)
@@ -91,50 +101,37 @@ class Muon(torch.optim.Optimizer):
             parameter is one matrix), or "adamw", with "lr", "betas", "eps" and "weight_decay".
         lr: The rate that schedules take for that of the optimizer.
 
-    Raises:
-        ValueError: If a setting is missing or out of range, or if a parameter of Muon is not a
-            matrix.
     """
 
     def __init__(self, groups: Sequence[_Group], lr: float) -> None:
         super().__init__(groups, {"lr": lr})
 
-    def add_param_group(self, param_group: _Group) -> None:
-        """Adds a group with its settings; the constructor calls it for each group."""
-        _check_group(param_group)
-        super().add_param_group(param_group)
-        if param_group["algorithm"] == MUON:
-            _check_matrices(self.param_groups[-1]["params"])
-
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Updates all parameters that have a gradient.
-
-        Raises:
-            ValueError: If a parameter of Muon is not a whole matrix.
-        """
+        """Updates all parameters that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            found = [one for one in group["params"] if one.grad is not None]
-            if found and group["algorithm"] == MUON:
-                self._step_with_muon(found, group)
-            elif found:
-                self._step_with_adamw(found, group)
+            updated = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if updated and group["algorithm"] == MUON:
+                self._step_with_muon(updated, group)
+            elif updated:
+                self._step_with_adamw(updated, group)
         return loss
 
     def _step_with_adamw(self, parameters: list[nn.Parameter], group: _Group) -> None:
-        for one in parameters:
-            if not self.state[one]:
-                self.state[one]["step"] = torch.zeros((), dtype=torch.float32, device=one.device)
-                for name in ("exp_avg", "exp_avg_sq"):
-                    self.state[one][name] = torch.zeros_like(one)
-        states = [self.state[one] for one in parameters]
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        states = [self.state[parameter] for parameter in parameters]
         adamw(
             list(parameters),
-            [cast(torch.Tensor, one.grad) for one in parameters],
+            [cast(torch.Tensor, parameter.grad) for parameter in parameters],
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -150,20 +147,19 @@ class Muon(torch.optim.Optimizer):
         )
 
     def _step_with_muon(self, parameters: list[nn.Parameter], group: _Group) -> None:
-        _check_matrices(parameters)
         rate, momentum = float(group["lr"]), group["momentum"]
         pairs = list[tuple[torch.Tensor, torch.Tensor]]()
-        for one in parameters:
-            gradient = cast(torch.Tensor, one.grad)
-            if not self.state[one]:
-                self.state[one]["momentum_buffer"] = torch.zeros_like(gradient)
-            mean = self.state[one]["momentum_buffer"]
+        for parameter in parameters:
+            gradient, state = cast(torch.Tensor, parameter.grad), self.state[parameter]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(gradient)
+            mean = state["momentum_buffer"]
             mean.lerp_(gradient, 1 - momentum)
             direction = gradient.lerp(mean, momentum)  # Nesterov's
             if group["weight_decay"]:
-                one.mul_(1 - rate * group["weight_decay"])
-            parts = group["part_sizes"] or len(one)
-            pairs += zip(one.split(parts), direction.split(parts), strict=True)
+                parameter.mul_(1 - rate * group["weight_decay"])
+            rows = group["part_sizes"] or len(parameter)
+            pairs += zip(parameter.split(rows), direction.split(rows), strict=True)
         for matrices, directions in _batches_of_one_shape(pairs):
             rows, columns = matrices[0].shape
             step = -rate * max(1.0, rows / columns) ** 0.5
@@ -186,31 +182,6 @@ def _batches_of_one_shape(
             yield list(matrices), torch.stack(directions)
 
 
-def _check_group(group: _Group) -> None:
-    algorithm = group.get("algorithm")
-    if algorithm not in _SETTINGS:
-        raise ValueError(f"`algorithm` is {algorithm!r}: give one of {', '.join(_SETTINGS)}.")
-    if missing := [name for name in _SETTINGS[algorithm] if name not in group]:
-        raise ValueError(f"A group of {algorithm} has no `{missing[0]}`: give it.")
-    for name in ("lr", "eps", "weight_decay"):
-        value = float(group.get(name, 0.0))
-        if not 0 <= value < math.inf:
-            raise ValueError(f"`{name}` is {value}: give a finite number of at least 0.")
-    for name, values in (("momentum", [group.get("momentum", 0.0)]), ("betas", group.get("betas"))):
-        if any(not 0 <= value < 1 for value in values or []):
-            raise ValueError(f"`{name}` is {group[name]}: each must be at least 0 and below 1.")
-
-
-def _check_matrices(parameters: Sequence[torch.Tensor]) -> None:
-    for one in parameters:
-        if one.ndim != 2 or hasattr(one, "placements"):
-            raise ValueError(
-                f"Muon updates whole matrices, but a parameter is a shard or has the shape "
-                f"{tuple(one.shape)}: use another `--optim` with FSDP, DeepSpeed or tensor "
-                "parallelism."
-            )
-
-
 def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     """Finds the matrices that Muon is made for: those of linear maps within layers.
 
@@ -220,18 +191,17 @@ def layer_matrices(model: nn.Module) -> dict[str, tuple[int, ...] | None]:
     Returns:
         The sizes of the parts of each matrix, by the parameter's name; None: it is one matrix.
     """
-    found: dict[str, tuple[int, ...] | None] = {}
+    sizes: dict[str, tuple[int, ...] | None] = {}
     has_outputs = hasattr(model, "get_output_embeddings")
     outputs = cast(Any, model).get_output_embeddings() if has_outputs else None
     for path, layers in model.named_modules():
         if not isinstance(layers, nn.ModuleList):
             continue
         for name, module in layers.named_modules(prefix=path):
-            is_layer = isinstance(module, nn.Linear) and module is not outputs
-            if is_layer and module.weight.ndim == 2:
+            if isinstance(module, nn.Linear) and module is not outputs and module.weight.ndim == 2:
                 parts = module.part_sizes if isinstance(module, StackedLinear) else None
-                found[f"{name}.weight"] = parts
-    return found
+                sizes[f"{name}.weight"] = parts
+    return sizes
 
 
 def make_muon(
@@ -259,37 +229,37 @@ def make_muon(
         The optimizer. Its first groups are those of AdamW.
 
     Raises:
-        ValueError: If no layer of the model has a matrix to train.
+        ValueError: If no layer of the model has a matrix to train, or the matrices are divided.
     """
     matrices = layer_matrices(model)
     groups: dict[Any, list[nn.Parameter]] = defaultdict(list)
-    for name, one in model.named_parameters():  # a shared parameter comes once
-        if one.requires_grad:
-            has_decay = one.ndim > 1 if decayed is None else name in decayed
-            key = (
-                (MUON, has_decay, matrices[name])
-                if name in matrices
-                else ("adamw", has_decay, None)
-            )
-            groups[key].append(one)
-    if not any(algorithm == MUON for algorithm, _, _ in groups):
+    for name, parameter in model.named_parameters():  # a shared parameter comes once
+        if parameter.requires_grad:
+            algorithm = MUON if name in matrices else ADAMW
+            has_decay = parameter.ndim > 1 if decayed is None else name in decayed
+            groups[algorithm, has_decay, matrices.get(name)].append(parameter)
+    of_muon = [weight for name, weight in model.named_parameters() if name in matrices]
+    of_muon = [weight for weight in of_muon if weight.requires_grad]
+    if not of_muon:
         raise ValueError(
             f"No layer of {type(model).__name__} has a matrix to train, and Muon updates nothing "
             "else: use another `--optim`."
         )
+    if any(hasattr(weight, "placements") for weight in of_muon):
+        raise ValueError(
+            "Muon updates whole matrices, but a parameter is a shard: use another `--optim` with "
+            "FSDP, DeepSpeed or tensor parallelism."
+        )
     settings: dict[str, _Group] = {
-        "adamw": {"lr": lr, "betas": betas, "eps": eps, "fused": True},
+        ADAMW: {"lr": lr, "betas": betas, "eps": eps, "fused": True},
         MUON: {"lr": muon_lr, "momentum": momentum},
     }
-    made = [
-        {
-            "params": parameters,
-            "algorithm": algorithm,
-            "weight_decay": weight_decay if has_decay else 0.0,
-            **({"part_sizes": parts} if algorithm == MUON else {}),
-            **settings[algorithm],
-        }
-        for key, parameters in sorted(groups.items(), key=lambda group: repr(group[0]))
-        for algorithm, has_decay, parts in [key]
-    ]
+    made = []
+    for key in sorted(groups, key=repr):  # AdamW first
+        algorithm, has_decay, part_sizes = key
+        group = {"params": groups[key], "algorithm": algorithm, **settings[algorithm]}
+        group["weight_decay"] = weight_decay if has_decay else 0.0
+        if algorithm == MUON:
+            group["part_sizes"] = part_sizes
+        made.append(group)
     return Muon(made, lr)
