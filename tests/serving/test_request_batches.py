@@ -6,18 +6,8 @@ import threading
 import pytest
 
 from vanilla_transformer.serving.batching import Batcher
+from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
-
-
-class Observer:
-    def __init__(self):
-        self.batches, self.dropped = [], 0
-
-    def batch_computed(self, segments, tokens, seconds):
-        self.batches.append((segments, tokens))
-
-    def segments_dropped(self, segments):
-        self.dropped += segments
 
 
 class Model:
@@ -39,10 +29,10 @@ def model():
     return Model()
 
 
-async def run_all(model, jobs, observer=None, **options):
+async def run_all(model, jobs, metrics=None, **options):
     """Runs a first job alone, and the others when it is being computed."""
-    observer = observer or Observer()
-    batcher = Batcher(model, Computation(**{"batch_tokens": 8, **options}), observer)
+    computation = Computation(**{"batch_tokens": 8, **options})
+    batcher = Batcher(model, computation, metrics or Metrics(), "toy")
     first = asyncio.ensure_future(batcher.run([(0,)], "first", "first"))
     await asyncio.to_thread(model.begun.wait)
     tasks = [asyncio.ensure_future(batcher.run(segments, key, key)) for segments, key in jobs]
@@ -68,11 +58,15 @@ def test_a_long_request_does_not_hold_up_short_ones(model):
 
 def test_a_batch_has_at_most_its_tokens_with_padding(model):
     segments = [(1,), (2, 2, 2), (3,), (4, 4, 4, 4, 4, 4, 4, 4, 4), (5,)]
-    observer = Observer()
-    found = asyncio.run(run_all(model, [(segments, "a")], observer, batch_tokens=6))
+    metrics = Metrics()
+    found = asyncio.run(run_all(model, [(segments, "a")], metrics, batch_tokens=6))
     assert found == [[("a", *one) for one in segments]]
     assert model.batches[1:] == [[segments[0], segments[1]], [segments[2]], [segments[3]], [(5,)]]
-    assert observer.batches == [(1, 1), (2, 4), (1, 1), (1, 9), (1, 1)]
+    values = [
+        metrics.registry.get_sample_value(f"vanilla_transformer_{name}", {"model": "toy"})
+        for name in ("batch_segments_count", "batch_segments_sum", "batch_tokens_sum")
+    ]
+    assert values == [5, 6, 16]
 
 
 def test_searches_take_turns(model):

@@ -18,7 +18,6 @@ from vanilla_transformer.commands.options import (
     positive_number,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.extras import check_extra
 
 if TYPE_CHECKING:
     from vanilla_transformer.serving.settings import Settings
@@ -27,7 +26,7 @@ SUMMARY = "Serves models over HTTP, as LibreTranslate does, with batches across 
 EXAMPLES = """
 vanilla-transformer serve runs/multi30k
 vanilla-transformer serve en-de=runs/en-de de-en=runs/de-en --port 8000
-vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.txt --rate-limit 60
+vanilla-transformer serve en-de=runs/en-de --compute-type int8 --api-keys keys.txt
 """
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -89,21 +88,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the models' paths, the keys and the port."""
-    settings = settings_of(options)
-    if options.port > 65535:
-        raise UsageError(f"--port: {options.port} is above 65535")
-    for model in settings.models:
-        check_model_directory(model.path)
-    check_extra("serve")
-    if options.engine == "ctranslate2":
-        check_extra("ctranslate2")
-
-
 def run(options: argparse.Namespace) -> None:
     """Answers requests until a signal ends the server."""
-    check(options)
+    settings = settings_of(options)
+    for model in settings.models:  # before the first one is loaded
+        check_model_directory(model.path)
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
@@ -118,7 +107,7 @@ def run(options: argparse.Namespace) -> None:
     def announce(address: str) -> None:
         print(f"Serving on {address} (its interface: {address}/docs). Ctrl-C ends it.", flush=True)
 
-    run_server(settings_of(options), announce)
+    run_server(settings, announce)
 
 
 def settings_of(options: argparse.Namespace) -> "Settings":
@@ -136,7 +125,7 @@ def settings_of(options: argparse.Namespace) -> "Settings":
     except ValueError as error:
         raise UsageError(str(error)) from error
     limits, computation = (
-        {one.name: getattr(options, one.name) for one in dataclasses.fields(kind)}
+        {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
         for kind in (Limits, Computation)
     )
     computation["batch_wait"] /= 1000  # the option is in milliseconds

@@ -623,19 +623,6 @@ class SplitTexts:
     segments: list[Segment]
     cut_words: int = 0
 
-    def part(self, first: int, count: int) -> "SplitTexts":
-        """Returns some neighbouring texts, as if they had been split alone; no word may be cut."""
-        documents = self.documents[first : first + count]
-        numbers = [number for document in documents for number in document.segments]
-        if not numbers:
-            return SplitTexts(documents, [])
-        start = numbers[0]
-        moved = [
-            Document(tuple(one - start if isinstance(one, int) else one for one in document.parts))
-            for document in documents
-        ]
-        return SplitTexts(moved, self.segments[start : numbers[-1] + 1])
-
 
 @dataclass(frozen=True)
 class TranslatorCall:

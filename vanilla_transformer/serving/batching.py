@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any
 
 from vanilla_transformer.serving.errors import ComputationError, RequestError
-from vanilla_transformer.serving.monitoring import BatchMetrics
+from vanilla_transformer.serving.monitoring import Metrics
 from vanilla_transformer.serving.settings import Computation
 
 LONGEST_RETRY = 60
@@ -54,15 +54,20 @@ class Batcher:
         compute: Computes the outputs of segments for one search; called from several threads if
             there are several workers.
         settings: The size of a batch, how long it waits, the size of the queue, and the workers.
+        metrics: Counts the batches.
+        model: Name of the model in the metrics.
     """
 
     def __init__(
         self,
         compute: Callable[[list[Any], Any], list[Any]],
         settings: Computation,
-        observer: BatchMetrics,
+        metrics: Metrics,
+        model: str,
     ) -> None:
-        self._compute, self._settings, self._observer = compute, settings, observer
+        self._compute, self._settings = compute, settings
+        self._metrics, self._model = metrics, model
+        metrics.queued.labels(model).set_function(lambda: self.accepted)
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -127,7 +132,7 @@ class Batcher:
             return await job.done
         finally:
             if dropped := self._remove_job(job):
-                self._observer.segments_dropped(dropped)
+                self._metrics.dropped.labels(self._model).inc(dropped)
 
     def close(self, timeout: float | None = None) -> None:
         """Ends the threads after the batches that they compute, and waits for each some seconds."""
@@ -204,7 +209,9 @@ class Batcher:
             outputs = self._compute(segments, batch[0][0].search)
         finally:
             seconds = time.monotonic() - started
-            self._observer.batch_computed(len(segments), sum(map(len, segments)), seconds)
+            self._metrics.segments.labels(self._model).observe(len(segments))
+            self._metrics.batch_tokens.labels(self._model).observe(sum(map(len, segments)))
+            self._metrics.batch_seconds.labels(self._model).observe(seconds)
         finished = []
         with self._changed:  # several threads may compute parts of a job
             for (job, number), output in zip(batch, outputs, strict=True):

@@ -3,15 +3,12 @@
 import asyncio
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import create_form_parser
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from vanilla_transformer.serving.errors import CLIENT_GONE, RequestError, shorten
 from vanilla_transformer.serving.settings import Limits
@@ -19,21 +16,10 @@ from vanilla_transformer.serving.settings import Limits
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 MOST_FIELDS = 1000
 """Most fields of a form."""
-_FORMS = ThreadPoolExecutor(1, "forms")  # one form at a time: all others share what is left
 
 
-def _check_unicode(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, "
-            "which is not Unicode text: send both halves of a pair, or UTF-8"
-        ) from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_check_unicode)]
+# With a constraint, pydantic refuses lone surrogates, which are not Unicode text.
+Text = Annotated[str, StringConstraints(min_length=0)]
 Texts = Text | Annotated[list[Text], Field(fail_fast=True)]
 
 
@@ -43,7 +29,7 @@ class Fields(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-Given = TypeVar("Given", bound=Fields)
+SomeFields = TypeVar("SomeFields", bound=Fields)
 
 
 def content_type(request: Request, takes_forms: bool = False) -> str:
@@ -69,23 +55,28 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
             client is gone.
     """
     declared = request.headers.get("content-length", "")
-    body, size = bytearray(), int(declared) if declared.isdigit() else 0
+    size = int(declared) if declared.isdigit() else 0
+    body, more = bytearray(), True
     try:
         async with asyncio.timeout(limits.read_timeout):
-            while size <= limits.max_body:
+            # A body that is somewhat too large is read to its end: while they send, most clients
+            # do not read an answer.
+            while more and size <= 4 * limits.max_body:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestError(CLIENT_GONE, "The client closed the connection.")
                 body += message.get("body", b"")
-                size = len(body)
-                if size <= limits.max_body and not message.get("more_body"):
-                    return bytes(body)
+                more = message.get("more_body", False)
+                size = max(size, len(body))
     except TimeoutError:
-        raise RequestError(
-            408,
-            f"The body did not arrive within {limits.read_timeout:g} s: send it at once.",
-            {"Connection": "close"},
-        ) from None
+        if size <= limits.max_body:
+            raise RequestError(
+                408,
+                f"The body did not arrive within {limits.read_timeout:g} s: send it at once.",
+                {"Connection": "close"},
+            ) from None
+    if size <= limits.max_body:
+        return bytes(body)
     raise RequestError(
         413,
         f"The body has more than {limits.max_body} bytes: send less in a request.",
@@ -101,11 +92,10 @@ async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]
         raise RequestError(415, "The content type is missing: send JSON, as application/json.")
     pairs = _parse_urlencoded(request.scope["query_string"])
     if kind == MULTIPART:
-        loop, header = asyncio.get_running_loop(), request.headers["content-type"]
-        pairs += await loop.run_in_executor(_FORMS, _parse_multipart, header, body)
+        pairs += await _parse_multipart(request, body)
     else:
         pairs += _parse_urlencoded(body)
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
             raise RequestError(
@@ -115,7 +105,7 @@ async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]
     return values
 
 
-def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Given:
+def check_fields(fields: type[SomeFields], values: dict[str, Any], kind: str) -> SomeFields:
     """Checks the values of a body.
 
     Args:
@@ -124,13 +114,13 @@ def check_fields(fields: type[Given], values: dict[str, Any], kind: str) -> Give
         kind: What `content_type` returned; the texts of a form may mean numbers.
     """
     blank = None if is_json(kind) else ""
-    given = {
+    supplied = {
         name: value
         for name, value in values.items()
         if value != blank or name not in fields.model_fields
     }
     try:
-        return fields.model_validate(given, strict=is_json(kind))
+        return fields.model_validate(supplied, strict=is_json(kind))
     except ValidationError as error:
         raise RequestValidationError(error.errors(), body=list(fields.model_fields)) from None
 
@@ -145,21 +135,21 @@ def _parse_json(body: bytes) -> dict[str, Any]:
         raise ValueError(f"{name} is no JSON value")
 
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+        values = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
     except UnicodeDecodeError as error:
         raise RequestError(
             400, f"The body is not UTF-8 (byte {error.start}): send JSON in UTF-8."
         ) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"The body is not JSON: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise RequestError(
             400, 'The body is JSON, but not an object: send fields in braces, such as {"q": ...}.'
         )
-    return found
+    return values
 
 
-def _parse_urlencoded(body: bytes) -> list[tuple[str, str]]:
+def _parse_urlencoded(body: bytes) -> list[tuple[str, Any]]:
     try:
         return parse_qsl(
             body.decode("ascii"),
@@ -175,34 +165,10 @@ def _parse_urlencoded(body: bytes) -> list[tuple[str, str]]:
         raise RequestError(400, f"The form has more than {MOST_FIELDS} fields.") from None
 
 
-def _parse_multipart(header: str, body: bytes) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
+async def _parse_multipart(request: Request, body: bytes) -> list[tuple[str, Any]]:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
 
-    def add_field(field: Any) -> None:
-        if len(pairs) == MOST_FIELDS:
-            raise RequestError(400, f"The form has more than {MOST_FIELDS} fields.")
-        pairs.append((field.field_name.decode(), (field.value or b"").decode()))
-
-    def refuse_file(file: Any) -> NoReturn:
-        name = file.field_name.decode("utf-8", "replace")
-        raise RequestError(400, f"The field {shorten(name)} is a file: send a text.")
-
-    ended: list[bool] = []
-    try:
-        # No file of a form is written to the disk: it is refused when it ends.
-        parser = create_form_parser(
-            {"Content-Type": header.encode("latin-1")},
-            add_field,
-            refuse_file,
-            {"MAX_MEMORY_FILE_SIZE": len(body), "UPLOAD_ERROR_ON_BAD_CTE": True},
-        )
-        parser.on_end = lambda: ended.append(True)
-        parser.write(body)
-        parser.finalize()
-    except UnicodeDecodeError:
-        raise RequestError(400, "A field of the form is not UTF-8.") from None
-    except FormParserError as error:
-        raise RequestError(400, f"The form cannot be read: {str(error)[:200]}") from None
-    if not ended:
-        raise RequestError(400, "The form is not complete, or its boundary is missing.")
-    return pairs
+    limits = {"max_files": 0, "max_fields": MOST_FIELDS, "max_part_size": len(body)}
+    form = await Request(request.scope, receive).form(**limits)
+    return form.multi_items()

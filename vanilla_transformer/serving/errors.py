@@ -2,12 +2,12 @@
 
 import json
 import logging
-import re
 from collections.abc import Mapping
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from vanilla_transformer.serving.monitoring import log_event
 
@@ -33,12 +33,10 @@ class ComputationError(Exception):
 def add_error_answers(app: FastAPI) -> None:
     """Makes an application answer every error with a JSON object."""
 
-    @app.exception_handler(404)
-    @app.exception_handler(405)
     @app.exception_handler(HTTPException)
     async def answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
         message = error.detail
-        if not isinstance(error, RequestError):  # there is no such path or method
+        if not isinstance(error, RequestError):  # such as an unknown path, or a damaged form
             message = f"{message}: see /docs for what this server offers."
         return JSONResponse({"error": message}, error.status_code, error.headers)
 
@@ -83,10 +81,8 @@ def _describe_problem(error: RequestValidationError) -> str:
     # Of the types that a field may have, the one that fits best fails deepest in the value.
     field = problems[0]["loc"][0]
     tried = [problem for problem in problems if problem["loc"][0] == field]
-    deepest = max(len(problem["loc"]) for problem in tried)
-    tried = [problem for problem in tried if len(problem["loc"]) == deepest]
-    if tried[0]["type"] == "missing":
+    problem = max(tried, key=lambda problem: len(problem["loc"]))
+    if problem["type"] == "missing":
         return f"Invalid request: missing {field} parameter"
-    place = "".join(f"[{step}]" for step in tried[0]["loc"] if isinstance(step, int))
-    causes = " or ".join(re.sub("^(Input|Value error,) ", "", problem["msg"]) for problem in tried)
-    return f"`{field}{place}` is {shorten(tried[0]['input'])}: it {causes}."
+    place = "".join(f"[{step}]" for step in problem["loc"] if isinstance(step, int))
+    return f"`{field}{place}` is {shorten(problem['input'])}: {problem['msg']}."

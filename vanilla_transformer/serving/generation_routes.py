@@ -8,15 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.inference.results import Details, Translation, finite_or_none
-from vanilla_transformer.serving.bodies import (
-    Fields,
-    Text,
-    Texts,
-    check_fields,
-    content_type,
-    parse_body,
-    read_bytes,
-)
+from vanilla_transformer.serving.bodies import Fields, Text, Texts
 from vanilla_transformer.serving.models import Query
 from vanilla_transformer.serving.service import Service
 
@@ -64,28 +56,25 @@ def add_generation_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def generate(request: Request) -> JSONResponse:
-        kind = content_type(request)
-        body = await read_bytes(request, limits)
-        service.admit(request)
-        given = check_fields(GenerateFields, await parse_body(request, body, kind), kind)
-        model = service.models.named(given.model)
-        texts = given.texts if isinstance(given.texts, list) else [given.texts]
+        asked = await service.read_fields(request, GenerateFields)
+        model = service.models.named(asked.model)
+        texts = asked.texts if isinstance(asked.texts, list) else [asked.texts]
         service.check_size(texts)
-        options = given.model_dump(include=set(SearchFields.model_fields), exclude_unset=True)
+        options = asked.model_dump(include=set(SearchFields.model_fields), exclude_unset=True)
         if "num_beams" not in options:
-            beams = 1 if given.do_sample else max(model.default_beams, given.n_best)
+            beams = 1 if asked.do_sample else max(model.default_beams, asked.n_best)
             options["num_beams"] = beams
-        details = Details(given.scores, given.scores, given.alignment)
-        query = Query(given.n_best, details, tuple(sorted(options.items())))
+        details = Details(asked.scores, asked.scores, asked.alignment)
+        query = Query(asked.n_best, details, tuple(sorted(options.items())))
         answers = await service.answer(request, model, texts, query)
         rows = [
-            [_describe_output(output, given.scores) for output in outputs]
+            [_describe_output(output, asked.scores) for output in outputs]
             for outputs in answers.outputs
         ]
         for row, tokens in zip(rows, answers.source_tokens, strict=False):
             for described in row:
                 described["source_tokens"] = tokens
-        outputs = rows if isinstance(given.texts, list) else rows[0]
+        outputs = rows if isinstance(asked.texts, list) else rows[0]
         return JSONResponse({"model": model.source.name, "outputs": outputs})
 
     @app.get("/v1/models", tags=[TAG], summary="Lists the models.")

@@ -12,7 +12,6 @@ from typing import Any
 
 from vanilla_transformer.serving.errors import CLIENT_GONE
 from vanilla_transformer.serving.monitoring import Metrics, log_event
-from vanilla_transformer.serving.settings import Limits
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,38 +30,33 @@ class Record:
         request_id: Its id: `X-Request-ID` of the request, or a new one.
         fields: Further facts, such as the model and the number of characters.
         status: HTTP status of the answer; None until it begins.
-        closes: Whether the connection is closed after the answer.
     """
 
     request_id: str
     fields: dict[str, Any] = field(default_factory=dict)
     status: int | None = None
-    closes: bool = False
 
 
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, application: Application, metrics: Metrics, limits: Limits) -> None:
-        self._application, self._metrics, self._limits = application, metrics, limits
+    def __init__(self, application: Application, metrics: Metrics) -> None:
+        self._application, self._metrics = application, metrics
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handles a request."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
-        known = next((value.decode() for value in given if _REQUEST_ID.fullmatch(value)), None)
+        ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        known = next((value.decode() for value in ids if _REQUEST_ID.fullmatch(value)), None)
         record = Record(known or uuid.uuid4().hex)
 
         async def pass_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], (b"x-request-id", record.request_id.encode())]
                 record.status = message["status"]
-                record.closes = (b"connection", b"close") in headers
                 message = {**message, "headers": headers}
-            elif record.closes:  # the end of the answer waits until the client has sent its body
-                message = {**message, "more_body": True}
             await send(message)
 
         # uvicorn leaves the body of an answer to HEAD out.
@@ -77,24 +71,8 @@ class Guard:
             raise
         except Exception as error:
             log_event("error", logging.ERROR, id=record.request_id, exception=error)
-        if record.closes:
-            await self._let_the_client_send(receive)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
         path = getattr(inner.get("route"), "path", "other")
         self._note_answer(scope, path, record, time.perf_counter() - started)
-
-    async def _let_the_client_send(self, receive: Receive) -> None:
-        """Reads on for a while what the client sends: a reset would destroy the answer."""
-        left = 4 * self._limits.max_body
-        try:
-            async with asyncio.timeout(self._limits.read_timeout):
-                while left > 0:
-                    message = await receive()
-                    left -= len(message.get("body", b""))
-                    if message["type"] == "http.disconnect" or not message.get("more_body"):
-                        return
-        except TimeoutError:
-            return
 
     def _note_answer(self, scope: Message, path: str, record: Record, seconds: float) -> None:
         status = CLIENT_GONE if record.status is None else record.status

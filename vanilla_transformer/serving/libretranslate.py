@@ -8,16 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from vanilla_transformer.inference.results import Details
-from vanilla_transformer.serving.bodies import (
-    FORM,
-    Fields,
-    Text,
-    Texts,
-    check_fields,
-    content_type,
-    parse_body,
-    read_bytes,
-)
+from vanilla_transformer.serving.bodies import FORM, Fields, Text, Texts
 from vanilla_transformer.serving.errors import RequestError
 from vanilla_transformer.serving.html_text import split_html
 from vanilla_transformer.serving.models import Query, ServedModel
@@ -60,54 +51,44 @@ def add_libretranslate_routes(app: FastAPI, service: Service) -> None:
         openapi_extra={"requestBody": {"required": True, "content": content}},
     )
     async def translate(request: Request) -> JSONResponse:
-        kind = content_type(request, takes_forms=True)
-        body = await read_bytes(request, limits)
-        if not needs_key:
-            service.admit(request)
-        key = None
-        try:
-            values = await parse_body(request, body, kind)
-            key = values.get("api_key")
-        finally:  # a body that cannot be read holds no key
-            if needs_key:
-                service.admit(request, key if isinstance(key, str) else None)
-        given = check_fields(TranslateFields, values, kind)
+        asked = await service.read_fields(request, TranslateFields, takes_forms=True)
         for name in ("q", "source", "target"):
-            if not getattr(given, name):
+            if not getattr(asked, name):
                 raise RequestError(400, f"Invalid request: missing {name} parameter")
-        texts = given.q if isinstance(given.q, list) else [given.q]
+        texts = asked.q if isinstance(asked.q, list) else [asked.q]
         service.check_size(texts)
-        model = service.models.for_direction(given.source, given.target)
-        n_best = given.alternatives + 1
+        model = service.models.for_direction(asked.source, asked.target)
+        n_best = asked.alternatives + 1
         beams = max(model.default_beams, n_best)
         query = Query(n_best, Details(), (("num_beams", beams),))
-        if given.format == "html":
+        if asked.format == "html":
             rows = await _translate_html(service, request, model, texts, query)
         else:
             answers = await service.answer(request, model, texts, query)
             rows = [[output.text for output in outputs] for outputs in answers.outputs]
-        found: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
-        if given.alternatives:
+        answer: dict[str, list[Any]] = {"translatedText": [row[0] for row in rows]}
+        if asked.alternatives:
             # Without repetitions.
             others = [[text for text in dict.fromkeys(row) if text != row[0]] for row in rows]
-            found["alternatives"] = others
-        if given.source == "auto":
+            answer["alternatives"] = others
+        if asked.source == "auto":
             # Nothing is detected: it is the one source that leads to the target.
             language = {"language": model.source.source, "confidence": 0}
-            found["detectedLanguage"] = [language for _ in texts]
-        one = {name: several[0] for name, several in found.items()}
-        return JSONResponse(found if isinstance(given.q, list) else one)
+            answer["detectedLanguage"] = [language for _ in texts]
+        if isinstance(asked.q, list):
+            return JSONResponse(answer)
+        return JSONResponse({name: values[0] for name, values in answer.items()})
 
     @app.get("/languages", tags=[TAG], summary="Lists the languages, and the targets of each.")
     async def languages() -> JSONResponse:
         sources = [model.source for model in service.models.by_name.values()]
-        codes = dict.fromkeys(code for one in sources for code in (one.source, one.target))
+        codes = dict.fromkeys(code for model in sources for code in (model.source, model.target))
         return JSONResponse(
             [
                 {
                     "code": code,
                     "name": language_name(code),
-                    "targets": [one.target for one in sources if one.source == code],
+                    "targets": [model.target for model in sources if model.source == code],
                 }
                 for code in codes
             ]

@@ -16,8 +16,6 @@ from vanilla_transformer.serving.settings import Computation, ModelSource, Setti
 Result = TypeVar("Result")
 PLANS_KEPT = 64
 """Plans of searches that a model remembers."""
-SHORT = 500
-"""Characters of texts that are tokenized at once; longer texts would hold up the connections."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +55,11 @@ class ServedModel:
         self.batcher = Batcher(
             translator.compute_segments,
             computation,
-            metrics.batches_of(source.name, lambda: self.batcher.accepted),
+            metrics,
+            source.name,
         )
         self._helpers = ThreadPoolExecutor(2, thread_name_prefix="texts")
         self._plans: dict[Query, TranslatorCall] = {}
-        self._short: list[tuple[list[str], asyncio.Future[SplitTexts]]] = []
 
     async def answer(self, texts: list[str], query: Query) -> Answers:
         """Computes the outputs of the texts of a request.
@@ -71,12 +69,7 @@ class ServedModel:
                 500 if the computation fails, 503 if the queue is full.
         """
         with self.batcher.slot():
-            characters = sum(map(len, texts))
-            is_short = characters <= SHORT and query in self._plans
-            if is_short:
-                call, split = self._plans[query], await self._split_with_others(texts)
-            else:
-                call, split = await self.run_beside(self._prepare_texts, texts, query)
+            call, split = await self.run_beside(self._prepare_texts, texts, query)
             if split.cut_words:
                 raise RequestError(
                     400,
@@ -85,12 +78,10 @@ class ServedModel:
                 )
             tokens = sum(map(len, split.segments))
             check_limit(tokens, self.limits.max_tokens, "tokens")
-            self._metrics.characters.labels(self.source.name).inc(characters)
+            self._metrics.characters.labels(self.source.name).inc(sum(map(len, texts)))
             self._metrics.tokens.labels(self.source.name).inc(tokens)
             with self._metrics.errors.labels(self.source.name).count_exceptions(ComputationError):
                 outputs = await self.batcher.run(split.segments, call, query)
-            if is_short:
-                return self._join_texts(split, outputs, call, tokens)
             return await self.run_beside(self._join_texts, split, outputs, call, tokens)
 
     async def run_beside(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -115,30 +106,6 @@ class ServedModel:
             return call, self.translator.split_texts(texts)
         except ValueError as error:
             raise RequestError(400, str(error)) from error
-
-    async def _split_with_others(self, texts: list[str]) -> SplitTexts:
-        """Splits short texts in one call with those of all requests that are here by now."""
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[SplitTexts] = loop.create_future()
-        self._short.append((texts, found))
-        if len(self._short) == 1:
-            loop.call_soon(self._split_short_texts)
-        return await found
-
-    def _split_short_texts(self) -> None:
-        waiting, self._short = self._short, []
-        try:
-            split = self.translator.split_texts([text for texts, _ in waiting for text in texts])
-            first = 0
-            for texts, found in waiting:
-                alone = self.translator.split_texts(texts) if split.cut_words else None
-                if not found.done():  # the request was cancelled
-                    found.set_result(alone or split.part(first, len(texts)))
-                first += len(texts)
-        except Exception as error:
-            for _, found in waiting:
-                if not found.done():
-                    found.set_exception(ComputationError(error))
 
     def _join_texts(
         self, split: SplitTexts, outputs: list[Any], call: TranslatorCall, tokens: int
@@ -186,8 +153,8 @@ class Models:
         }
         if (source, target) in directions:
             return directions[source, target]
-        offered = "; ".join(f"source={one} target={other}" for one, other in directions)
-        possible = [one for one, other in directions if other == target]
+        offered = "; ".join(f"source={first} target={second}" for first, second in directions)
+        possible = [first for first, second in directions if second == target]
         if source == "auto" and len(possible) == 1:
             return directions[possible[0], target]
         if source == "auto" and possible:
@@ -196,8 +163,7 @@ class Models:
                 "The language of a text is not detected here: give `source`, one of "
                 f"{', '.join(possible)}.",
             )
-        sources = {one for one, _ in directions}
-        if source not in sources and source != "auto":
+        if source not in {first for first, _ in directions} | {"auto"}:
             message = f"{source[:35]} is not supported"
         elif not possible:
             message = f"{target[:35]} is not supported"
@@ -213,11 +179,11 @@ class Models:
 
     def problems(self) -> list[str]:
         """Lists why no further request should come, such as a full queue."""
-        found = []
+        problems = []
         for name, model in self.by_name.items():
-            found += [] if model.batcher.is_alive else [f"{name} has stopped"]
-            found += [f"the queue of {name} is full"] if model.batcher.is_full else []
-        return found
+            problems += [] if model.batcher.is_alive else [f"{name} has stopped"]
+            problems += [f"the queue of {name} is full"] if model.batcher.is_full else []
+        return problems
 
     def close(self) -> None:
         """Ends the threads of all models."""

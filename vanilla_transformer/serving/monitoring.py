@@ -5,7 +5,6 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from prometheus_client import (
@@ -52,13 +51,13 @@ class JsonFormatter(logging.Formatter):
 def describe_exception(error: BaseException) -> dict[str, Any]:
     """Returns the type of an exception and where it was raised, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "error": type(error).__name__,
         "places": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
     }
     if error.__cause__ is not None:
-        found["cause"] = describe_exception(error.__cause__)
-    return found
+        described["cause"] = describe_exception(error.__cause__)
+    return described
 
 
 def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
@@ -67,9 +66,9 @@ def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     Args:
         **fields: What is known of it; None is left out. `exception` is described.
     """
-    given = {name: value for name, value in fields.items() if value is not None}
-    error = given.pop("exception", None)
-    EVENTS.log(level, event, extra={_FIELDS: given}, exc_info=error)
+    known = {name: value for name, value in fields.items() if value is not None}
+    error = known.pop("exception", None)
+    EVENTS.log(level, event, extra={_FIELDS: known}, exc_info=error)
 
 
 def set_up_logs(level: str) -> None:
@@ -132,35 +131,6 @@ class Metrics:
             **options,
         )
 
-    def batches_of(self, model: str, accepted: Callable[[], float]) -> "BatchMetrics":
-        """Returns the counters for the batches of a model.
-
-        Args:
-            accepted: Returns how many requests it has accepted and not yet answered.
-        """
-        self.queued.labels(model).set_function(accepted)
-        return BatchMetrics(self, model)
-
     def render(self) -> bytes:
         """Returns all values in Prometheus's text format."""
         return generate_latest(self.registry)
-
-
-class BatchMetrics:
-    """Counts the batches of one model."""
-
-    def __init__(self, metrics: Metrics, model: str) -> None:
-        self._segments = metrics.segments.labels(model)
-        self._tokens = metrics.batch_tokens.labels(model)
-        self._seconds = metrics.batch_seconds.labels(model)
-        self._dropped = metrics.dropped.labels(model)
-
-    def batch_computed(self, segments: int, tokens: int, seconds: float) -> None:
-        """Counts a batch of lines with their source tokens, and the time that it took."""
-        self._segments.observe(segments)
-        self._tokens.observe(tokens)
-        self._seconds.observe(seconds)
-
-    def segments_dropped(self, segments: int) -> None:
-        """Counts lines that are not computed."""
-        self._dropped.inc(segments)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import socket
 from collections.abc import Callable, Mapping
 from html import escape
@@ -14,14 +13,14 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from vanilla_transformer import __version__
-from vanilla_transformer.serving.connections import GracefulServer, protocol_with
+from vanilla_transformer.serving.connections import GracefulServer, protocol_with_deadline
 from vanilla_transformer.serving.errors import add_error_answers
 from vanilla_transformer.serving.generation_routes import add_generation_routes
 from vanilla_transformer.serving.guard import Guard
 from vanilla_transformer.serving.libretranslate import add_libretranslate_routes
 from vanilla_transformer.serving.models import Models, load_models
 from vanilla_transformer.serving.monitoring import Metrics, log_event
-from vanilla_transformer.serving.service import RateLimit, Service
+from vanilla_transformer.serving.service import Service
 from vanilla_transformer.serving.settings import Settings
 
 TAG = "Status"
@@ -36,14 +35,17 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
         ValueError: If a model or an option cannot be used.
         OSError: If the address cannot be used, or a directory holds no model.
     """
-    with _bind_socket(settings.host, settings.port) as listener:
+    # The port is taken before the models are loaded, which takes seconds.
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.create_server((settings.host, settings.port), family=family) as listener:
         host, port = listener.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         metrics, limits = Metrics(), settings.limits
         models = load_models(settings, metrics)
         config = uvicorn.Config(
-            Guard(make_app(settings, models, metrics), metrics, limits),
-            http=protocol_with(limits),
+            Guard(make_app(settings, models, metrics), metrics),
+            http=protocol_with_deadline(limits.read_timeout),
+            limit_concurrency=limits.max_connections,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -68,11 +70,11 @@ def run_server(settings: Settings, on_started: Callable[[str], None]) -> None:
 
 def make_app(settings: Settings, models: Models, metrics: Metrics) -> FastAPI:
     """Makes the application with its routes; `Guard` belongs around it."""
-    service = Service(models, settings, metrics, RateLimit(settings.limits.rate_limit))
+    service = Service(models, settings, metrics)
     app = FastAPI(
         title="vanilla-transformer",
         version=__version__,
-        description="Outputs of trained models. Errors are a JSON object with the field `error`.",
+        description="Outputs of trained models. Errors are a JSON object with the field error.",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirection would be that of the header Host
@@ -122,33 +124,9 @@ def _add_status_routes(app: FastAPI, service: Service) -> None:
         return RedirectResponse("docs")
 
 
-def _bind_socket(host: str, port: int) -> socket.socket:
-    """Takes the port before the models are loaded, which takes seconds."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            # Windows lets two servers share a port with SO_REUSEADDR, and has an option against it.
-            option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
-            listener.setsockopt(socket.SOL_SOCKET, option, 1)
-            listener.bind(address)
-        except BaseException:
-            listener.close()
-            raise
-    except OSError as error:
-        raise OSError(
-            f"The server cannot listen on {host}, port {port} ({error.strerror or error}): choose "
-            "another --host or --port."
-        ) from error
-    return listener
-
-
 # The page of the interface ------------------------------------------------------------------------
 
 
-_CODE = re.compile("`([^`]+)`")
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
   color-scheme: light dark; }
@@ -180,7 +158,7 @@ def render_api_page(description: Mapping[str, Any]) -> str:
                 )
             sections[tag] = sections.get(tag, "") + "".join(parts)
     title = escape(description["info"]["title"])
-    summary = _CODE.sub(r"<code>\1</code>", escape(description["info"].get("description", "")))
+    summary = escape(description["info"]["description"])
     body = "".join(f"<h2>{escape(tag)}</h2>{parts}" for tag, parts in sections.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
