@@ -4,10 +4,8 @@ import ast
 
 import pytest
 import torch
-from toy import REPOSITORY, Payload
+from toy import REPOSITORY
 
-from vanilla_transformer import VanillaTransformerTokenizer
-from vanilla_transformer.commands import program
 from vanilla_transformer.interop.checkpoint_files import read_state_dict
 
 
@@ -41,26 +39,6 @@ def test_files_that_hold_more_or_other_things_are_named(tmp_path):
         read_state_dict(tmp_path / "more.pt", key="state")
     with pytest.raises(ValueError, match="holds no weights"):
         read_state_dict(tmp_path / "more.pt", key="weights")
-
-
-@pytest.mark.parametrize("command", ["translate", "verify", "export"])
-def test_no_command_repeats_the_advice_to_run_code(tiny_model, tmp_path, capsys, command):
-    """Torch advises to load such a file with `weights_only=False`."""
-    tiny_model().save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save({"model.shared.weight": Payload()}, tmp_path / "pytorch_model.bin")
-    VanillaTransformerTokenizer.train(["a b"], kind="char").save_pretrained(tmp_path)
-    (tmp_path / "input.txt").write_text("a b\n")
-    words = {
-        "translate": [str(tmp_path / "input.txt"), "--engine", "transformers"],
-        "verify": ["--store"],
-        "export": [str(tmp_path / "out"), "--to", "hf"],
-    }
-    assert program.main([command, str(tmp_path), *words[command]]) == 1
-    message = capsys.readouterr().err
-    assert "`print`, whose code is never run" in message
-    assert "weights_only" not in message
-    assert "damaged" not in message
 
 
 def unrestricted_reads(source):

@@ -34,10 +34,6 @@ VARIANTS = {
         "position_embedding_type": "rope",
         "rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5},
     },
-    "linear rope": {
-        "position_embedding_type": "rope",
-        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
-    },
     "swiglu": {"gated_ffn": True, "activation_function": "silu"},
     "gelu": {"activation_function": "gelu"},
     "tanh gelu": {"activation_function": "gelu_new"},

@@ -54,7 +54,7 @@ OTHER_CALLS = {
     "verify": ("verify", "MODEL"),
     "average": ("average", "MODEL", "MODEL", "--output", "OUT"),
     "shapes": ("inspect", "shapes", "MODEL", "--attention", "eager"),
-    "cost": ("inspect", "cost", "MODEL"),
+    "cost": ("inspect", "cost", "MODEL", "--source-length", "8", "--target-length", "8"),
 }
 CALLS = {**TEXT_CALLS, **OTHER_CALLS}
 FULL = ("marian, apart", "mbart, no start", "fsmt", "eole", "table", "encoder")

@@ -146,7 +146,6 @@ def test_the_command_prints_what_is_new(new, tmp_path, capsys):
     source, out = save_own(tmp_path / "model"), str(tmp_path / "out")
     words = [str(source), out, "--add-for", str(new), "--add", "20", "--add-tokens", "<2pl>"]
     options = vocabulary.parse(words)
-    vocabulary.check(options)
     vocabulary.run(options)
     printed = capsys.readouterr().out
     assert "20 new subwords" in printed

@@ -157,8 +157,6 @@ def test_a_missing_or_broken_probe_is_an_error(saved):
     (saved / "probe.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"holds no probe .*verify .* --store"):
         run_subcommand("verify", [str(saved)])
-    with pytest.raises(FileNotFoundError, match="download the model first"):
-        run_subcommand("verify", ["somebody/model"])
 
 
 def test_no_row_of_the_inputs_has_padding_inside(tiny_model):

@@ -14,7 +14,6 @@ from test_argos import pack, unpacked  # noqa: F401 - a fixture
 from test_tutorials import weights_of, weights_of_a
 from torch_model import random_model
 
-from vanilla_transformer.commands.options import UsageError
 from vanilla_transformer.commands.program import main, run_subcommand
 from vanilla_transformer.interop.ctranslate2 import convert_to_ctranslate2
 from vanilla_transformer.interop.recognition import recognise, recognised_kind
@@ -104,8 +103,6 @@ def test_convert_looks_at_its_source(deployed, tmp_path, capsys):
     run_subcommand("convert", [str(deployed), str(tmp_path / "model")])
     assert f"{deployed} is of the kind ctranslate2." in capsys.readouterr().out
     assert (tmp_path / "model" / "model.safetensors").is_file()
-    with pytest.raises(UsageError, match="does not take --heads"):
-        run_subcommand("convert", [str(deployed), str(tmp_path / "m"), "--heads", "2"])
     path = saved(tmp_path / "a.pt", weights_of_a())
     assert main(["convert", str(path), str(tmp_path / "m")]) == 1
     assert "may be system-a or system-d or system-e" in capsys.readouterr().err

@@ -233,16 +233,16 @@ def test_parts_are_joined_in_the_order_of_their_numbers():
         ("config: {}", ["must hold `weights`"]),
         (
             "{wights: 1, config: [1], zeros: x, weights: {a: 1, 2: b}}",
-            ["5 problem", "`wights` is not known", "`config` must be", "`zeros` must be",
-             "`a` must lead to a name", "`2` must be a regular expression"],
+            ["4 problem", "`wights` is not known", "`config` must be", "`zeros` must be",
+             "`a`: give a name"],
         ),
         (
             "weights: {a: {to: [x]}, b: {split: x}, c: {to: x, copy: [y]}, d: {to: x, ofset: 1},"
             " e: {to: x, offset: true}, f: {to: x, heads: 2}, g: {copy: [x], stack: 1},"
             " h: {to: x, transpose: 1}}",
-            ["8 problem", "`to` must be a name", "`split` must be a list", "it needs one of",
-             "`ofset` is not known", "`offset` must be a whole number from 0",
-             "`heads` works beside `split`", "`stack` works beside `to`", "`transpose` must be"],
+            ["8 problem", "`to` must hold names", "`split` must hold names", "`c`: give a name",
+             "`ofset: 1` is not known", "`offset: True` is", "`transpose: 1` is",
+             "`heads` works beside `split`", "`stack` works beside `to`"],
         ),
     ],
 )  # fmt: skip

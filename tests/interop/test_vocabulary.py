@@ -107,7 +107,7 @@ def assert_same(before, after, done, texts=KEPT, targets=KEPT_TARGET):
         assert torch.equal(logits[0][..., done.target_ids], logits[1])
     assert done.difference == 0
     assert done.after.parameters < done.before.parameters
-    assert done.after.file_bytes < done.before.file_bytes
+    assert done.after.memory_bytes < done.before.memory_bytes
     assert verify_model(after).problems == ()
     return models
 
@@ -235,11 +235,10 @@ def test_the_command_prints_sizes_before_and_after(files, tmp_path, capsys):
     out = str(tmp_path / "out")
     options = vocabulary.parse([str(source), "--keep-for", *map(str, files), out])
     assert (options.output_dir, options.keep_for) == (out, [str(file) for file in files])
-    vocabulary.check(options)
     vocabulary.run(options)
     printed = capsys.readouterr().out
     rows = {line[:26].strip(): line[26:].split() for line in printed.splitlines()}
-    for name in ("source tokens", "parameters", "weights on disk, bytes"):
+    for name in ("source tokens", "parameters", "weights, bytes"):
         before, after = (int(number.replace(",", "")) for number in rows[name])
         assert after < before
     assert "equal to the bit" in printed

@@ -11,7 +11,6 @@ from vanilla_transformer.commands.options import (
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.model_directory import check_model_path
 from vanilla_transformer.interop.formats import SOURCES
 
@@ -29,8 +28,6 @@ vanilla-transformer convert --from torch run.pt runs/converted --heads 8 \\
 vanilla-transformer convert --from system-a run.pt runs/converted --heads 8 \\
     --key model_state_dict --rename rules.yaml --set eos_token_id=3 dropout=0.2
 """
-_FILES = ("rename", "table", "dicts")
-_SPELLINGS = {"changes": "set"}
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -61,13 +58,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             raise UsageError(f"{options.source!r} is no local path: name its kind with --from")
         options.kind = recognised_kind(options.source)
         print(f"{options.source} is of the kind {options.kind}.")
-    kind, given = SOURCES[options.kind], _given_options(options)
-    missing = [name for name in kind.required if name not in given]
-    useless = sorted(given.keys() - {*kind.required, *kind.optional})
-    for names, verb in ((missing, "needs"), (useless, "does not take")):
-        if names:
-            spelt = ", ".join(f"--{_SPELLINGS.get(n, n).replace('_', '-')}" for n in names)
-            raise UsageError(f"--from {options.kind} {verb} {spelt}")
+    needed = SOURCES[options.kind].required
+    if missing := [name for name in needed if getattr(options, name) is None]:
+        spelt = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise UsageError(f"--from {options.kind} needs {spelt}")
     return options
 
 
@@ -174,29 +168,18 @@ def _add_options_of_vocabularies(parser: CommandParser) -> None:
 
 
 def _given_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options that some kinds take, as far as they are given."""
-    names = {name for kind in SOURCES.values() for name in (*kind.required, *kind.optional)}
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
-
-
-def check(options: argparse.Namespace) -> None:
-    """Checks the files and the output directory."""
-    paths = [options.source, *(getattr(options, name) for name in _FILES)]
-    paths += options.vocabularies or []
-    read_from = tuple(paths)
-    if SOURCES[options.kind].on_hub:
-        check_model_path(paths.pop(0))
-    for path in paths:
-        if path and not Path(path).exists():
-            raise FileNotFoundError(f"{path!r} does not exist.")
-    check_output_directory(options.output_dir, options.overwrite, read_from)
+    """Returns the options that the kind takes, as far as they are given."""
+    kind = SOURCES[options.kind]
+    named = {name: getattr(options, name) for name in (*kind.required, *kind.optional)}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def run(options: argparse.Namespace) -> None:
     """Converts the checkpoint and saves the model."""
-    check(options)
     from vanilla_transformer.interop.funnel import convert
 
+    if SOURCES[options.kind].on_hub:
+        check_model_path(options.source)
     given = _given_options(options)
     if "changes" in given:
         given["changes"] = dict(given["changes"])

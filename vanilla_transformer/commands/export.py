@@ -17,7 +17,6 @@ from vanilla_transformer.data.atomic_files import (
     replaced_file,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file
 from vanilla_transformer.extras import check_extra
 from vanilla_transformer.names import QUANTIZATIONS
 
@@ -103,8 +102,6 @@ def check(options: argparse.Namespace) -> None:
         path = Path(options.output_dir)
         if path.exists() and not options.overwrite:
             raise ValueError(f"{str(path)!r} exists: add --overwrite, or choose another file.")
-        if options.sentencepiece:
-            existing_file(options.sentencepiece)
     else:
         check_output_directory(options.output_dir, options.overwrite, [options.model])
     for extra in KINDS[options.to]:

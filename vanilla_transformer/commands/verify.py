@@ -26,18 +26,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_words(words)
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks that the directory holds a model."""
-    check_model_directory(options.model)
-    if not Path(options.model).is_dir():
-        raise FileNotFoundError(
-            f"The directory {options.model!r} does not exist: download the model first."
-        )
-
-
 def run(options: argparse.Namespace) -> None:
     """Computes the probe again, or stores a new one."""
-    check(options)
+    check_model_directory(options.model)
     from vanilla_transformer.interop.probe import load_for_probe, store_probe, verify_model
 
     if options.store:

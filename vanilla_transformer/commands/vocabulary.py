@@ -10,9 +10,7 @@ from vanilla_transformer.commands.options import (
     nonnegative_integer,
     positive_integer,
 )
-from vanilla_transformer.data.atomic_files import check_output_directory
 from vanilla_transformer.data.model_directory import check_model_directory
-from vanilla_transformer.data.text_files import existing_file
 
 SUMMARY = "Trims the vocabulary of a saved model to your texts, or adds tokens."
 EXAMPLES = """
@@ -88,18 +86,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def check(options: argparse.Namespace) -> None:
-    """Checks the files and the output directory."""
-    check_model_directory(options.model)
-    files = [*options.keep_for, *options.keep_for_target, *options.add_for]
-    for file in files:
-        existing_file(file)
-    check_output_directory(options.output_dir, options.overwrite, [options.model, *files])
-
-
 def run(options: argparse.Namespace) -> None:
     """Trims the vocabulary, and prints what that saves; or adds tokens to it."""
-    check(options)
+    check_model_directory(options.model)
     if not options.keep_for:
         grow(options)
         return
@@ -117,9 +106,7 @@ def run(options: argparse.Namespace) -> None:
         ("source tokens", "{0.tokens[0]:,}"),
         ("target tokens", "{0.tokens[1]:,}"),
         ("parameters", "{0.parameters:,}"),
-        ("weights on disk, bytes", "{0.file_bytes:,}"),
-        ("weights in memory, bytes", "{0.memory_bytes:,}"),
-        ("greedy tokens per second", "{0.tokens_per_second:,.0f}"),
+        ("weights, bytes", "{0.memory_bytes:,}"),
     )
     print(f"{'':<26}{'before':>16}{'after':>16}")
     for name, form in rows:

@@ -20,7 +20,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.data.file_contents import read_object
 from vanilla_transformer.data.model_directory import TOKENIZER_FILES, check_model_directory
-from vanilla_transformer.interop.checkpoint_files import RefusedPickleError, explained_pickle
 
 
 def load_model(path: str, device: str | torch.device | None = None) -> tuple[Any, Any]:
@@ -95,7 +94,7 @@ def load_weights(path: str, **changes: Any) -> Any:
     """
     _check_stacks(path)
     try:
-        with explained_pickle(path), on_hub(path):
+        with on_hub(path):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 path, output_loading_info=True, **changes
             )
@@ -105,8 +104,6 @@ def load_weights(path: str, **changes: Any) -> Any:
                 f"{path!r} holds no weights (model.safetensors): copy them there, or use another "
                 "directory."
             ) from error
-        raise
-    except RefusedPickleError:  # it is not damaged
         raise
     except Exception as error:
         if "safetensor" in f"{type(error).__name__} {error}".lower():

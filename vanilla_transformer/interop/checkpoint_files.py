@@ -6,8 +6,7 @@ Code that a file may hold is never run.
 import re
 import zipfile
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,24 +129,6 @@ def _load_tensors(path: Path) -> Any:
         raise ValueError(
             f"{str(path)!r} cannot be read as weights: give a file that `torch.save` has written "
             f"of `model.state_dict()`, not of the model ({reason_of(error)})"
-        ) from None
-
-
-class RefusedPickleError(ValueError):
-    """Pickled weights hold an object whose code is never run."""
-
-
-@contextmanager
-def explained_pickle(path: str | Path) -> Iterator[None]:
-    """Names the class of an object that pickled weights may not hold."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__name__ != "UnpicklingError":  # no file here imports `pickle`
-            raise
-        raise RefusedPickleError(
-            f"The weights of {str(path)!r} cannot be read ({reason_of(error)}): save the model as "
-            "safetensors."
         ) from None
 
 

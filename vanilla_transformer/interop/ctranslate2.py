@@ -75,11 +75,8 @@ def problems_for_ctranslate2(config: VanillaTransformerConfig) -> list[str]:
         if getattr(config, name) is None
     ]
     rope = config.rope_parameters if config.position_embedding_type == "rope" else None
-    if rope and rope["rope_type"] not in ("default", "linear"):
-        problems.append(
-            f"`rope_parameters` has the rope_type {rope['rope_type']!r}; possible are 'default' "
-            "and 'linear'."
-        )
+    if rope and rope["rope_type"] != "default":
+        problems.append(f"`rope_parameters` has the rope_type {rope['rope_type']!r}.")
     return problems
 
 
@@ -263,11 +260,6 @@ def _spec_options(config: VanillaTransformerConfig, stack: str) -> dict[str, Any
             "rotary_interleave": False,
             "rotary_base": rope["rope_theta"],
         }
-        if rope["rope_type"] == "linear":
-            options |= {
-                "rotary_scaling_type": converters.attention_spec.RotaryScalingType.Linear,
-                "rotary_scaling_factor": rope["factor"],
-            }
     return options
 
 

@@ -373,12 +373,6 @@ def _rope_of(stored: StoredVariables, place: str, head_dim: int) -> dict[str, An
     }
     if width != head_dim:
         rope["partial_rotary_factor"] = width / head_dim
-    kind = stored.number(f"{place}/rotary_scaling_type")
-    factor = stored.number(f"{place}/rotary_scaling_factor", 1.0)
-    if kind == 0:
-        rope |= {"rope_type": "linear", "factor": factor}
-    elif kind is not None:
-        stored.found.append(f"`{place}/rotary_scaling_type` is {kind:g}: only 0 has a counterpart")
     return rope
 
 

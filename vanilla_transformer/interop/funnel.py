@@ -75,7 +75,9 @@ def convert(
     """
     if kind not in SOURCES:
         raise ValueError(f"There is no `kind` {kind!r}: choose one of {list(SOURCES)}.")
-    check_output_directory(str(output_dir), overwrite, [str(source)])
+    paths = [source, *options.values(), *(options.get("vocabularies") or ())]
+    read_from = [str(path) for path in paths if isinstance(path, str | Path)]
+    check_output_directory(str(output_dir), overwrite, read_from)
     imported = SOURCES[kind].load()(source, **options)
     with replaced_directory(output_dir) as folder:
         imported.model.save_pretrained(folder)

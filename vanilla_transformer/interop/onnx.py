@@ -442,18 +442,14 @@ def _write_config(folder: Path, fields: Mapping[str, Any], kind: str) -> None:
 
 @contextmanager
 def _without_messages() -> Iterator[None]:
-    """Hides what torch says about its own tracing."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", None)]  # onnxruntime's: the root
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    """Hides what torch and onnxruntime say about their own tracing."""
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def _run_graph(session: Any, feeds: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

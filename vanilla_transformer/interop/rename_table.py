@@ -10,21 +10,10 @@ The table is a YAML file of about ten lines:
         split: ['model.encoder.layers.\1.self_attn.q_proj.\2', ...k_proj..., ...v_proj...]
       'mask': null
 
-`config` holds fields of the config. The sizes are read from the weights if it does not name them.
-`zeros` lists expressions for weights that the source does not have and that are zero there: a bias,
-for example. `weights` maps expressions for whole names of the source to one of these:
-
-- a name of this package, or null for a weight that is not needed;
-- a mapping with one of `to` (a name), `copy` (several names for the same weight) or `split` (names
-  for equal parts of the rows), and with any of
-
-  - `transpose: true`, if the source stores matrices as (inputs, outputs);
-  - `offset: N`, if the first N rows have no place here, as in position tables that begin at N;
-  - `heads: N`, beside `split`, if the rows lie head by head: [q_0, k_0, v_0, q_1, ...];
-  - `stack: G`, beside `to`, if several weights become one: they are joined along the rows in the
-    order of the numbers that group G of the expression matches.
-
-New names may refer to groups of the expression (`\1`), as in `re.sub`. The first expression that
+`config` holds fields of the config; the sizes are read from the weights if it does not name them.
+`zeros` lists expressions for weights that the source does not have and that are zero there.
+`weights` maps expressions for whole names of the source to names of this package, to null, or to a
+rule with one of `to`, `copy` and `split`, as `docs/converting.md` tells. The first expression that
 matches counts. A name that matches none must be a name of this package already.
 
 The table may also name your own code: `compare: module:function`, in a file beside the table or in
@@ -37,7 +26,7 @@ It returns the logits, of shape (batch, target_len, vocab).
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,6 +37,7 @@ from vanilla_transformer.interop.checkpoint_files import read_state_dict, read_y
 from vanilla_transformer.interop.funnel import Imported
 from vanilla_transformer.interop.match_weights import (
     Rules,
+    Target,
     WeightRule,
     build_model,
     check_hidden_fields,
@@ -56,6 +46,9 @@ from vanilla_transformer.interop.match_weights import (
     rename_weights,
 )
 from vanilla_transformer.interop.probe import probe_inputs
+
+_OPTIONS: dict[str, type] = {"transpose": bool, "offset": int, "heads": int, "stack": int}
+"""What may stand beside the new names of a weight."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +132,20 @@ def read_table(path: str | Path) -> RenameTable:
         raise ValueError(
             f"{str(path)!r} must hold `weights`, a mapping from regular expressions to names."
         )
-    raise_problems(f"The table {str(path)!r} is wrong", list(_check_table(content)))
-    rules = {pattern: _make_rule(value) for pattern, value in content["weights"].items()}
+    problems = list(_check_entries(content))
+    rules: dict[str, Target] = {}
+    for expression, value in content["weights"].items():
+        try:
+            rules[str(expression)] = _make_rule(value)
+        except ValueError as error:
+            problems.append(f"`{expression}`: {error}")
+    raise_problems(f"The table {str(path)!r} is wrong", problems)
     zeros = tuple(content.get("zeros") or ())
     return RenameTable(rules, content.get("config") or {}, zeros, content.get("compare"))
 
 
-def _check_table(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a sentence for each entry of a wrong form."""
+def _check_entries(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a sentence for each entry beside the weights that has a wrong form."""
     for name in content.keys() - {"config", "zeros", "weights", "compare"}:
         yield f"`{name}` is not known: choose from `config`, `zeros`, `weights` and `compare`"
     compare = content.get("compare")
@@ -154,47 +153,27 @@ def _check_table(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"`compare` must be of the form module:function, not {compare!r}"
     if not isinstance(content.get("config") or {}, dict):
         yield "`config` must be a mapping from fields to values"
-    zeros = content.get("zeros") or []
-    if not isinstance(zeros, list) or not all(isinstance(name, str) for name in zeros):
+    if not isinstance(content.get("zeros") or [], list):
         yield "`zeros` must be a list of regular expressions"
-    for pattern, value in content["weights"].items():
-        if not isinstance(pattern, str):
-            yield f"`{pattern}` must be a regular expression: put it into quotes"
-        elif isinstance(value, dict):
-            yield from (f"`{pattern}`: {problem}" for problem in _check_rule(value))
-        elif value is not None and not isinstance(value, str):
-            yield f"`{pattern}` must lead to a name, null or a mapping, not {value!r}"
 
 
-def _check_rule(value: Mapping[str, Any]) -> Iterator[str]:
-    targets = [name for name in ("to", "copy", "split") if name in value]
-    options = {field.name for field in fields(WeightRule)} - {"names", "is_split"}
-    for name in value.keys() - options - {"to", "copy", "split"}:
-        yield f"`{name}` is not known"
-    if len(targets) != 1:
-        yield "it needs one of `to`, `copy` and `split`"
-        return
-    names = value[targets[0]]
-    if targets == ["to"] and not isinstance(names, str):
-        yield f"`to` must be a name, not {names!r}"
-    elif targets != ["to"] and not (
-        isinstance(names, list) and names and all(isinstance(name, str) for name in names)
-    ):
-        yield f"`{targets[0]}` must be a list of names, not {names!r}"
-    if not isinstance(value.get("transpose", False), bool):
-        yield f"`transpose` must be true or false, not {value['transpose']!r}"
-    for option, smallest in (("offset", 0), ("heads", 1), ("stack", 1)):
-        number = value.get(option, smallest)
-        if isinstance(number, bool) or not isinstance(number, int) or number < smallest:
-            yield f"`{option}` must be a whole number from {smallest}, not {number!r}"
-    for option, needed in (("heads", "split"), ("stack", "to")):
-        if option in value and needed not in targets:
-            yield f"`{option}` works beside `{needed}` only"
-
-
-def _make_rule(value: Any) -> str | WeightRule | None:
+def _make_rule(value: Any) -> Target:
+    """Makes a rule for weights; the error tells what is wrong with it."""
     if value is None or isinstance(value, str):
         return value
-    options = {name: value[name] for name in value.keys() - {"to", "copy", "split"}}
-    names = [value["to"]] if "to" in value else value.get("copy") or value["split"]
-    return WeightRule(tuple(names), is_split="split" in value, **options)
+    known = ("to", "copy", "split") if isinstance(value, dict) else ()
+    targets = [name for name in known if name in value]
+    if len(targets) != 1:
+        raise ValueError("give a name, null, or a mapping with one of `to`, `copy` and `split`")
+    options = dict(value)
+    names = options.pop(targets[0])
+    names = [names] if targets == ["to"] else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"`{targets[0]}` must hold names, not {names!r}")
+    for name, option in options.items():
+        if type(option) is not _OPTIONS.get(name) or int(option) < 0:
+            raise ValueError(f"`{name}: {option!r}` is not known, or has a wrong value")
+    for name, beside in (("heads", "split"), ("stack", "to")):
+        if name in options and targets != [beside]:
+            raise ValueError(f"`{name}` works beside `{beside}` only")
+    return WeightRule(tuple(names), is_split=targets == ["split"], **options)

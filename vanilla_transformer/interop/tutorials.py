@@ -7,36 +7,10 @@ Most code follows one of two layouts, which `read_layout` finds by the names of 
 - The Annotated Transformer (https://nlp.seas.harvard.edu/annotated-transformer): pre-norm with the
   sample standard deviation, sinusoids, and the ids 0 to 3 for `<s>`, `</s>`, `<blank>` and `<unk>`.
 
-Weights do not show the number of heads. Five more tutorials are known as systems A to E:
-
-- A: "[Transformer] Transformer 코드 리뷰" ("Transformer code review"), the blog of MongTae,
-  14 February 2025. A full post-norm Transformer after the paper.
-- B: "트랜스포머 인코더 구현하기" ("Implementing the Transformer encoder"), a notebook of
-  Crimsonjoo's Easy-Transformer (https://github.com/crimsonjoo/Easy-Transformer). An encoder without
-  a decoder; its input is already embedded.
-- C: "트랜스포머 디코더 핵심 코드 구현을 통한 동작 메커니즘 이해하기" ("Understanding how the
-  Transformer decoder works by implementing its core code"), a blog post of 4 February 2024. A
-  translator of characters.
-- D: "LLM 구현 2편 - Transformer 아키텍처 이해" ("Implementing an LLM, part 2: understanding the
-  Transformer architecture"), 8 November 2025. A pre-norm model with GELU.
-- E: an untitled notebook that composes `Transformer(encoder, decoder)` from deep-copied blocks. It
-  has residual connections without norms.
-
-The presets "system-a" to "system-e" hold what each system computes. People who follow a tutorial
-choose their own names for modules. This converter expects the following names, and takes rules that
-turn other names into these:
-
-    (encoder|decoder).embedding.weight
-    (encoder|decoder).layers.N.self_attention.(q|k|v|out).(weight|bias)
-    decoder.layers.N.cross_attention.(q|k|v|out).(weight|bias)
-    (encoder|decoder).layers.N.feed_forward.(linear1|linear2).(weight|bias)
-    encoder.layers.N.norm1, norm2; decoder.layers.N.norm1, norm2, norm3: (weight|bias)
-    output.(weight|bias)
-
-Systems B and C have `self_attention.qkv`; C also has `cross_attention.kv` and `cross_attention.q`.
-The rows of these fused projections lie head by head. B has no prefix `encoder.`, and has `norm`
-after its layers. E has no norms. The parameters of a norm may also be named gain or gamma, and
-beta.
+Weights do not show the number of heads. Five more tutorials are known as systems A to E; what each
+of them computes is its preset. People who follow a tutorial choose their own names for modules, so
+rules turn them into the names that `docs/converting.md` lists, which also tells what the tutorials
+are. The rows of the fused projections of systems B and C lie head by head.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,6 @@ keep their order. Texts that need kept tokens only are cut as before, and the lo
 are the same.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.data.atomic_files import check_output_directory, replaced_directory
 from vanilla_transformer.data.text_files import read_lines
-from vanilla_transformer.interop.checkpoint_files import explained_pickle
 from vanilla_transformer.interop.funnel import VERIFY, name_of, write_card
 from vanilla_transformer.interop.match_weights import raise_problems
 from vanilla_transformer.interop.probe import load_for_probe, store_probe
@@ -40,7 +38,6 @@ CHECKED_LINES = 1000
 """Number of lines of each side whose ids are compared before the model is saved."""
 
 _LINES_OF_LOGITS = 32
-_STEPS = 24
 _REQUIRED_IDS = ("force_words_ids", "forced_decoder_ids")
 _ID_LISTS = ("suppress_tokens", "begin_suppress_tokens")
 _SIDES = ("text", "text_target")
@@ -52,16 +49,12 @@ class Size:
 
     Attributes:
         tokens: Number of rows of the source's and the target's embedding.
-        file_bytes: Size of the weights on the disk.
-        memory_bytes: Size of the weights in memory.
-        tokens_per_second: Speed of greedy decoding of some lines in one batch.
+        memory_bytes: Size of the weights.
     """
 
     tokens: tuple[int, int]
     parameters: int
-    file_bytes: int
     memory_bytes: int
-    tokens_per_second: float
 
 
 @dataclass(frozen=True)
@@ -144,8 +137,7 @@ def trim_vocabulary(
             "decoder_input_ids": _to_new_ids(encoded["decoder_input_ids"], orders[1]),
         }
         difference = _compare_logits(model, trimmed, encoded, renumbered, orders[1])
-        before = _measure_model(model, encoded["input_ids"])
-        after = _measure_model(trimmed, renumbered["input_ids"])
+        before, after = _measure_model(model), _measure_model(trimmed)
         done = Trimmed(before, after, *orders, lines, len(encoded["input_ids"]), difference)
         save_changed_model(
             (trimmed, smaller),
@@ -184,8 +176,7 @@ def load_model_and_tokenizer(path: str) -> tuple[Any, Any]:
     if tokenizer is None:
         raise ValueError(f"{path!r} holds no tokenizer: save one there with `save_pretrained`.")
     load: Any = VanillaTransformerForConditionalGeneration.from_pretrained
-    with explained_pickle(path):
-        return load(path, dtype=config.dtype or torch.float32).eval(), tokenizer
+    return load(path, dtype=config.dtype or torch.float32).eval(), tokenizer
 
 
 # Which tokens ------------------------------------------------------------------------------------
@@ -413,24 +404,11 @@ def _compare_logits(
     return difference
 
 
-def _measure_model(model: Any, ids: torch.Tensor) -> Size:
-    """Measures a model; the speed is the better of two runs of the same number of steps."""
-    options = {"max_new_tokens": _STEPS, "min_new_tokens": _STEPS, "num_beams": 1}
-    times = []
-    for _ in range(2):
-        began = time.perf_counter()
-        with torch.no_grad():
-            model.generate(input_ids=ids, do_sample=False, max_length=None, **options)
-        times.append(time.perf_counter() - began)
-    with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        file_bytes = sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))
+def _measure_model(model: Any) -> Size:
     return Size(
         (model.config.vocab_size, model.config.decoder_vocab_size),
         model.num_parameters(),
-        file_bytes,
         model.get_memory_footprint(),
-        len(ids) * _STEPS / min(times),
     )
 
 
