@@ -15,7 +15,7 @@ from toy import REPOSITORY, run_python
 
 from vanilla_transformer.commands import serve
 from vanilla_transformer.model.sharing import TESTED
-from vanilla_transformer.serving.settings import Limits
+from vanilla_transformer.serving.settings import Limits, parse_models
 
 DOCKER = REPOSITORY / "scripts" / "docker"
 DOCKERFILE = DOCKER / "Dockerfile"
@@ -43,7 +43,7 @@ def serve_command(words):
     program, subcommand, *options = json.loads(arguments_of("ENTRYPOINT")[0])
     assert program in PROJECT["scripts"]
     assert subcommand == "serve"
-    return serve.settings_of(serve.parse([*options, *words]))
+    return serve.parse([*options, *words])
 
 
 def test_what_is_copied_exists_and_reaches_the_builder():
@@ -69,11 +69,11 @@ def test_the_packages_are_those_of_the_project():
 
 
 def test_the_server_is_the_entry_point_of_a_user_who_is_not_root():
-    settings = serve_command(json.loads(arguments_of("CMD")[-1]))
-    assert settings.host == "0.0.0.0"
-    assert str(settings.port) in arguments_of("EXPOSE")
+    options = serve_command(json.loads(arguments_of("CMD")[-1]))
+    assert options.host == "0.0.0.0"
+    assert str(options.port) in arguments_of("EXPOSE")
     volumes = json.loads(arguments_of("VOLUME")[0])
-    assert all(str(Path(model.path).parent) in volumes for model in settings.models)
+    assert all(str(Path(model.path).parent) in volumes for model in parse_models(options.models))
     names = [name for name, _ in instructions()]
     assert int(arguments_of("USER")[-1]) > 0
     assert names.index("USER") > max(i for i, name in enumerate(names) if name == "RUN")
@@ -85,16 +85,17 @@ def test_compose_starts_the_server_behind_a_proxy():
     assert (DOCKER / build["context"]).resolve() == REPOSITORY
     assert REPOSITORY / build["dockerfile"] == DOCKERFILE
     words = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in server["command"]]
-    settings = serve_command(words)
+    options = serve_command(words)
     mounted = [volume.rsplit(":", 2) for volume in server["volumes"] if volume.endswith(":ro")]
-    assert [model.path for model in settings.models] == [where for _, where, _ in mounted]
-    assert settings.trusted_proxies == (proxy["networks"]["inside"]["ipv4_address"],)
+    paths = [model.path for model in parse_models(options.models)]
+    assert paths == [where for _, where, _ in mounted]
+    assert options.trust_proxy == [proxy["networks"]["inside"]["ipv4_address"]]
     assert "ports" not in server  # only the proxy can be reached from outside
     assert proxy["depends_on"]["translator"]["condition"] == "service_healthy"
     assert arguments_of("HEALTHCHECK")
     configuration = proxy["volumes"][0].split(":")[0]
     assert (DOCKER / configuration).is_file()
-    assert f"proxy_pass http://translator:{settings.port};" in NGINX
+    assert f"proxy_pass http://translator:{options.port};" in NGINX
 
 
 def test_the_limits_of_the_proxy_fit_those_of_the_server():

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from vanilla_transformer.commands.options import (
     CommandParser,
@@ -18,9 +17,6 @@ from vanilla_transformer.commands.options import (
     positive_number,
 )
 from vanilla_transformer.data.model_directory import check_model_directory
-
-if TYPE_CHECKING:
-    from vanilla_transformer.serving.settings import Settings
 
 SUMMARY = "Serves models over HTTP, as LibreTranslate does, with batches across requests."
 EXAMPLES = """
@@ -90,9 +86,35 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace) -> None:
     """Answers requests until a signal ends the server."""
-    settings = settings_of(options)
-    for model in settings.models:  # before the first one is loaded
+    from vanilla_transformer.serving.settings import (
+        Computation,
+        Limits,
+        Settings,
+        parse_models,
+        read_api_keys,
+    )
+
+    try:
+        models = parse_models(options.models)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    for model in models:  # before the first one is loaded
         check_model_directory(model.path)
+    limits, computation = (
+        {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
+        for kind in (Limits, Computation)
+    )
+    computation["batch_wait"] /= 1000  # the option is in milliseconds
+    settings = Settings(
+        models=models,
+        host=options.host,
+        port=options.port,
+        limits=Limits(**limits),
+        computation=Computation(**computation),
+        api_keys=read_api_keys(options.api_keys) if options.api_keys else (),
+        allowed_origins=tuple(options.allow_origin),
+        trusted_proxies=tuple(options.trust_proxy),
+    )
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
@@ -108,34 +130,3 @@ def run(options: argparse.Namespace) -> None:
         print(f"Serving on {address} (its interface: {address}/docs). Ctrl-C ends it.", flush=True)
 
     run_server(settings, announce)
-
-
-def settings_of(options: argparse.Namespace) -> "Settings":
-    """Returns the settings of the server."""
-    from vanilla_transformer.serving.settings import (
-        Computation,
-        Limits,
-        Settings,
-        parse_models,
-        read_api_keys,
-    )
-
-    try:
-        models = parse_models(options.models)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    limits, computation = (
-        {field.name: getattr(options, field.name) for field in dataclasses.fields(kind)}
-        for kind in (Limits, Computation)
-    )
-    computation["batch_wait"] /= 1000  # the option is in milliseconds
-    return Settings(
-        models=models,
-        host=options.host,
-        port=options.port,
-        limits=Limits(**limits),
-        computation=Computation(**computation),
-        api_keys=read_api_keys(options.api_keys) if options.api_keys else (),
-        allowed_origins=tuple(options.allow_origin),
-        trusted_proxies=tuple(options.trust_proxy),
-    )

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
@@ -16,8 +16,6 @@ from vanilla_transformer.serving.settings import Limits
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 MOST_FIELDS = 1000
 """Most fields of a form."""
-
-
 # With a constraint, pydantic refuses lone surrogates, which are not Unicode text.
 Text = Annotated[str, StringConstraints(min_length=0)]
 Texts = Text | Annotated[list[Text], Field(fail_fast=True)]
@@ -36,10 +34,10 @@ def content_type(request: Request, takes_forms: bool = False) -> str:
     """Returns the type of a body: JSON, or one of the types of forms.
 
     Args:
-        takes_forms: Whether it may be a form; without a type, values are in the address alone.
+        takes_forms: Whether it may be a form; no type is that of a form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if is_json(kind) or (takes_forms and kind in (FORM, MULTIPART, "")):
+    if _is_json(kind) or (takes_forms and kind in (FORM, MULTIPART, "")):
         return kind
     forms = f", {FORM} or {MULTIPART}" if takes_forms else ""
     raise RequestError(
@@ -86,10 +84,8 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
 
 async def parse_body(request: Request, body: bytes, kind: str) -> dict[str, Any]:
     """Reads the values of a body, and of the address where the body may be a form."""
-    if is_json(kind):
+    if _is_json(kind):
         return _parse_json(body)
-    if kind == "" and body:
-        raise RequestError(415, "The content type is missing: send JSON, as application/json.")
     pairs = _parse_urlencoded(request.scope["query_string"])
     if kind == MULTIPART:
         pairs += await _parse_multipart(request, body)
@@ -113,33 +109,25 @@ def check_fields(fields: type[SomeFields], values: dict[str, Any], kind: str) ->
             blank text.
         kind: What `content_type` returned; the texts of a form may mean numbers.
     """
-    blank = None if is_json(kind) else ""
+    blank = None if _is_json(kind) else ""
     supplied = {
         name: value
         for name, value in values.items()
         if value != blank or name not in fields.model_fields
     }
     try:
-        return fields.model_validate(supplied, strict=is_json(kind))
+        return fields.model_validate(supplied, strict=_is_json(kind))
     except ValidationError as error:
         raise RequestValidationError(error.errors(), body=list(fields.model_fields)) from None
 
 
-def is_json(kind: str) -> bool:
-    """Returns whether a content type is that of JSON."""
+def _is_json(kind: str) -> bool:
     return re.fullmatch(r"application/([\w.-]+\+)?json", kind) is not None
 
 
 def _parse_json(body: bytes) -> dict[str, Any]:
-    def refuse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON value")
-
     try:
-        values = json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            400, f"The body is not UTF-8 (byte {error.start}): send JSON in UTF-8."
-        ) from None
+        values = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"The body is not JSON: {str(error)[:200]}") from None
     if not isinstance(values, dict):

@@ -35,7 +35,7 @@ class Service:
     async def read_fields(
         self, request: Request, fields: type[SomeFields], takes_forms: bool = False
     ) -> SomeFields:
-        """Reads the body of a request that is admitted; see `admit`.
+        """Reads the body of a request, checks its key, and looks for room in the queues.
 
         Args:
             takes_forms: Whether the body may be a form.
@@ -44,17 +44,9 @@ class Service:
         body = await read_bytes(request, self.settings.limits)
         values = await parse_body(request, body, kind)
         key = values.get("api_key") if "api_key" in fields.model_fields else None
-        self.admit(request, key if isinstance(key, str) else None)
-        return check_fields(fields, values, kind)
-
-    def admit(self, request: Request, key: str | None = None) -> None:
-        """Checks the key of a request, and looks for room in the queues.
-
-        Raises:
-            RequestError: With status 401, 403 or 503.
-        """
-        self.identify(request, key)
+        self.identify(request, key if isinstance(key, str) else None)
         self.models.check_room()
+        return check_fields(fields, values, kind)
 
     def identify(self, request: Request, key: str | None = None) -> None:
         """Checks the key of a request, where the server needs one, and logs its number.
