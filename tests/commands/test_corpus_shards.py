@@ -107,8 +107,8 @@ def test_workers_that_fail_or_die_cost_no_other_shard(words, make_cluster, tmp_p
 def test_a_directory_is_made_from_one_corpus_and_model(words, make_cluster, tmp_path):
     with make_cluster(n_workers=1, processes=False) as cluster:
         words += ["--scheduler", cluster.scheduler_address]
-        with pytest.raises(UsageError, match="--temperature"):
-            translate([*words, "--output", str(tmp_path / "new"), "--temperature", "0.1"])
+        with pytest.raises(UsageError, match="num_beams"):
+            translate([*words, "--output", str(tmp_path / "new"), "--num-beams", "0"])
         translate(words)
     before = shards(tmp_path / "out")
     with locked_directory(tmp_path / "out", True), pytest.raises(ValueError, match="Another run"):
